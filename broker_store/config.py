@@ -1,0 +1,726 @@
+"""Settings: read once at the edge, checked there, then handed in parts to those who use them; nothing reads them later.
+
+Names are Apache RocketMQ's property names, and a file in its properties format is read as it is. A key is one of
+
+- *acting*: a field below. Its attribute is the key in snake_case; unit, reason and bounds stand beside it and are what
+  docs/SETTINGS.md shows.
+- *known, without effect*: Apache has it, this broker has no use for it (`WITHOUT_EFFECT`, with the reason). It is
+  accepted, and named in `Settings.notes` when it is set.
+- *refused*: a value that asks for what this broker does not do and whose absence would hurt unseen (`REFUSED`).
+- anything else stops the start, by name, with the nearest known name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from broker_store.errors import ConfigError
+
+INT_MAX = (1 << 31) - 1
+QUEUE_UNIT_BYTES = 20
+
+
+def _snake(key: str) -> str:
+    """The attribute for a key: checkCRCOnRecover -> check_crc_on_recover, brokerIP1 -> broker_ip1."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", key).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one acting key; `low` and `high` bound a number, `clamp` moves it there instead of refusing it."""
+
+    key: str
+    unit: str
+    reason: str
+    low: int | None = None
+    high: int | None = None
+    clamp: bool = False
+    choices: tuple[str, ...] = ()
+    check: Callable[[Any], str | None] | None = None
+    ours: bool = False
+
+
+def _setting(key: str, default, unit: str, reason: str, **bounds):
+    return dataclasses.field(default=default, metadata={"setting": Setting(key, unit, reason, **bounds)})
+
+
+def _hours(value: str) -> str | None:
+    parts = [part.strip() for part in value.split(";") if part.strip()]
+    if not parts or not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
+        return "want hours of the day from 00 to 23, several joined by ;"
+    return None
+
+
+def _delay_levels(value: str) -> str | None:
+    words = value.split()
+    if not words or not all(re.fullmatch(r"[0-9]{1,6}[smhd]", word) for word in words):
+        return "want numbers with a unit of s, m, h or d, joined by blanks"
+    return None
+
+
+def _name(value: str) -> str | None:
+    if not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,120}", value):
+        return "want 1 to 120 letters, digits, % | _ or -, because a topic of that name is made"
+    return None
+
+
+def _address_list(value: str) -> str | None:
+    for address in filter(None, (part.strip() for part in value.split(";"))):
+        host, _, port = address.rpartition(":")
+        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            return "want host:port, several joined by ;"
+    return None
+
+
+class _Checked:
+    """Checks every field when the object is made, so that a wrong value never travels further."""
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))
+
+
+def _checked(field: dataclasses.Field, value):
+    setting: Setting = field.metadata["setting"]
+    if field.type == "int":
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ConfigError(setting.key, value, "want an integer")
+        low, high = setting.low if setting.low is not None else 0, setting.high if setting.high is not None else INT_MAX
+        if setting.clamp:
+            return min(max(value, low), high)
+        if not low <= value <= high:
+            raise ConfigError(setting.key, value, f"want {low} to {high}" + (f" {setting.unit}" if setting.unit else ""))
+    elif field.type == "bool":
+        if not isinstance(value, bool):
+            raise ConfigError(setting.key, value, "want true or false")
+    elif field.type == "str":
+        if not isinstance(value, str):
+            raise ConfigError(setting.key, value, "want text")
+        if setting.choices and value not in setting.choices:
+            raise ConfigError(setting.key, value, "want one of " + ", ".join(setting.choices))
+    elif field.type == "Path":
+        return Path(value)
+    problem = setting.check(value) if setting.check else None
+    if problem:
+        raise ConfigError(setting.key, value, problem)
+    return value
+
+
+@dataclass(frozen=True)
+class StoreSettings(_Checked):
+    """What the store engine is given."""
+
+    store_path_root_dir: Path = _setting(
+        "storePathRootDir", Path("data/store"), "path", "where log, queues, index and config lie; runbroker sets it from --data or --store"
+    )
+    store_path_commit_log: Path | None = _setting(
+        "storePathCommitLog", None, "path", "where the commit log lies when not in commitlog/ of the root, for example on a disk of its own"
+    )
+    mapped_file_size_commit_log: int = _setting(
+        "mappedFileSizeCommitLog",
+        1 << 30,
+        "bytes",
+        "length of a commit log file; a store must be opened with the size it was made with",
+        low=4096,
+    )
+    mapped_file_size_consume_queue: int = _setting(
+        "mappedFileSizeConsumeQueue",
+        300_000 * QUEUE_UNIT_BYTES,
+        "bytes",
+        "length of a queue file, rounded up to whole units of 20 bytes; a store must be opened with the size it was made with",
+        low=QUEUE_UNIT_BYTES,
+        high=INT_MAX // QUEUE_UNIT_BYTES * QUEUE_UNIT_BYTES,
+    )
+    max_hash_slot_num: int = _setting(
+        "maxHashSlotNum",
+        5_000_000,
+        "slots",
+        "hash slots of an index file: more slots, shorter chains; fixed for the life of a store",
+        low=1,
+    )
+    max_index_num: int = _setting(
+        "maxIndexNum",
+        20_000_000,
+        "entries",
+        "entries of an index file (one less is used); fixed for the life of a store",
+        low=2,
+        high=100_000_000,
+    )
+    message_index_enable: bool = _setting(
+        "messageIndexEnable", True, "", "whether keys are indexed; without it a message is found by offset, id or time only"
+    )
+    flush_disk_type: str = _setting(
+        "flushDiskType",
+        "ASYNC_FLUSH",
+        "",
+        "SYNC_FLUSH answers a send when it is on disk, ASYNC_FLUSH when it is in the page cache and syncs soon after",
+        choices=("ASYNC_FLUSH", "SYNC_FLUSH"),
+    )
+    flush_interval_commit_log: int = _setting(
+        "flushIntervalCommitLog",
+        500,
+        "ms",
+        "how often the log is synced with ASYNC_FLUSH; bounded to 1 s, the most a power cut may take",
+        low=1,
+        high=1000,
+        clamp=True,
+    )
+    flush_interval_consume_queue: int = _setting(
+        "flushIntervalConsumeQueue", 1000, "ms", "how often the flusher looks for queue files that are due", low=1, high=60_000
+    )
+    flush_consume_queue_thorough_interval: int = _setting(
+        "flushConsumeQueueThoroughInterval",
+        30_000,
+        "ms",
+        "how late a queue or index file is synced at most and the checkpoint moved on: how much log is read again after a crash (Apache: 60000)",
+        low=100,
+        high=3_600_000,
+    )
+    sync_flush_timeout: int = _setting(
+        "syncFlushTimeout", 5000, "ms", "how long a send waits for its sync before it is answered FLUSH_DISK_TIMEOUT", low=1
+    )
+    max_message_size: int = _setting(
+        "maxMessageSize", 4 << 20, "bytes", "largest body; a larger one is answered MESSAGE_ILLEGAL", low=1, high=(16 << 20) - (64 << 10)
+    )
+    file_reserved_time: int = _setting(
+        "fileReservedTime", 72, "hours", "how old a commit log file must be to be deleted by age", low=1, high=INT_MAX // 3_600_000
+    )
+    delete_when: str = _setting(
+        "deleteWhen", "04", "hours of the day", "when expired files are deleted, host's time zone, several joined by ;", check=_hours
+    )
+    clean_resource_interval: int = _setting(
+        "cleanResourceInterval", 10_000, "ms", "how often retention and disk use are looked at", low=100, high=3_600_000
+    )
+    disk_max_used_space_ratio: int = _setting(
+        "diskMaxUsedSpaceRatio",
+        75,
+        "per cent",
+        "above it expired files are deleted at any hour; bounded to 10..95 as in Apache",
+        low=10,
+        high=95,
+        clamp=True,
+    )
+    disk_space_clean_forcibly_ratio: int = _setting(
+        "diskSpaceCleanForciblyRatio",
+        85,
+        "per cent",
+        "above it the oldest files are deleted at once, expired or not; bounded to 30..85 as in Apache",
+        low=30,
+        high=85,
+        clamp=True,
+    )
+    disk_space_warning_level_ratio: int = _setting(
+        "diskSpaceWarningLevelRatio",
+        90,
+        "per cent",
+        "above it sends are refused; bounded to 35..90 as in Apache",
+        low=35,
+        high=90,
+        clamp=True,
+    )
+    clean_file_forcibly_enable: bool = _setting(
+        "cleanFileForciblyEnable", True, "", "whether files that have not expired may be deleted when the disk is too full"
+    )
+    delete_file_batch_max: int = _setting(
+        "deleteFileBatchMax", 10, "files", "most files deleted in one round, so that a disk is not busy with nothing else", low=1, high=1000
+    )
+    check_crc_on_recover: bool = _setting(
+        "checkCRCOnRecover", True, "", "whether recovery checks the CRC of each body; without it a torn body may be kept"
+    )
+    os_page_cache_busy_time_out_mills: int = _setting(
+        "osPageCacheBusyTimeOutMills", 1000, "ms", "an append that takes longer has sends refused as busy for as long again", low=1
+    )
+    max_msgs_num_batch: int = _setting("maxMsgsNumBatch", 64, "messages", "most messages a key query gives", low=1, high=10_000)
+    max_transfer_bytes_on_message_in_memory: int = _setting(
+        "maxTransferBytesOnMessageInMemory", 256 << 10, "bytes", "most bytes of one pull near the end of the log", low=1024, high=128 << 20
+    )
+    max_transfer_count_on_message_in_memory: int = _setting(
+        "maxTransferCountOnMessageInMemory", 32, "messages", "most messages of one pull near the end of the log", low=1, high=100_000
+    )
+    max_transfer_bytes_on_message_in_disk: int = _setting(
+        "maxTransferBytesOnMessageInDisk", 64 << 10, "bytes", "most bytes of one pull far from the end of the log", low=1024, high=128 << 20
+    )
+    max_transfer_count_on_message_in_disk: int = _setting(
+        "maxTransferCountOnMessageInDisk", 8, "messages", "most messages of one pull far from the end of the log", low=1, high=100_000
+    )
+    access_message_in_memory_max_ratio: int = _setting(
+        "accessMessageInMemoryMaxRatio",
+        40,
+        "per cent of memory",
+        "how far behind the end of the log a message counts as in memory",
+        low=0,
+        high=95,
+    )
+    message_delay_level: str = _setting(
+        "messageDelayLevel",
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "",
+        "the delays of levels 1, 2, ..: a queue unit of the schedule topic holds its delivery time",
+        check=_delay_levels,
+    )
+    broker_role: str = _setting(
+        "brokerRole",
+        "ASYNC_MASTER",
+        "",
+        "a SLAVE refuses sends; SYNC_MASTER is as ASYNC_MASTER until there is replication, as Apache's with inSyncReplicas=1",
+        choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    )
+    accept_damage: bool = _setting(
+        "acceptDamage",
+        False,
+        "",
+        "after damage below the checkpoint: cut the log there, copy what is taken away to lost+found, and start",
+        ours=True,
+    )
+    inspect: bool = _setting(
+        "inspect", False, "", "open a store read-only and change nothing, also one that another broker left or holds", ours=True
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        units = -(-self.mapped_file_size_consume_queue // QUEUE_UNIT_BYTES)
+        object.__setattr__(self, "mapped_file_size_consume_queue", units * QUEUE_UNIT_BYTES)
+        if self.store_path_commit_log is None:
+            object.__setattr__(self, "store_path_commit_log", self.store_path_root_dir / "commitlog")
+        index_bytes = 40 + 4 * self.max_hash_slot_num + 20 * self.max_index_num
+        if index_bytes > INT_MAX:
+            raise ConfigError(
+                "maxIndexNum", self.max_index_num, f"an index file would have {index_bytes} bytes, Apache maps at most {INT_MAX}"
+            )
+        if "," in str(self.store_path_commit_log):
+            raise ConfigError(
+                "storePathCommitLog", self.store_path_commit_log, "several directories (multi-path) are not supported, give one"
+            )
+
+    @property
+    def sync_flush(self) -> bool:
+        return self.flush_disk_type == "SYNC_FLUSH"
+
+    @property
+    def delete_hours(self) -> frozenset[int]:
+        """The hours of the day of `deleteWhen`."""
+        return frozenset(int(part) for part in self.delete_when.split(";") if part.strip())
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """The delay of each level; index 0 is level 1."""
+        unit_ms = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+        return tuple(int(word[:-1]) * unit_ms[word[-1]] for word in self.message_delay_level.split())
+
+
+@dataclass(frozen=True)
+class BrokerSettings(_Checked):
+    """What the broker and its server are given."""
+
+    broker_name: str = _setting("brokerName", "broker-a", "", "the name clients and name servers know the broker by", check=_name)
+    broker_cluster_name: str = _setting("brokerClusterName", "DefaultCluster", "", "the cluster the broker registers in", check=_name)
+    broker_id: int = _setting("brokerId", 0, "", "0 is the master of its name")
+    broker_ip1: str = _setting("brokerIP1", "127.0.0.1", "address", "the address clients are told; stored in each record as its store host")
+    listen_port: int = _setting(
+        "listenPort", 10911, "port", "where clients connect; 2 below it is the second listener; 0 takes any", high=65535
+    )
+    broker_permission: int = _setting("brokerPermission", 6, "bits", "4 read, 2 write: masks the permissions of every topic", high=7)
+    auto_create_topic_enable: bool = _setting("autoCreateTopicEnable", True, "", "whether a send to an unknown topic makes it")
+    auto_create_subscription_group: bool = _setting(
+        "autoCreateSubscriptionGroup", True, "", "whether an unknown consumer group is made when it is first seen"
+    )
+    default_topic_queue_nums: int = _setting(
+        "defaultTopicQueueNums", 8, "queues", "most queues of a topic made by a send", low=1, high=1024
+    )
+    cluster_topic_enable: bool = _setting(
+        "clusterTopicEnable", True, "", "whether a topic named like the cluster is a template for new topics"
+    )
+    broker_topic_enable: bool = _setting(
+        "brokerTopicEnable", True, "", "whether a topic named like the broker is a template for new topics"
+    )
+    trace_topic_enable: bool = _setting("traceTopicEnable", False, "", "whether the topic for message traces is made at start")
+    msg_trace_topic_name: str = _setting("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "", "the name of that topic", check=_name)
+    trace_on: bool = _setting("traceOn", True, "", "what the broker writes into TRACE_ON of each message, which clients obey")
+    region_id: str = _setting("regionId", "DefaultRegion", "", "what the broker writes into MSG_REGION of each message")
+    long_polling_enable: bool = _setting(
+        "longPollingEnable", True, "", "whether a pull that finds nothing waits for a message as long as its client allows"
+    )
+    short_polling_time_mills: int = _setting(
+        "shortPollingTimeMills", 1000, "ms", "how long it waits when long polling is off", low=1, high=60_000
+    )
+    namesrv_addr: str = _setting(
+        "namesrvAddr", "", "host:port;..", "name servers to register with besides the one in the process", check=_address_list
+    )
+    register_name_server_period: int = _setting(
+        "registerNameServerPeriod",
+        30_000,
+        "ms",
+        "how often the broker registers; bounded to 10 to 60 s as in Apache",
+        low=10_000,
+        high=60_000,
+        clamp=True,
+    )
+    register_broker_timeout_mills: int = _setting(
+        "registerBrokerTimeoutMills", 24_000, "ms", "how long a registration may take", low=100, high=600_000
+    )
+    flush_consumer_offset_interval: int = _setting(
+        "flushConsumerOffsetInterval",
+        5000,
+        "ms",
+        "how often committed offsets are written: what a crash delivers again",
+        low=100,
+        high=600_000,
+    )
+    channel_expired_timeout: int = _setting(
+        "channelExpiredTimeout", 120_000, "ms", "a client without a heartbeat for so long is forgotten", low=1000
+    )
+    notify_consumer_ids_changed_enable: bool = _setting(
+        "notifyConsumerIdsChangedEnable", True, "", "whether a group's members are told at once when one comes or goes"
+    )
+    max_connections: int = _setting(
+        "maxConnections",
+        12_000,
+        "connections",
+        "more are closed at once, so that a flood cannot take all descriptors",
+        low=1,
+        high=1_000_000,
+        ours=True,
+    )
+    max_auto_created_topics: int = _setting(
+        "maxAutoCreatedTopics",
+        5000,
+        "topics",
+        "with so many topics none is made by a send or a heartbeat any more",
+        low=0,
+        high=100_000,
+        ours=True,
+    )
+    max_auto_created_groups: int = _setting(
+        "maxAutoCreatedGroups", 5000, "groups", "with so many groups none is made by being seen any more", low=0, high=100_000, ours=True
+    )
+
+
+@dataclass(frozen=True)
+class NameServerSettings(_Checked):
+    """What the name server is given."""
+
+    listen_port: int = _setting("listenPort", 9876, "port", "where brokers and clients connect; 0 takes any", high=65535)
+    scan_not_active_broker_interval: int = _setting(
+        "scanNotActiveBrokerInterval", 10_000, "ms", "how often brokers that fell silent are looked for", low=100, high=600_000
+    )
+    return_order_topic_config_to_broker: bool = _setting(
+        "returnOrderTopicConfigToBroker", True, "", "whether a registration is answered with the ordered topics of the key-value table"
+    )
+    delete_topic_with_broker_registration: bool = _setting(
+        "deleteTopicWithBrokerRegistration", False, "", "whether a topic missing from a broker's registration is dropped from its routes"
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a broker process; `notes` says for each key that was set without effect, why."""
+
+    store: StoreSettings
+    broker: BrokerSettings
+    name_server: NameServerSettings
+    notes: tuple[str, ...] = ()
+
+
+ELSEWHERE = {
+    "transactions": "transactions come in an issue of their own; until then half messages are refused",
+    "timer": "timer messages come in an issue of their own",
+    "delay": "delay levels are delivered at their time by one step, and their positions saved every 5 s once the log is synced",
+    "pop": "pop consumption comes in an issue of its own",
+    "filters": "SQL92 filters come in an issue of their own",
+    "replication": "replication comes in an issue of its own",
+    "metrics": "metrics are served at /metrics of the dashboard",
+}
+
+# Reason -> keys of Apache's that change nothing here. A value is not even looked at.
+WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
+    "there are no thread pools: one loop does the work": (
+        "sendMessageThreadPoolNums putMessageFutureThreadPoolNums pullMessageThreadPoolNums litePullMessageThreadPoolNums ackMessageThreadPoolNums "
+        "processReplyMessageThreadPoolNums queryMessageThreadPoolNums adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums "
+        "loadBalanceProcessorThreadPoolNums heartbeatThreadPoolNums recoverThreadPoolNums endTransactionThreadPoolNums sendThreadPoolQueueCapacity "
+        "putThreadPoolQueueCapacity pullThreadPoolQueueCapacity litePullThreadPoolQueueCapacity ackThreadPoolQueueCapacity replyThreadPoolQueueCapacity "
+        "queryThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity heartbeatThreadPoolQueueCapacity "
+        "endTransactionPoolQueueCapacity adminBrokerThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity batchDispatchRequestThreadPoolNums "
+        "clientCallbackExecutorThreads clientWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverWorkerThreads "
+        "disableCallbackExecutor disableNettyWorkerGroup serverNettyWorkerGroupEnable useEpollNativeSelector enableFastChannelEventProcess "
+        "asyncSendEnable asyncLearner litePullMessageEnable"
+    ),
+    "there are no queues of requests to grow old in": (
+        "brokerFastFailureEnable waitTimeMillsInSendQueue waitTimeMillsInPullQueue waitTimeMillsInLitePullQueue waitTimeMillsInHeartbeatQueue "
+        "waitTimeMillsInTransactionQueue waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue maxAsyncPutMessageRequests enableNetWorkFlowControl "
+        "startAcceptSendRequestTimeStamp"
+    ),
+    "there is one writer and no lock to choose": (
+        "useReentrantLockWhenPutMessage useABSLock spinLockCollisionRetreatOptimalDegree topicQueueLockNum debugLockEnable putMessageTimeout"
+    ),
+    "buffers and limits of connections are fixed (docs/ARCHITECTURE.md)": (
+        "serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize clientSocketRcvBufSize clientSocketSndBufSize "
+        "serverPooledByteBufAllocatorEnable clientPooledByteBufAllocatorEnable serverAsyncSemaphoreValue serverOnewaySemaphoreValue "
+        "clientAsyncSemaphoreValue clientOnewaySemaphoreValue writeBufferHighWaterMark writeBufferLowWaterMark serverChannelMaxIdleTimeSeconds "
+        "clientChannelMaxIdleTimeSeconds channelNotActiveInterval clientCloseSocketIfTimeout connectTimeoutMillis maxReconnectIntervalTimeSeconds "
+        "enableReconnectForGoAway shutdownWaitTimeSeconds enableShutdownGracefully socksProxyConfig transferMsgByHeap disappearTimeAfterStart "
+        "isScanAvailableNameSrv printChannelGroups printChannelGroupsMinNum isolateLogEnable"
+    ),
+    "the flusher syncs by time alone: whatever is dirty after flushIntervalCommitLog goes to disk": (
+        "flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages wakeFlushWhenPutMessage "
+        "flushLeastPagesWhenWarmMapedFile warmMapedFileEnable"
+    ),
+    "there is no off-heap buffer to commit from": (
+        "commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog wakeCommitWhenPutMessage transientStorePoolSize "
+        "fastFailIfNoBufferInStorePool"
+    ),
+    "files are mapped on use and swapped by the kernel": (
+        "mappedFileSwapEnable commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum logicQueueForceSwapMapInterval "
+        "logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum cleanSwapedMapInterval destroyMapedFileIntervalForcibly redeleteHangedFileInterval "
+        "deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval maxBatchDeleteFilesNum correctLogicMinOffsetForceInterval "
+        "correctLogicMinOffsetSleepInterval dataReadAheadEnable putConsumeQueueDataByFileChannel diskFallRecorded"
+    ),
+    "dispatch runs in the same turn as the append": (
+        "dispatchFromSenderThread dispatchCqCacheNum dispatchCqThreads enableAsyncReput enableBuildConsumeQueueConcurrently recoverConcurrently "
+        "maxRecoveryCommitlogFiles recheckReputOffsetFromCq readUnCommitted putMsgIndexHightWater duplicationEnable messageIndexSafe "
+        "travelCqFileNumWhenGetMessage maxConsumeQueueScan maxFilterMessageSize maxChecksumRange"
+    ),
+    "cold reads go through a pool of readers with a bound of their own": (
+        "coldDataFlowControlEnable coldDataScanEnable coldCtrStrategyEnable usePIDColdCtrStrategy cgColdReadThreshold globalColdReadThreshold "
+        "accessMessageInMemoryHotRatio timerColdDataCheckIntervalMs"
+    ),
+    "records carry no CRC of their properties": "enabledAppendPropCRC forceVerifyPropCRC",
+    "version 2 is written for exactly the topics that do not fit version 1": "autoMessageVersionOnTopicLen maxTopicLength",
+    "consume queue extensions, bit maps and compaction topics are not written": (
+        "enableCompaction compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum maxOffsetMapSize "
+        "mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter "
+        "filterDataCleanTimeSpan mapperFileSizeBatchConsumeQueue searchBcqByCacheEnable sampleCountThreshold sampleSteps"
+    ),
+    "there is no RocksDB": (
+        "cleanRocksDBDirtyCQIntervalMin statRocksDBCQIntervalSec memTableFlushIntervalMs realTimePersistRocksDBConfig enableRocksDBLog "
+        "rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold bottomMostCompressionTypeForConsumeQueueStore "
+        "configManagerVersion"
+    ),
+    ELSEWHERE["replication"]: (
+        "haListenPort haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMaxGapNotInSync haMaxTimeSlaveNotCatchup "
+        "haFlowControlEnable maxHaTransferByteInSecond maxSlaveResendLength inSyncReplicas minInSyncReplicas totalReplicas allAckInSyncStateSet "
+        "enableAutoInSyncReplicas slaveTimeout slaveReadEnable offsetCheckInSlave syncFromLastFile syncMasterFlushOffsetWhenStartup "
+        "syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod checkSyncStateSetPeriod brokerElectionPriority "
+        "brokerHeartbeatInterval brokerNotActiveTimeoutMillis controllerAddr controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup "
+        "sendHeartbeatTimeoutMillis enableSlaveActingMaster enableRemoteEscape skipPreOnline lockInStrictMode replicasPerDiskPartition "
+        "haMasterAddress haServerAddr brokerIP2 forwardTimeout compatibleWithOldNameSrv isBrokerContainer isInBrokerContainer "
+        "logicalDiskSpaceCleanForciblyThreshold consumerFallbehindThreshold disableConsumeIfConsumerReadSlowly"
+    ),
+    ELSEWHERE["transactions"]: (
+        "rejectTransactionMessage transactionCheckInterval transactionCheckMax transactionTimeOut transactionOpBatchInterval transactionOpMsgMaxSize "
+        "transactionMetricFlushInterval"
+    ),
+    ELSEWHERE["timer"]: (
+        "timerWheelEnable timerCheckMetricsWhen timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess "
+        "timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs "
+        "timerProgressLogIntervalMs timerPutMessageThreadNum timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue "
+        "timerWarmEnable mappedFileSizeTimerLog recallMessageEnable allowRecallWhenBrokerNotWriteable"
+    ),
+    ELSEWHERE["delay"]: (
+        "flushDelayOffsetInterval delayOffsetUpdateVersionStep enableScheduleAsyncDeliver enableScheduleMessageStats scheduleAsyncDeliverMaxPendingLimit "
+        "scheduleAsyncDeliverMaxResendNum2Blocked"
+    ),
+    ELSEWHERE["pop"]: (
+        "appendAckAsync appendCkAsync defaultMessageRequestMode defaultPopShareQueueNum enableNotifyAfterPopOrderLockRelease "
+        "enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold enableRetryTopicV2 "
+        "enableSkipLongAwaitingAck initPopOffsetByCheckMsgInMem maxPopPollingSize popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime "
+        "popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog "
+        "popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize popPollingSize "
+        "popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs "
+        "reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime skipWhenCKRePutReachMaxTimes"
+    ),
+    ELSEWHERE["filters"]: "enablePropertyFilter filterSupportRetry",
+    ELSEWHERE["metrics"]: (
+        "metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType "
+        "metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost "
+        "metricsPromExporterPort accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats enableDetailStat enableLmqStats "
+        "estimateAccumulation maxStatsIdleTimeInMinutes commercialBaseCount commercialSizePerMsg highSpeedMode"
+    ),
+    "where a broker listens is given by --bind, name servers by namesrvAddr": (
+        "bindAddress fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval updateNameServerAddrPeriod "
+        "loadBalancePollNameServerInterval namesrvDomain namesrvDomainSubgroup rocketmqHome brokerConfigPath kvConfigPath configStorePath"
+    ),
+    "a registration is always sent whole, uncompressed and on time": (
+        "forceRegister compressedRegister enableSingleTopicRegister enableSplitRegistration splitRegistrationSize"
+    ),
+    "settings are not changed over the wire": "configBlackList",
+    "this broker does it always, as Apache does by default": (
+        "enableRegisterProducer realTimeNotifyConsumerChange useServerSideResetOffset validateSystemTopicWhenUpdateTopic enableCreateSysGroup "
+        "clearRetryTopicWhenDeleteTopic serverLoadBalancerEnable defaultQueryMaxNum subscriptionExpiredTimeout storeReplyMessageEnable "
+        "enableBroadcastOffsetStore broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond cleanOfflineBrokerInterval "
+        "consumerOffsetUpdateVersionStep flushConsumerOffsetHistoryInterval"
+    ),
+    "this broker never does it, as Apache does not by default": (
+        "rejectPullConsumerEnable enableBatchPush pullBatchMaxMessageCount enableCleanExpiredOffset enableMixedMessageType useStaticSubscription "
+        "enableConsumeQueueExt maxLmqConsumeQueueNum"
+    ),
+    "not served by this name server": (
+        "orderMessageEnable needWaitForService waitSecondsForService notifyMinBrokerIdChanged supportActingMaster enableControllerInNamesrv "
+        "enableAllTopicList enableTopicList unRegisterBrokerQueueCapacity productEnvName clusterTest clientRequestThreadPoolNums "
+        "defaultThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolQueueCapacity"
+    ),
+}
+WITHOUT_EFFECT: dict[str, str] = {key: reason for reason, keys in WITHOUT_EFFECT_BY_REASON.items() for key in keys.split()}
+
+# Key -> (values that are fine, why any other is refused). These would be missed unseen, or make a store we cannot read.
+REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
+    "transientStorePoolEnable": (("false",), "the transient store pool (commit from an off-heap buffer) comes with replication, later"),
+    "aclEnable": (("false",), "access control comes in an issue of its own; a broker told to check must not run open"),
+    "authenticationEnabled": (("false",), "access control comes in an issue of its own; a broker told to check must not run open"),
+    "authorizationEnabled": (("false",), "access control comes in an issue of its own; a broker told to check must not run open"),
+    "useTLS": (("false",), "this broker speaks no TLS; put something that does in front of it"),
+    "storeType": (("default",), "only the file store is there, not RocksDB"),
+    "rocksdbCQDoubleWriteEnable": (("false",), "only the file store is there, not RocksDB"),
+    "enableDLegerCommitLog": (("false",), "a DLedger commit log has another format"),
+    "enableControllerMode": (("false",), "controller mode is not supported"),
+    "enableLmq": (("false",), "light message queues are not supported"),
+    "enableMultiDispatch": (("false",), "light message queues are not supported"),
+    "messageStorePlugIn": (("",), "there are no store plug-ins"),
+}
+
+
+def load_settings(
+    conf_file: Path | None = None,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    store_root: Path | None = None,
+    default_store_root: Path | None = None,
+    name_server: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings of a broker process, from a broker.conf, then `--set key=value`, then what the command line names itself.
+
+    `overrides` win over the file, `store_root` (--store) over both; `default_store_root` (from --data) is for when none of
+    them says where the store lies. `name_server` are keys for the name server in the process (its
+    listenPort is another than the broker's). ConfigError for an unknown, refused or wrong key.
+    """
+    given = read_properties(conf_file) if conf_file is not None else {}
+    given.update(overrides or {})
+    if store_root is not None:
+        given["storePathRootDir"] = str(store_root)
+    elif default_store_root is not None:
+        given.setdefault("storePathRootDir", str(default_store_root))
+    store = _acting(StoreSettings)
+    broker = _acting(BrokerSettings)
+    values, notes = _sort_out(given, store.keys() | broker.keys())
+    return Settings(
+        store=_make(StoreSettings, values),
+        broker=_make(BrokerSettings, values),
+        name_server=load_name_server_settings(None, name_server),
+        notes=notes,
+    )
+
+
+def load_name_server_settings(conf_file: Path | None = None, overrides: Mapping[str, str] | None = None) -> NameServerSettings:
+    """The settings of a name server that runs alone, from a namesrv.conf and `--set`; ConfigError as above."""
+    given = read_properties(conf_file) if conf_file is not None else {}
+    given.update(overrides or {})
+    values, _ = _sort_out(given, _acting(NameServerSettings).keys())
+    return _make(NameServerSettings, values)
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A file in Java's properties format; ConfigError when it cannot be read."""
+    try:
+        return parse_properties(Path(path).read_bytes().decode("latin-1"))
+    except OSError as error:
+        raise ConfigError("configFile", path, f"cannot be read: {error.strerror}") from None
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The keys and values of java.util.Properties: `key = value`, `key: value` or `key value`, # and ! begin a comment, a
+    backslash continues a line or begins an escape; of two equal keys the last wins."""
+    pairs = {}
+    lines = iter(re.split(r"\r\n|\r|\n", text))
+    for line in lines:
+        line = line.lstrip(" \t\f")
+        if not line or line[0] in "#!":
+            continue
+        while _continues(line):
+            line = line[:-1] + next(lines, "").lstrip(" \t\f")
+        match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
+        pairs[_unescape(match[1])] = _unescape(match[2]).strip()
+    return pairs
+
+
+def _continues(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescape(text: str) -> str:
+    def one(match: re.Match) -> str:
+        code = match[1]
+        return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text, flags=re.DOTALL)
+
+
+def _acting(kind: type) -> dict[str, dataclasses.Field]:
+    """The fields of a settings class by Apache's key."""
+    return {field.metadata["setting"].key: field for field in dataclasses.fields(kind)}
+
+
+def acting_settings() -> list[tuple[str, dataclasses.Field]]:
+    """(group, field) of every acting key, for the docs."""
+    groups = (("Store", StoreSettings), ("Broker", BrokerSettings), ("Name server", NameServerSettings))
+    return [(group, field) for group, kind in groups for field in dataclasses.fields(kind)]
+
+
+def _sort_out(given: Mapping[str, str], acting: set[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The acting keys among those given, and a note on each of the others; ConfigError for what must not be there."""
+    values, notes = {}, []
+    for key, value in given.items():
+        if key in acting:
+            values[key] = value
+        elif key in REFUSED:
+            allowed, reason = REFUSED[key]
+            if value.strip() not in allowed:
+                raise ConfigError(key, value, reason)
+        elif key in WITHOUT_EFFECT:
+            notes.append(f"{key} has no effect here: {WITHOUT_EFFECT[key]}")
+        else:
+            raise ConfigError(key, value, "there is no such setting" + _suggestion(key, acting))
+    return values, tuple(notes)
+
+
+def _suggestion(key: str, acting: set[str]) -> str:
+    known = sorted(acting | REFUSED.keys() | WITHOUT_EFFECT.keys())
+    lowered = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(key.lower().replace("_", "").replace("-", ""), lowered, n=1, cutoff=0.75)
+    return f"; did you mean {lowered[near[0]]}?" if near else ""
+
+
+def _make(kind: type, values: Mapping[str, str]):
+    """A settings object from texts; keys of other objects are passed over."""
+    fields = _acting(kind)
+    return kind(**{fields[key].name: _parse(key, fields[key].type, text) for key, text in values.items() if key in fields})
+
+
+def _parse(key: str, kind: str, text: str):
+    text = text.strip()
+    if kind == "int":
+        return _parse_int(key, text)
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(key, text, "want true or false")
+        return text.lower() == "true"
+    if kind.startswith("Path"):
+        if not text:
+            raise ConfigError(key, text, "want a path")
+        return Path(text.replace("${user.home}", "~")).expanduser()
+    return text
+
+
+def _parse_int(key: str, text: str) -> int:
+    if key.endswith("Ratio") and re.fullmatch(r"0?\.[0-9]{1,4}", text):
+        return round(float(text) * 100)  # older Apache versions took these as fractions
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise ConfigError(key, text, "want an integer")
+    return int(text)

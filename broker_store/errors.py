@@ -1,0 +1,104 @@
+"""One tree of errors, split by whose fault it is and what to do next.
+
+    BrokerStoreError
+    ├── MisuseError             a caller of ours broke a rule: mend the call
+    │   ├── ConfigError         a setting is unknown or wrong: mend the setting
+    │   └── StoreClosedError    the store is not open (any more)
+    ├── PeerError               bytes or names from outside break the rules: refuse, change nothing
+    │   ├── ProtocolError       a frame cannot be parsed: close that connection
+    │   ├── FieldError          one header field is missing or wrong: answer so
+    │   └── NameError_          a topic or group name is not allowed
+    ├── FormatError             bytes or values are not what their format says: who read them knows whose they are
+    ├── StoreError              what is on disk, or the disk itself
+    │   ├── StoreLockedError    somebody else holds the store
+    │   ├── DamagedStoreError   bytes that were once synced are not what they must be
+    │   ├── DiskFullError       no room: refused, heals by itself
+    │   └── SyncError           a sync failed: final, the store turns read-only
+    └── NotFoundError           what was asked for is not there
+
+A message of an error carries the numbers one needs (file, offset, expected, found) and says what to do.
+"""
+
+from __future__ import annotations
+
+
+class BrokerStoreError(Exception):
+    """The root; never raised itself."""
+
+
+class MisuseError(BrokerStoreError):
+    """A caller inside the program broke a rule."""
+
+
+class ConfigError(MisuseError):
+    """A setting is unknown or has a wrong value."""
+
+    def __init__(self, key: str, value: object, reason: str):
+        self.key, self.value, self.reason = key, value, reason
+        super().__init__(f"setting {key}={value!s}: {reason}")
+
+
+class StoreClosedError(MisuseError):
+    """The store is not open."""
+
+
+class PeerError(BrokerStoreError):
+    """Something from outside breaks the rules."""
+
+
+class ProtocolError(PeerError):
+    """A frame cannot be parsed; the connection that sent it ends."""
+
+
+class FieldError(PeerError):
+    """A header field is missing or has a wrong value."""
+
+    def __init__(self, name: str, value: object, want: str):
+        self.name, self.value, self.want = name, value, want
+        super().__init__(f"field {name} is {value!r:.60}, want {want}")
+
+
+class NameError_(PeerError):
+    """A topic or group name is not allowed."""
+
+
+class FormatError(BrokerStoreError):
+    """Bytes, or values to become bytes, are not what their format says.
+
+    `offset` counts from the start of the buffer that was given; the caller turns it into a file and a place.
+    """
+
+    def __init__(self, what: str, *, offset: int | None = None, expected: object = None, found: object = None):
+        self.what, self.offset, self.expected, self.found = what, offset, expected, found
+        place = "" if offset is None else f" at {offset}"
+        numbers = "" if expected is None and found is None else f": expected {expected}, found {found}"
+        super().__init__(f"{what}{place}{numbers}")
+
+
+class StoreError(BrokerStoreError):
+    """What is on disk, or the disk itself."""
+
+
+class StoreLockedError(StoreError):
+    """Another process, or another store of this process, holds the directory."""
+
+
+class DamagedStoreError(StoreError):
+    """Bytes that were once synced are not what they must be."""
+
+    def __init__(self, what: str, *, file: str, offset: int | None = None, advice: str = ""):
+        self.what, self.file, self.offset, self.advice = what, file, offset, advice
+        place = file if offset is None else f"{file} at {offset}"
+        super().__init__(f"{place}: {what}" + (f". {advice}" if advice else ""))
+
+
+class DiskFullError(StoreError):
+    """No room for what should be written."""
+
+
+class SyncError(StoreError):
+    """A sync failed; what it covered is not acknowledged and nothing more is written."""
+
+
+class NotFoundError(BrokerStoreError):
+    """What was asked for is not there."""

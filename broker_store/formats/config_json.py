@@ -1,0 +1,111 @@
+"""The JSON of config/*.json, as Apache RocketMQ 5.5.0 writes it and as any version wrote it (section 8).
+
+Its writer puts integer keys without quotes, which no JSON parser takes, so they are quoted with a mark before parsing
+and turned into ints after. Files from Apache 5.3.3 have another layout, which parsing does not see.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from broker_store.errors import FormatError
+
+# A string (passed over), or an object key that is a bare integer.
+_STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d{1,19})(\s*:)', re.DOTALL)
+_BARE_MARK = "\ufdd0"  # a code point that is no character: no key of Apache's starts with it
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """Which of two copies of a table is newer: by state version, then counter, then timestamp (ms)."""
+
+    state_version: int = 0
+    counter: int = 0
+    timestamp: int = 0
+
+    def next(self, now_ms: int, state_version: int | None = None) -> DataVersion:
+        """The version after one more change."""
+        return DataVersion(self.state_version if state_version is None else state_version, self.counter + 1, now_ms)
+
+    def to_json(self) -> dict[str, int]:
+        return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
+
+    @classmethod
+    def from_json(cls, value: object) -> DataVersion:
+        """From the parsed object; a missing number (4.9 has no stateVersion) or a missing object counts as 0."""
+        if value is None:
+            return cls()
+        if not isinstance(value, dict) or not all(isinstance(number, int) for number in value.values()):
+            raise FormatError("dataVersion must be an object of integers", found=str(value)[:60])
+        return cls(value.get("stateVersion", 0), value.get("counter", 0), value.get("timestamp", 0))
+
+
+def read(text: str | bytes) -> object:
+    """The value of a file: unquoted integer keys come back as int, quoted ones as str (see `int_keys`)."""
+    try:
+        if isinstance(text, bytes):
+            text = text.decode()
+        quoted = _STRING_OR_BARE_KEY.sub(_quote, text)
+        return json.loads(quoted, object_pairs_hook=_object, parse_constant=_refuse_constant, strict=False)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"not readable as JSON: {error}") from None
+
+
+def int_keys(value: object, what: str) -> dict[int, object]:
+    """A table whose keys are integers, whether the writer quoted them or not; FormatError when one is not."""
+    if not isinstance(value, dict):
+        raise FormatError(f"{what} must be an object", found=type(value).__name__)
+    try:
+        return {int(key): item for key, item in value.items()}
+    except ValueError as error:
+        raise FormatError(f"{what} has a key that is no integer: {error}") from None
+
+
+def write(value: object) -> str:
+    """The text of a file in the layout of 5.5.0: tabs, no blank behind a colon, no line end, None left out of objects.
+
+    Entries keep the order of the dict; Apache writes the fields of an object in alphabetical order and the entries of
+    a map in the order of its hash table, which means nothing.
+    """
+    return "".join(_pieces(value, 1))
+
+
+def _quote(match: re.Match) -> str:
+    before, key, after = match.groups()
+    return match.group() if key is None else f'{before}"{_BARE_MARK}{key}"{after}'
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict:
+    return {int(key[1:]) if key.startswith(_BARE_MARK) else key: value for key, value in pairs}
+
+
+def _refuse_constant(name: str):
+    raise ValueError(f"{name} is no JSON")
+
+
+def _pieces(value: object, depth: int):
+    if isinstance(value, dict):
+        entries = [(_key(key), item) for key, item in value.items() if item is not None]
+        yield from _block("{}", [(f"{key}:", item) for key, item in entries], depth)
+    elif isinstance(value, list | tuple):
+        yield from _block("[]", [("", item) for item in value], depth)
+    else:
+        yield json.dumps(value, ensure_ascii=False)
+
+
+def _block(brackets: str, entries: list[tuple[str, object]], depth: int):
+    if not entries:
+        yield brackets
+        return
+    opening = brackets[0] + "\n"
+    for prefix, item in entries:
+        yield opening + "\t" * depth + prefix
+        yield from _pieces(item, depth + 1)
+        opening = ",\n"
+    yield "\n" + "\t" * (depth - 1) + brackets[1]
+
+
+def _key(key: object) -> str:
+    return str(key) if isinstance(key, int) else json.dumps(str(key), ensure_ascii=False)

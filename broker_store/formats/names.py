@@ -1,0 +1,56 @@
+"""Which topic and group names are allowed (spec/store-format.md section 2.7).
+
+A topic becomes the name of a directory, so nothing that is a path may pass: only letters, digits and `% | _ -`. The
+sentences are Apache's TopicValidator's, because clients show them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from broker_store.errors import NameError_
+
+MAX_TOPIC = 127
+MAX_RETRY_TOPIC = 255
+MAX_GROUP = 120
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+_ALLOWED_IN_WORDS = "^[%|a-zA-Z0-9_-]+$"
+
+
+def check_topic(name: str) -> str:
+    """`name` when it may be a topic; else NameError_ with Apache's sentence."""
+    return _check("topic", name, MAX_RETRY_TOPIC if name and name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC)
+
+
+def check_stored_topic(name: str) -> str:
+    """`name` when a record or a queue directory may hold it; else NameError_. The store's own limit (section 2.7) is wider
+    than that of a client: version 2 of the record exists for what lies between."""
+    return _check("topic", name, MAX_RETRY_TOPIC)
+
+
+def check_group(name: str) -> str:
+    """`name` when it may be a producer or consumer group; else NameError_ with Apache's sentence."""
+    return _check("group", name, MAX_GROUP)
+
+
+def _check(what: str, name: str, limit: int) -> str:
+    if not name or not name.strip():
+        raise NameError_(f"The specified {what} is blank.")
+    if not _ALLOWED.fullmatch(name):
+        raise NameError_(f"The specified {what} contains illegal characters, allowing only {_ALLOWED_IN_WORDS}")
+    if len(name) > limit:
+        raise NameError_(f"The specified {what} is longer than {what} max length.")
+    return name
+
+
+def retry_topic(group: str) -> str:
+    """The topic that holds the messages `group` sent back."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """The topic that holds the messages `group` gave up."""
+    return DLQ_PREFIX + group

@@ -1,0 +1,104 @@
+"""The properties string of a message: `name \\x01 value \\x02`, repeated (spec/store-format.md section 2.3).
+
+The order carries no meaning. Apache writes a \\x02 behind every pair; some old clients leave out the last one, so it
+is never relied upon. Reading is as lenient as Apache's: what is no pair is dropped, of two equal names the last wins.
+Text is UTF-8; bytes that are not come out as replacement characters, as they do from Apache's decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from broker_store.errors import FormatError
+
+NAME_VALUE_SEPARATOR = "\x01"
+PAIR_SEPARATOR = "\x02"
+MAX_BYTES = 32767  # the length is a signed short
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+WAIT = "WAIT"
+DELAY = "DELAY"
+RETRY_TOPIC = "RETRY_TOPIC"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE_ID = "REAL_QID"
+PRODUCER_GROUP = "PGROUP"
+TRANSACTION_PREPARED = "TRAN_MSG"
+UNIQUE_KEY = "UNIQ_KEY"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+RECONSUME_TIME = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+MESSAGE_REGION = "MSG_REGION"
+TRACE_ON = "TRACE_ON"
+CLUSTER = "CLUSTER"
+INNER_NUM = "INNER_NUM"
+POP_CHECKPOINT = "POP_CK"
+MIN_OFFSET = "MIN_OFFSET"
+MAX_OFFSET = "MAX_OFFSET"
+DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+KEY_SEPARATOR = " "
+
+
+def encode(pairs: Mapping[str, str | None]) -> bytes:
+    """The stored form of `pairs`; a value of None is left out, as Apache does.
+
+    FormatError for an empty name or value (which no reader would give back) and for a separator within one.
+    """
+    return "".join(_pair(name, value) for name, value in pairs.items() if value is not None).encode("utf-8", "replace")
+
+
+def _pair(name: str, value: str) -> str:
+    if not name or not value:
+        raise FormatError(f"property {name!r} needs a name and a value, each of at least one character")
+    for separator in (NAME_VALUE_SEPARATOR, PAIR_SEPARATOR):
+        if separator in name or separator in value:
+            raise FormatError(f"property {name!r:.60} holds the separator {separator!r}")
+    return f"{name}{NAME_VALUE_SEPARATOR}{value}{PAIR_SEPARATOR}"
+
+
+def decode(encoded: bytes | str) -> dict[str, str]:
+    """The pairs of a stored string; a piece that is no pair is dropped."""
+    text = encoded if isinstance(encoded, str) else bytes(encoded).decode("utf-8", "replace")
+    pairs = {}
+    for piece in text.split(PAIR_SEPARATOR):
+        name, separator, value = piece.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            pairs[name] = value
+    return pairs
+
+
+def get(encoded: bytes, name: str) -> str | None:
+    """The value of one property without reading the others; None when it is absent."""
+    framed = b"\x02" + bytes(encoded)
+    wanted = b"\x02" + name.encode() + b"\x01"
+    at = len(framed)
+    while (at := framed.rfind(wanted, 0, at)) >= 0:
+        value = framed[at + len(wanted) :].split(b"\x02", 1)[0]
+        if value:
+            return value.decode("utf-8", "replace")
+    return None
+
+
+def append(encoded: bytes, more: bytes) -> bytes:
+    """`more` behind `encoded`, with a \\x02 between them when the first does not end with one (section 2.6)."""
+    if encoded and more and not encoded.endswith(b"\x02"):
+        return encoded + b"\x02" + more
+    return encoded + more
+
+
+def set_values(encoded: bytes, changes: Mapping[str, str | None]) -> bytes:
+    """`encoded` with the properties in `changes` set, or taken out where the value is None; the others keep bytes and place."""
+    names = {name.encode() for name in changes}
+    kept = [piece for piece in bytes(encoded).split(b"\x02") if piece and piece.partition(b"\x01")[0] not in names]
+    return b"".join(piece + b"\x02" for piece in kept) + encode(changes)
+
+
+def split_keys(keys: str | None) -> tuple[str, ...]:
+    """The single keys of a KEYS value: the non-empty pieces between single spaces."""
+    return tuple(key for key in keys.split(KEY_SEPARATOR) if key) if keys else ()
+
+
+def join_keys(keys: Iterable[str]) -> str:
+    """The KEYS value for several keys."""
+    return KEY_SEPARATOR.join(keys)

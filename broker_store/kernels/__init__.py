@@ -1,0 +1,41 @@
+"""The compiled twins of the hot loops; the only place for Numba.
+
+Every kernel takes integers (addresses of memory that its caller holds) and gives an integer. State lies in one int64
+array, `context`; what a word of it means is named in `kernels/context.py`. A kernel returns a stop code *before* it
+changes anything for the case it does not know, and Python takes over.
+
+Numba's compile cache looks only at the module of the outer function, so an edit of an inlined callee elsewhere would
+leave stale machine code behind (PROTOTYPES.md Q5). The cache directory is therefore named by the hash of every source
+file here, and lies beside the installed packages, or in `BROKER_KERNEL_CACHE`, or in the user's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+
+def _cache_directory() -> Path:
+    here = Path(__file__).parent
+    digest = hashlib.sha256()
+    for source in sorted(here.glob("*.py")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    name = f"kernels-{digest.hexdigest()[:16]}"
+    wanted = os.environ.get("BROKER_KERNEL_CACHE")
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    places = [Path(wanted)] if wanted else [Path(sys.prefix) / "var" / "broker_store", user / "broker_store"]
+    for place in places:
+        try:
+            (place / name).mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(place / name, os.W_OK):
+            return place / name
+    raise OSError(f"no writable place for compiled kernels among {', '.join(map(str, places))}; set BROKER_KERNEL_CACHE")
+
+
+CACHE_DIRECTORY = _cache_directory()
+# Read once by Numba when it is first imported, which happens in the modules of this package only.
+os.environ["NUMBA_CACHE_DIR"] = str(CACHE_DIRECTORY)

@@ -1,0 +1,286 @@
+"""Append: a group of messages, encoded straight into the mapped commit log by one call.
+
+    rows DESCRIPTOR_DONE .. DESCRIPTOR_COUNT  ──►  records at LOG_AT  (spec/store-format.md section 2.1)
+
+For each row everything that can refuse it is looked at first: room in the file and below LOG_ALLOCATED, a unit in its
+queue, entries in the index. Only then is a byte written, the queue offset given and LOG_AT moved; a row is in the log
+whole or not at all. The total size is written last, so that a process killed in the middle leaves a zero length where
+recovery ends.
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from broker_store.kernels import context as c
+from broker_store.kernels.crc import crc32
+from broker_store.kernels.dispatch import dispatch_records, most_keys
+from broker_store.kernels.memory import (
+    copy_memory,
+    get,
+    has_zero_byte,
+    inlined,
+    load_be16,
+    load_be32,
+    load_u8,
+    put,
+    store64,
+    store_be16,
+    store_be32,
+    store_be64,
+    store_u8,
+)
+
+MAGIC_V1 = -626843481
+MAGIC_V2 = -626843477
+BLANK_MAGIC = -875286124
+_FIXED = 91  # bytes of a record around topic, body and properties, IPv4 hosts
+_MAX_PROPERTIES = 32767
+_LAST_TOPIC_LENGTH_V1 = 127
+_BORN_V6 = 0x10
+_STORE_V6 = 0x20
+_NO_QUEUE_OFFSET = 0x4  # prepared and rollback: the bit that both have
+
+
+@inlined
+def _batch_extent(row):
+    """(records, total bytes of bodies and own properties, bytes of own properties) or a negative D_* status."""
+    at = get(row, c.D_BODY)
+    end = at + get(row, c.D_BODY_LENGTH)
+    more = get(row, c.D_PROPERTIES_LENGTH) + get(row, c.D_MORE_LENGTH)
+    count, total, keys = 0, 0, 0
+    while at < end:
+        if end - at < 22:
+            return -c.D_BAD_BATCH, 0, 0
+        size = load_be32(at)
+        body_length = load_be32(at + 16)
+        if size < 22 or size > end - at or body_length < 0 or body_length > size - 22:
+            return -c.D_BAD_BATCH, 0, 0
+        properties_length = load_be16(at + 20 + body_length)
+        if properties_length < 0 or properties_length != size - 22 - body_length:
+            return -c.D_BAD_BATCH, 0, 0
+        own = at + 22 + body_length
+        if has_zero_byte(own, properties_length):
+            return -c.D_BAD_PROPERTIES, 0, 0
+        joint = 1 if properties_length > 0 and more > 0 and load_u8(own + properties_length - 1) != 2 else 0
+        if properties_length + joint + more > _MAX_PROPERTIES:
+            return -c.D_PROPERTIES_TOO_LONG, 0, 0
+        count += 1
+        total += body_length + properties_length + joint + more
+        keys += most_keys(properties_length + joint + more)
+        at += size
+    if count == 0:
+        return -c.D_BAD_BATCH, 0, 0
+    return count, total, keys
+
+
+@inlined
+def _write_record(context, row, at, log_offset, queue_offset, flag, body, body_length, properties, properties_length):
+    """Encode one record at address `at`; returns its size."""
+    queue = get(row, c.D_QUEUE)
+    topic = get(queue, c.Q_TOPIC)
+    topic_length = get(topic, c.T_LENGTH)
+    sys_flag = get(row, c.D_SYS_FLAG)
+    base = get(row, c.D_PROPERTIES)
+    base_length = get(row, c.D_PROPERTIES_LENGTH)
+    if get(row, c.D_BATCH) == 0:
+        base_length = 0
+    more_length = get(row, c.D_MORE_LENGTH)
+    joint = 0
+    if properties_length > 0 and base_length + more_length > 0 and load_u8(properties + properties_length - 1) != 2:
+        joint = 1
+    all_properties = properties_length + joint + base_length + more_length
+
+    store_be32(at + 4, MAGIC_V1 if topic_length <= _LAST_TOPIC_LENGTH_V1 else MAGIC_V2)
+    store_be32(at + 8, (crc32(body, body_length) & 0x7FFFFFFF) if body_length > 0 else 0)
+    store_be32(at + 12, get(queue, c.Q_ID))
+    store_be32(at + 16, flag)
+    store_be64(at + 20, queue_offset)
+    store_be64(at + 28, log_offset)
+    store_be32(at + 36, sys_flag)
+    store_be64(at + 40, get(row, c.D_BORN_MS))
+    to = at + 48
+    if sys_flag & _BORN_V6:
+        copy_memory(to, get(row, c.D_BORN_HOST), 20)
+        to += 20
+    else:
+        store_be64(to, get(row, c.D_BORN_HOST))
+        to += 8
+    store_be64(to, get(context, c.NOW_MS))
+    to += 8
+    if sys_flag & _STORE_V6:
+        copy_memory(to, get(row, c.D_STORE_HOST), 20)
+        to += 20
+    else:
+        store_be64(to, get(row, c.D_STORE_HOST))
+        to += 8
+    store_be32(to, get(row, c.D_RECONSUME_TIMES))
+    store_be64(to + 4, get(row, c.D_PREPARED_OFFSET))
+    store_be32(to + 12, body_length)
+    to += 16
+    copy_memory(to, body, body_length)
+    to += body_length
+    if topic_length <= _LAST_TOPIC_LENGTH_V1:
+        store_u8(to, topic_length)
+        to += 1
+    else:
+        store_be16(to, topic_length)
+        to += 2
+    copy_memory(to, get(topic, c.T_NAME), topic_length)
+    to += topic_length
+    store_be16(to, all_properties)
+    to += 2
+    copy_memory(to, properties, properties_length)
+    to += properties_length
+    if joint:
+        store_u8(to, 2)
+        to += 1
+    if base_length > 0:
+        copy_memory(to, base, base_length)
+        to += base_length
+    if more_length > 0:
+        copy_memory(to, get(row, c.D_MORE), more_length)
+        to += more_length
+    store_be32(at, to - at)
+    return to - at
+
+
+@inlined
+def append_rows(context):
+    """Append the rows that are left; DONE or the stop code of the row DESCRIPTOR_DONE, of which nothing was written."""
+    rows = get(context, c.DESCRIPTORS)
+    count = get(context, c.DESCRIPTOR_COUNT)
+    log = get(context, c.LOG_ADDRESS)
+    base = get(context, c.LOG_BASE)
+    size = get(context, c.LOG_SIZE)
+    allocated = get(context, c.LOG_ALLOCATED)
+    while get(context, c.DESCRIPTOR_DONE) < count:
+        number = get(context, c.DESCRIPTOR_DONE)
+        row = rows + number * c.D_WORDS * 8
+        queue = get(row, c.D_QUEUE)
+        sys_flag = get(row, c.D_SYS_FLAG)
+        topic_length = get(get(queue, c.Q_TOPIC), c.T_LENGTH)
+        fixed = _FIXED + topic_length + (1 if topic_length > _LAST_TOPIC_LENGTH_V1 else 0)
+        fixed += (12 if sys_flag & _BORN_V6 else 0) + (12 if sys_flag & _STORE_V6 else 0)
+        own_length = get(row, c.D_PROPERTIES_LENGTH)
+        more_length = get(row, c.D_MORE_LENGTH)
+        is_batch = get(row, c.D_BATCH) == 1
+        if is_batch:
+            records, extent, keys = _batch_extent(row)
+            if records < 0:
+                put(row, c.D_STATUS, -records)
+                put(context, c.DESCRIPTOR_DONE, number + 1)
+                continue
+            total = records * fixed + extent
+        else:
+            own = get(row, c.D_PROPERTIES)
+            joint = 1 if own_length > 0 and more_length > 0 and load_u8(own + own_length - 1) != 2 else 0
+            properties_length = own_length + joint + more_length
+            status = c.D_OK
+            if properties_length > _MAX_PROPERTIES:
+                status = c.D_PROPERTIES_TOO_LONG
+            elif has_zero_byte(own, own_length):
+                status = c.D_BAD_PROPERTIES
+            if status != c.D_OK:
+                put(row, c.D_STATUS, status)
+                put(context, c.DESCRIPTOR_DONE, number + 1)
+                continue
+            records = 1
+            keys = most_keys(properties_length)
+            total = fixed + get(row, c.D_BODY_LENGTH) + properties_length
+        put(row, c.D_COUNT, records)
+        at = get(context, c.LOG_AT)
+        if total + 8 > size:
+            put(row, c.D_STATUS, c.D_TOO_LARGE)
+            put(context, c.DESCRIPTOR_DONE, number + 1)
+            continue
+        if at + total + 8 > size:
+            return c.LOG_FILE_FULL
+        if at + total + 8 > allocated:
+            return c.LOG_NOT_ALLOCATED
+        queue_offset = get(queue, c.Q_NEXT)
+        in_queue = (sys_flag & _NO_QUEUE_OFFSET) == 0
+        if in_queue and queue_offset + records > get(queue, c.Q_APPEND_LIMIT):
+            return c.QUEUE_NOT_ALLOCATED
+        if get(context, c.INDEX_ENABLED) == 1:
+            queued = get(context, c.QUEUED_KEYS) + keys
+            if queued > get(context, c.KEY_ROOM) and get(context, c.KEY_ROOM_GRANTED) != number:
+                return c.KEYS_NOT_ALLOCATED
+            put(context, c.QUEUED_KEYS, queued)
+
+        # From here on nothing can fail.
+        put(row, c.D_LOG_OFFSET, base + at)
+        put(row, c.D_QUEUE_OFFSET, queue_offset if in_queue else 0)
+        put(row, c.D_SIZE, total)
+        put(row, c.D_STATUS, c.D_OK)
+        if is_batch:
+            chain = get(row, c.D_BODY)
+            to = at
+            for record in range(records):
+                body_length = load_be32(chain + 16)
+                own_properties = chain + 22 + body_length
+                to += _write_record(
+                    context,
+                    row,
+                    log + to,
+                    base + to,
+                    queue_offset + record if in_queue else 0,
+                    load_be32(chain + 12),
+                    chain + 20,
+                    body_length,
+                    own_properties,
+                    load_be16(own_properties - 2),
+                )
+                chain += load_be32(chain)
+        else:
+            _write_record(
+                context,
+                row,
+                log + at,
+                base + at,
+                queue_offset if in_queue else 0,
+                get(row, c.D_FLAG),
+                get(row, c.D_BODY),
+                get(row, c.D_BODY_LENGTH),
+                get(row, c.D_PROPERTIES),
+                own_length,
+            )
+        if in_queue:
+            put(queue, c.Q_NEXT, queue_offset + records)
+        put(context, c.LOG_AT, at + total)
+        put(context, c.DESCRIPTOR_DONE, number + 1)
+    return c.DONE
+
+
+@njit(types.int64(types.int64), cache=True)
+def append(context):
+    """Append only (sync flush): DONE or a stop code."""
+    return append_rows(context)
+
+
+@njit(types.int64(types.int64), cache=True)
+def append_and_dispatch(context):
+    """Append and, when all rows are in, confirm and dispatch them (async flush); DONE or a stop code of either."""
+    stopped = append_rows(context)
+    if stopped != c.DONE:
+        return stopped
+    put(context, c.CONFIRMED, get(context, c.LOG_BASE) + get(context, c.LOG_AT))
+    return dispatch_records(context, 0x7FFFFFFFFFFFFFFF)
+
+
+@njit(types.void(types.int64, types.int64), cache=True)
+def write_blank(address, remaining):
+    """The end-of-file record (spec 2.5): int32 length of what remains, int32 magic."""
+    store_be32(address + 4, BLANK_MAGIC)
+    store_be32(address, remaining)
+
+
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True)
+def record_offsets(address, length, log_offset, target):
+    """Log offsets of the records that lie back to back at `address`, into int64 at `target`; returns how many."""
+    at, count = 0, 0
+    while at < length:
+        store64(target + 8 * count, log_offset + at)
+        at += load_be32(address + at)
+        count += 1
+    return count

@@ -1,0 +1,178 @@
+"""What each word of the int64 arrays means that Python and the kernels share.
+
+One `Context` array for the writer (append and dispatch), one row for a queue, one for a topic, one descriptor a message.
+Addresses point into memory that the engine holds; offsets named LOG_* are absolute in the commit log, those named *_AT
+are relative to a file.
+"""
+
+from __future__ import annotations
+
+# The writer's context ---------------------------------------------------------------------------------------------
+LOG_ADDRESS = 0  # of the file that is written
+LOG_BASE = 1  # log offset of its first byte
+LOG_SIZE = 2
+LOG_ALLOCATED = 3  # bytes of it that have disk blocks; nothing is written beyond
+LOG_AT = 4  # write position in it
+MAX_RECORD = 5  # bytes; larger records are not looked at in dispatch
+DESCRIPTORS = 6  # address of the rows below
+QUEUED_KEYS = 7  # upper bound of index entries that appended but not dispatched records will need
+KEY_ROOM = 8  # index entries for which there is allocated room, those queued included
+# These four are set together for each group.
+NOW_MS = 9  # store time of the group
+DESCRIPTOR_COUNT = 10
+DESCRIPTOR_DONE = 11  # out: rows appended so far
+KEY_ROOM_GRANTED = 12  # row number whose room was counted exactly by Python, -1 none
+
+DISPATCH_ADDRESS = 16  # of the log file that is dispatched
+DISPATCH_BASE = 17
+DISPATCH_SIZE = 18
+DISPATCH_AT = 19
+CONFIRMED = 20  # log offset up to which records may be shown
+TAGS_CODE_AT = 21  # log offset of the one record whose tags code Python has computed, -1 none
+TAGS_CODE = 22
+DISPATCHED_COUNT = 23  # running total of records
+LAST_DISPATCHED_MS = 24  # store time of the last record dispatched
+TOPIC_TABLE = 25  # address of the open-addressing table: row addresses, 0 is free
+TOPIC_MASK = 26  # its length - 1
+ARRIVALS = 27  # address of room for queue row addresses
+ARRIVAL_COUNT = 28
+ARRIVAL_ROOM = 29
+STOPPED_AT = 30  # out: log offset of the record a dispatch stopped at
+STOPPED_QUEUE = 31  # out: address of the queue row, 0 none
+
+INDEX_ENABLED = 36
+INDEX_ADDRESS = 37  # of the file that is filled, 0 none
+INDEX_SLOTS = 38
+INDEX_LIMIT = 39  # maxIndexNum
+INDEX_COUNT = 40  # next entry number, starts at 1
+INDEX_ALLOCATED = 41  # entry numbers below have disk blocks
+INDEX_BEGIN_MS = 42
+INDEX_END_MS = 43
+INDEX_BEGIN_OFFSET = 44
+INDEX_END_OFFSET = 45
+INDEX_SLOTS_USED = 46
+INDEX_KEYS_DONE = 47  # entries of the current record that went into the file before
+
+CONTEXT_WORDS = 64
+
+# A queue's row ----------------------------------------------------------------------------------------------------
+Q_ID = 0
+Q_NEXT = 1  # queue offset the next append gets
+Q_APPEND_LIMIT = 2  # units below this have disk blocks
+Q_DISPATCHED = 3  # next unit to be written: what readers see as the maximum
+Q_FILE_ADDRESS = 4  # of the queue file that takes the next unit, 0 none
+Q_FILE_FIRST = 5  # number of its first unit
+Q_FILE_END = 6  # number behind its last unit
+Q_WATCHED = 7  # a pull is parked here
+Q_ARRIVED = 8  # already in the arrivals
+Q_LOG_END = 9  # log offset behind the last record with a unit
+Q_LAST_MS = 10  # store time of that record
+Q_TOPIC = 11  # address of the topic's row
+Q_NUMBER = 12  # the row's number
+Q_BYTES = 13  # running total of record bytes dispatched in this run
+Q_WORDS = 16
+
+# A topic's row ----------------------------------------------------------------------------------------------------
+T_HASH = 0  # FNV-1a of the name
+T_NAME = 1  # address
+T_LENGTH = 2
+T_KEY_HASH = 3  # Java hash of "<topic>#", to be continued with a key
+T_QUEUES = 4  # address of queue row addresses by queue id, 0 is unknown
+T_QUEUE_COUNT = 5
+T_DELAYED = 6  # units of this topic hold a delivery time: Python computes it
+T_DELETED_BEFORE = 7  # records below this log offset belong to a deleted topic of that name: no units
+T_WORDS = 8
+
+# A message to append ----------------------------------------------------------------------------------------------
+D_QUEUE = 0  # address of the queue's row
+D_BODY = 1
+D_BODY_LENGTH = 2
+D_PROPERTIES = 3
+D_PROPERTIES_LENGTH = 4
+D_MORE = 5  # properties of the broker, written behind the message's own
+D_MORE_LENGTH = 6
+D_FLAG = 7
+D_SYS_FLAG = 8
+D_BORN_MS = 9
+D_BORN_HOST = 10  # IPv4: address and port as the big-endian int64; IPv6: address of 20 bytes
+D_STORE_HOST = 11
+D_RECONSUME_TIMES = 12
+D_PREPARED_OFFSET = 13
+D_BATCH = 14  # 1: the body is a chain of messages (spec 2.6)
+D_LOG_OFFSET = 15  # out, of the first record
+D_QUEUE_OFFSET = 16  # out, of the first record
+D_SIZE = 17  # out, bytes of all records
+D_COUNT = 18  # out, records
+D_STATUS = 19  # out, D_OK or why it was refused
+D_WORDS = 20
+
+D_OK = 0
+D_BAD_BATCH = 1
+D_BAD_PROPERTIES = 2
+D_PROPERTIES_TOO_LONG = 3
+D_TOO_LARGE = 4
+
+# What a kernel stops with -------------------------------------------------------------------------------------------
+DONE = 0
+LOG_FILE_FULL = 1  # the record does not fit into the file any more
+LOG_NOT_ALLOCATED = 2
+QUEUE_NOT_ALLOCATED = 3
+KEYS_NOT_ALLOCATED = 4
+
+LOG_FILE_END = 10  # a blank record: go on in the next file
+UNKNOWN_QUEUE = 11
+QUEUE_FILE_END = 12
+QUEUE_HOLE = 13  # the record's queue offset lies behind the next unit
+INDEX_FULL = 14
+DELAYED_RECORD = 15
+BAD_RECORD = 16
+EXHAUSTED = 17  # the slice asked for is done
+
+# A scan's context ---------------------------------------------------------------------------------------------------
+S_ADDRESS = 0  # of the log file
+S_BASE = 1
+S_SIZE = 2
+S_AT = 3  # in and out: next position
+S_SLICE_END = 4  # stop at or behind this position
+S_CHECK_CRC = 5
+S_MAX_RECORD = 6
+S_STRICT_ABOVE_MS = 7  # records of a later store time are refused when their properties hold a NUL
+S_COUNT = 8  # out: good records, running
+S_LAST_MS = 9  # out: store time of the last good record
+S_LAST_OFFSET = 10  # out: log offset of the last good record
+S_REASON = 11  # out: what was wrong with the record at S_AT
+S_WORDS = 16
+
+REASON_NOT_A_RECORD = 1
+REASON_LENGTH = 2
+REASON_PLACE = 3
+REASON_BODY_CRC = 4
+REASON_SYNTAX = 5
+
+# A read's context ---------------------------------------------------------------------------------------------------
+R_UNITS_ADDRESS = 0  # of the queue file
+R_UNITS_FIRST = 1
+R_UNITS_END = 2  # first unit number that may not be read
+R_OFFSET = 3  # in: first unit to look at; out: next
+R_MAX_COUNT = 4
+R_MAX_BYTES = 5
+R_MAX_UNITS = 6  # units looked at, at most
+R_TAGS = 7  # address of wanted tag hashes, int64
+R_TAG_COUNT = 8  # 0: every tag
+R_LOG_FILES = 9  # address of log file addresses, 0 where not mapped
+R_LOG_FIRST = 10  # log offset of the first of them
+R_LOG_FILE_SIZE = 11
+R_LOG_FROM = 12  # records below are cold: stop
+R_LOG_TO = 13  # nothing may be read beyond
+R_TARGET = 14  # address of room for the records
+R_TARGET_ROOM = 15
+R_SIZES = 16  # address of room for R_MAX_COUNT int64
+R_COUNT = 17  # out
+R_BYTES = 18  # out
+R_WORDS = 24
+
+READ_DONE = 0  # the end, or the limit of what is looked at
+READ_FULL = 1
+READ_COLD = 2  # the unit at R_OFFSET lies in cold log: nothing of it was read
+READ_GONE = 3  # its record is below the log's first byte
+READ_BAD_UNIT = 4

@@ -1,0 +1,287 @@
+"""Dispatch: from the log to consume queue units and index entries, in log order (spec/store-behaviour.md section 3).
+
+    log [DISPATCH_BASE + DISPATCH_AT, CONFIRMED)  ──►  a unit in the record's queue, an entry for each of its keys
+
+The log is the truth; what is written here can always be made again from it. So each record may be dispatched twice: a
+unit that is already there is left, an entry below INDEX_END_OFFSET is not added. A stop code names what Python must
+do (next log file, new queue, new queue or index file, delivery time of a delayed record); the same record is then
+dispatched again.
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from broker_store.kernels import context as c
+from broker_store.kernels.index import java_hash, key_hash, put_entry, write_header
+from broker_store.kernels.memory import (
+    find_byte,
+    get,
+    inlined,
+    load_be16,
+    load_be32,
+    load_be64,
+    load_u8,
+    put,
+    same_bytes,
+    store64,
+    store_be32,
+    store_be64,
+)
+
+UNIT_BYTES = 20
+_MAGIC_V1 = -626843481
+_MAGIC_V2 = -626843477
+_BLANK_MAGIC = -875286124
+_FNV_PRIME = 1099511628211
+_FNV_START = 1469598103934665603
+_PROPERTY_END = 2
+_NAME_END = 1
+_BLANK = 32
+
+
+@inlined
+def name_hash(address, length):
+    value = _FNV_START
+    for at in range(length):
+        value = (value ^ load_u8(address + at)) * _FNV_PRIME
+    return value & 0x7FFFFFFFFFFFFFFF
+
+
+@inlined
+def find_topic(context, name, length):
+    """Address of the topic's row, 0 when unknown."""
+    table = get(context, c.TOPIC_TABLE)
+    mask = get(context, c.TOPIC_MASK)
+    hashed = name_hash(name, length)
+    place = hashed & mask
+    while True:
+        topic = get(table, place)
+        if topic == 0:
+            return 0
+        if get(topic, c.T_HASH) == hashed and get(topic, c.T_LENGTH) == length:
+            if same_bytes(get(topic, c.T_NAME), name, length):
+                return topic
+        place = (place + 1) & mask
+
+
+@inlined
+def find_queue(topic, queue_id):
+    if queue_id < 0 or queue_id >= get(topic, c.T_QUEUE_COUNT):
+        return 0
+    return get(get(topic, c.T_QUEUES), queue_id)
+
+
+@inlined
+def most_keys(properties_length):
+    """Upper bound of the index entries of a record: what append reserves and dispatch gives back."""
+    return properties_length // 2 + 3
+
+
+@inlined
+def _is_name(at, n0, n1, n2, n3):
+    return load_u8(at) == n0 and load_u8(at + 1) == n1 and load_u8(at + 2) == n2 and load_u8(at + 3) == n3
+
+
+@inlined
+def find_properties(address, length):
+    """(KEYS at, length, TAGS at, length, UNIQ_KEY at, length); address 0 where absent. The last of a name counts."""
+    keys, keys_length, tags, tags_length, unique, unique_length = 0, 0, 0, 0, 0, 0
+    at, end = address, address + length
+    while at < end:
+        stop = find_byte(at, end, _PROPERTY_END)
+        mark = find_byte(at, stop, _NAME_END)
+        if mark > at and stop > mark + 1:
+            name_length = mark - at
+            value, value_length = mark + 1, stop - mark - 1
+            if name_length == 4:
+                if _is_name(at, 75, 69, 89, 83):
+                    keys, keys_length = value, value_length
+                elif _is_name(at, 84, 65, 71, 83):
+                    tags, tags_length = value, value_length
+            elif name_length == 8 and _is_name(at, 85, 78, 73, 81) and _is_name(at + 4, 95, 75, 69, 89):
+                unique, unique_length = value, value_length
+        at = stop + 1
+    return keys, keys_length, tags, tags_length, unique, unique_length
+
+
+@inlined
+def _put_key(context, wanted, seen, hashed, log_offset, store_ms):
+    """Entry number `seen` of the record; True when it is in, now or from before."""
+    if seen < wanted:
+        return True
+    if get(context, c.INDEX_COUNT) >= get(context, c.INDEX_LIMIT):
+        return False
+    if get(context, c.INDEX_COUNT) >= get(context, c.INDEX_ALLOCATED):
+        return False
+    put_entry(context, key_hash(hashed), log_offset, store_ms)
+    put(context, c.INDEX_KEYS_DONE, seen + 1)
+    return True
+
+
+@inlined
+def _index_record(context, topic, log_offset, store_ms, keys, keys_length, tags, tags_length, unique, unique_length):
+    """All entries of a record: unique key, each key, tag (5.4 and later). True when all are in."""
+    before = get(context, c.INDEX_KEYS_DONE)
+    prefix = get(topic, c.T_KEY_HASH)
+    seen = 0
+    if unique != 0:
+        if not _put_key(context, before, seen, java_hash(prefix, unique, unique_length), log_offset, store_ms):
+            return False
+        seen += 1
+    at, end = keys, keys + keys_length
+    while at < end:
+        stop = find_byte(at, end, _BLANK)
+        if stop > at:
+            if not _put_key(context, before, seen, java_hash(prefix, at, stop - at), log_offset, store_ms):
+                return False
+            seen += 1
+        at = stop + 1
+    if tags != 0:
+        hashed = ((prefix * 31 + 84) * 31 + 35) & 0xFFFFFFFF  # "T#"
+        if not _put_key(context, before, seen, java_hash(hashed, tags, tags_length), log_offset, store_ms):
+            return False
+    put(context, c.INDEX_KEYS_DONE, 0)
+    return True
+
+
+@inlined
+def dispatch_records(context, most):
+    """Dispatch up to CONFIRMED, `most` records at the most; DONE, EXHAUSTED or a stop code."""
+    address = get(context, c.DISPATCH_ADDRESS)
+    base = get(context, c.DISPATCH_BASE)
+    size = get(context, c.DISPATCH_SIZE)
+    confirmed = get(context, c.CONFIRMED)
+    max_record = get(context, c.MAX_RECORD)
+    index_on = get(context, c.INDEX_ENABLED) == 1
+    at = get(context, c.DISPATCH_AT)
+    count = 0
+    last_topic = 0
+    queued_keys = get(context, c.QUEUED_KEYS)
+    entries_before = get(context, c.INDEX_COUNT)
+    stopped = c.DONE
+    while base + at < confirmed:
+        if count >= most:
+            stopped = c.EXHAUSTED
+            break
+        record = address + at
+        left = size - at
+        if left < 8:
+            stopped = c.LOG_FILE_END
+            break
+        total = load_be32(record)
+        magic = load_be32(record + 4)
+        if magic == _BLANK_MAGIC:
+            stopped = c.LOG_FILE_END
+            break
+        if (magic != _MAGIC_V1 and magic != _MAGIC_V2) or total < 91 or total > left or total > max_record:
+            stopped = c.BAD_RECORD
+            break
+        sys_flag = load_be32(record + 36)
+        time_at = record + (68 if sys_flag & 0x10 else 56)
+        store_ms = load_be64(time_at)
+        body_at = time_at + (28 if sys_flag & 0x20 else 16) + 12
+        body_length = load_be32(body_at)
+        if body_length < 0 or body_at + 4 + body_length + 4 > record + total:
+            stopped = c.BAD_RECORD
+            break
+        name = body_at + 4 + body_length
+        if magic == _MAGIC_V1:
+            name_length = load_u8(name)
+            name += 1
+        else:
+            name_length = load_be16(name)
+            name += 2
+        if name_length < 0 or name + name_length + 2 > record + total:
+            stopped = c.BAD_RECORD
+            break
+        properties = name + name_length + 2
+        properties_length = load_be16(properties - 2)
+        if properties_length < 0 or properties + properties_length != record + total:
+            stopped = c.BAD_RECORD
+            break
+
+        queue_id = load_be32(record + 12)
+        topic = last_topic
+        if topic == 0 or get(topic, c.T_LENGTH) != name_length or not same_bytes(get(topic, c.T_NAME), name, name_length):
+            topic = find_topic(context, name, name_length)
+            if topic == 0:
+                stopped = c.UNKNOWN_QUEUE
+                break
+            last_topic = topic
+        is_deleted = base + at < get(topic, c.T_DELETED_BEFORE)
+        queue = find_queue(topic, queue_id)
+        if queue == 0 and not is_deleted:
+            stopped = c.UNKNOWN_QUEUE
+            break
+        keys, keys_length, tags, tags_length, unique, unique_length = find_properties(properties, properties_length)
+        transaction = sys_flag & 0xC
+        if (transaction == 0 or transaction == 8) and not is_deleted:
+            unit = load_be64(record + 20)
+            following = get(queue, c.Q_DISPATCHED)
+            if unit > following:
+                put(context, c.STOPPED_QUEUE, queue)
+                stopped = c.QUEUE_HOLE
+                break
+            if unit == following:
+                if unit >= get(queue, c.Q_FILE_END) or unit < get(queue, c.Q_FILE_FIRST):
+                    put(context, c.STOPPED_QUEUE, queue)
+                    stopped = c.QUEUE_FILE_END
+                    break
+                tags_code = java_hash(0, tags, tags_length) if tags != 0 else 0
+                if get(topic, c.T_DELAYED) == 1:
+                    if get(context, c.TAGS_CODE_AT) != base + at:
+                        stopped = c.DELAYED_RECORD
+                        break
+                    tags_code = get(context, c.TAGS_CODE)
+                target = get(queue, c.Q_FILE_ADDRESS) + (unit - get(queue, c.Q_FILE_FIRST)) * UNIT_BYTES
+                # The size is written last: a unit without it is no unit.
+                store_be64(target, base + at)
+                store_be64(target + 12, tags_code)
+                store_be32(target + 8, total)
+                put(queue, c.Q_DISPATCHED, unit + 1)
+                put(queue, c.Q_LOG_END, base + at + total)
+                put(queue, c.Q_LAST_MS, store_ms)
+                put(queue, c.Q_BYTES, get(queue, c.Q_BYTES) + total)
+                if get(queue, c.Q_WATCHED) == 1 and get(queue, c.Q_ARRIVED) == 0:
+                    arrivals = get(context, c.ARRIVAL_COUNT)
+                    if arrivals < get(context, c.ARRIVAL_ROOM):
+                        store64(get(context, c.ARRIVALS) + 8 * arrivals, queue)
+                        put(context, c.ARRIVAL_COUNT, arrivals + 1)
+                        put(queue, c.Q_ARRIVED, 1)
+        if index_on:
+            if get(context, c.INDEX_ADDRESS) == 0 or get(context, c.INDEX_COUNT) >= get(context, c.INDEX_LIMIT):
+                if base + at >= get(context, c.INDEX_END_OFFSET):
+                    stopped = c.INDEX_FULL
+                    break
+            if transaction != 12 and base + at >= get(context, c.INDEX_END_OFFSET):
+                if not _index_record(
+                    context, topic, base + at, store_ms, keys, keys_length, tags, tags_length, unique, unique_length
+                ):
+                    stopped = c.INDEX_FULL
+                    break
+            queued_keys -= most_keys(properties_length)
+        at += total
+        count += 1
+        put(context, c.DISPATCH_AT, at)
+        put(context, c.LAST_DISPATCHED_MS, store_ms)
+    added = get(context, c.INDEX_COUNT) - entries_before
+    if added > 0:
+        write_header(context)
+        put(context, c.KEY_ROOM, get(context, c.KEY_ROOM) - added)
+    put(context, c.QUEUED_KEYS, queued_keys)
+    put(context, c.STOPPED_AT, base + at)
+    put(context, c.DISPATCHED_COUNT, get(context, c.DISPATCHED_COUNT) + count)
+    return stopped
+
+
+@njit(types.int64(types.int64), cache=True)
+def dispatch(context):
+    """In normal running, on the loop: keeps the interpreter lock."""
+    return dispatch_records(context, 0x7FFFFFFFFFFFFFFF)
+
+
+@njit(types.int64(types.int64, types.int64), cache=True, nogil=True)
+def catch_up(context, most):
+    """For the catch-up worker: releases the lock, returns after `most` records (EXHAUSTED)."""
+    return dispatch_records(context, most)

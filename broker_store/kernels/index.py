@@ -1,0 +1,179 @@
+"""The hash index: putting a key and following a chain (spec/store-format.md section 5).
+
+    header 40 | slots x int32 | entries x 20: int32 key hash, int64 log offset, int32 seconds, int32 previous entry
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from broker_store.kernels import context as c
+from broker_store.kernels.memory import (
+    get,
+    inlined,
+    load_be32,
+    load_be64,
+    load_u8,
+    put,
+    store64,
+    store_be32,
+    store_be64,
+)
+
+HEADER_BYTES = 40
+ENTRY_BYTES = 20
+_INT_MAX = 2147483647
+
+
+@inlined
+def java_hash(seed, address, length):
+    """Continue String.hashCode over UTF-8 text, decoded to UTF-16 units; int32 as int64."""
+    value = seed
+    at, end = address, address + length
+    while at + 4 <= end:
+        word = load_be32(at)
+        if word & 0x80808080:
+            break
+        # Four ASCII characters at once: the multiplications do not wait for one another.
+        value = (
+            value * 923521 + (word >> 24) * 29791 + ((word >> 16) & 0xFF) * 961 + ((word >> 8) & 0xFF) * 31 + (word & 0xFF)
+        ) & 0xFFFFFFFF
+        at += 4
+    while at < end:
+        byte = load_u8(at)
+        if byte < 0x80:
+            unit, step = byte, 1
+        elif byte < 0xE0:
+            unit, step = byte & 0x1F, 2
+        elif byte < 0xF0:
+            unit, step = byte & 0x0F, 3
+        else:
+            unit, step = byte & 0x07, 4
+        if step > end - at:
+            step = end - at
+        for follow in range(1, step):
+            unit = (unit << 6) | (load_u8(at + follow) & 0x3F)
+        if unit > 0xFFFF:
+            unit -= 0x10000
+            value = (value * 31 + (0xD800 | (unit >> 10))) & 0xFFFFFFFF
+            unit = 0xDC00 | (unit & 0x3FF)
+        value = (value * 31 + unit) & 0xFFFFFFFF
+        at += step
+    return value - 0x100000000 if value >= 0x80000000 else value
+
+
+@inlined
+def key_hash(java):
+    """Apache's indexKeyHashMethod: the absolute value, and 0 for the int that has none."""
+    if java == -2147483648:
+        return 0
+    return -java if java < 0 else java
+
+
+@inlined
+def put_entry(context, hashed, log_offset, store_ms):
+    """Add one entry to the file that is filled; the caller has checked INDEX_COUNT < INDEX_LIMIT."""
+    address = get(context, c.INDEX_ADDRESS)
+    slots = get(context, c.INDEX_SLOTS)
+    count = get(context, c.INDEX_COUNT)
+    begin_ms = get(context, c.INDEX_BEGIN_MS)
+    slot = address + HEADER_BYTES + (hashed % slots) * 4
+    previous = load_be32(slot)
+    if previous <= 0 or previous > count:
+        previous = 0
+    seconds = 0
+    if begin_ms > 0:
+        seconds = (store_ms - begin_ms) // 1000
+        if seconds < 0:
+            seconds = 0
+        elif seconds > _INT_MAX:
+            seconds = _INT_MAX
+    entry = address + HEADER_BYTES + slots * 4 + count * ENTRY_BYTES
+    store_be32(entry, hashed)
+    store_be64(entry + 4, log_offset)
+    store_be32(entry + 12, seconds)
+    store_be32(entry + 16, previous)
+    store_be32(slot, count)
+    if count <= 1:
+        put(context, c.INDEX_BEGIN_OFFSET, log_offset)
+        put(context, c.INDEX_BEGIN_MS, store_ms)
+    if previous == 0:
+        put(context, c.INDEX_SLOTS_USED, get(context, c.INDEX_SLOTS_USED) + 1)
+    put(context, c.INDEX_COUNT, count + 1)
+    put(context, c.INDEX_END_OFFSET, log_offset)
+    put(context, c.INDEX_END_MS, store_ms)
+
+
+@inlined
+def write_header(context):
+    address = get(context, c.INDEX_ADDRESS)
+    store_be64(address, get(context, c.INDEX_BEGIN_MS))
+    store_be64(address + 8, get(context, c.INDEX_END_MS))
+    store_be64(address + 16, get(context, c.INDEX_BEGIN_OFFSET))
+    store_be64(address + 24, get(context, c.INDEX_END_OFFSET))
+    store_be32(address + 32, get(context, c.INDEX_SLOTS_USED))
+    store_be32(address + 36, get(context, c.INDEX_COUNT))
+
+
+@inlined
+def _walk_chain(address, slots, hashed, begin_ms, end_ms, target, room):
+    """Log offsets of matching entries, newest first, into `room` int64 at `target`; returns how many.
+
+    The walk ends where Apache's does, and also when an entry number does not decrease: a chain of a damaged file may
+    loop (spec 5, Query).
+    """
+    begin = load_be64(address)
+    count = load_be32(address + 36)
+    entries = address + HEADER_BYTES + slots * 4
+    number = load_be32(address + HEADER_BYTES + (hashed % slots) * 4)
+    found = 0
+    while 0 < number < count and found < room:
+        entry = entries + number * ENTRY_BYTES
+        seconds = load_be32(entry + 12)
+        if seconds < 0:
+            break
+        at_ms = begin + seconds * 1000
+        if load_be32(entry) == hashed and begin_ms <= at_ms <= end_ms:
+            store64(target + 8 * found, load_be64(entry + 4))
+            found += 1
+        previous = load_be32(entry + 16)
+        if previous <= 0 or previous >= number or at_ms < begin_ms:
+            break
+        number = previous
+    return found
+
+
+OLDER_FILES_END = 1 << 32  # added to what `lookup` returns: older files end before the time asked for
+
+
+@njit(
+    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
+    cache=True,
+)
+def lookup(address, slots, key, key_length, begin_ms, end_ms, target, room):
+    """One file asked for the key text `topic#key`: how many log offsets were found, and OLDER_FILES_END when that is so."""
+    if load_be32(address + 36) <= 1:
+        return 0
+    found = 0
+    begin = load_be64(address)
+    if begin <= end_ms and load_be64(address + 8) >= begin_ms:
+        found = _walk_chain(address, slots, key_hash(java_hash(0, key, key_length)), begin_ms, end_ms, target, room)
+    return found + OLDER_FILES_END if begin < begin_ms else found
+
+
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def link_slots(address, slots, first, count):
+    """Link entries `first` to `count` - 1 anew, in order; returns slots that became used. Start with `first` = 1 on zeroed slots."""
+    used = 0
+    entries = address + HEADER_BYTES + slots * 4
+    for number in range(first, count):
+        entry = entries + number * ENTRY_BYTES
+        hashed = load_be32(entry)
+        slot = address + HEADER_BYTES + (hashed % slots) * 4
+        previous = load_be32(slot)
+        if previous <= 0 or previous >= number:
+            previous = 0
+            used += 1
+        store_be32(entry + 16, previous)
+        store_be32(slot, number)
+    return used

@@ -1,0 +1,131 @@
+"""Scan: is what lies in a log file a chain of good records, and where does the chain end?
+
+Used by recovery, in slices, with the interpreter lock released. A record is good only if its length (91 to S_MAX_RECORD),
+magic, own physical offset, body CRC, topic and property syntax hold (RELIABILITY.md R5, R6, G5). Nothing read
+from the file is trusted before it is bounded by the file's end.
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from broker_store.kernels import context as c
+from broker_store.kernels.crc import crc32
+from broker_store.kernels.memory import get, has_zero_byte, inlined, load_be16, load_be32, load_be64, load_u8, put, store64
+
+_MAGIC_V1 = -626843481
+_MAGIC_V2 = -626843477
+_BLANK_MAGIC = -875286124
+_SMALLEST = 91
+
+
+@inlined
+def _is_topic(address, length):
+    """^[%|a-zA-Z0-9_-]+$"""
+    if length <= 0:
+        return False
+    for at in range(length):
+        byte = load_u8(address + at)
+        letter = (97 <= byte <= 122) or (65 <= byte <= 90) or (48 <= byte <= 57)
+        if not (letter or byte == 37 or byte == 124 or byte == 95 or byte == 45):
+            return False
+    return True
+
+
+@inlined
+def check_record(record, left, place, max_record, check_crc, strict_above):
+    """(size, 0) of the good record at address `record`, or (0, reason)."""
+    if left < 8:
+        return 0, c.REASON_NOT_A_RECORD
+    total = load_be32(record)
+    magic = load_be32(record + 4)
+    if magic != _MAGIC_V1 and magic != _MAGIC_V2:
+        return 0, c.REASON_NOT_A_RECORD
+    if total < _SMALLEST or total > max_record or total > left:
+        return 0, c.REASON_LENGTH
+    end = record + total
+    if load_be64(record + 28) != place:
+        return 0, c.REASON_PLACE
+    sys_flag = load_be32(record + 36)
+    body = record + 88 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
+    if body > end:
+        return 0, c.REASON_LENGTH
+    body_length = load_be32(body - 4)
+    if body_length < 0 or body_length > end - body - 3:
+        return 0, c.REASON_LENGTH
+    name = body + body_length
+    if magic == _MAGIC_V1:
+        name_length = load_u8(name)
+        if name_length > 127:
+            return 0, c.REASON_LENGTH
+        name += 1
+    else:
+        name_length = load_be16(name)
+        name += 2
+    if name_length < 0 or name_length > end - name - 2:
+        return 0, c.REASON_LENGTH
+    properties = name + name_length + 2
+    properties_length = load_be16(properties - 2)
+    if properties_length < 0 or properties + properties_length != end:
+        return 0, c.REASON_LENGTH
+    if not _is_topic(name, name_length):
+        return 0, c.REASON_SYNTAX
+    store_ms = load_be64(record + (68 if sys_flag & 0x10 else 56))
+    if store_ms > strict_above and has_zero_byte(properties, properties_length):
+        return 0, c.REASON_SYNTAX
+    if check_crc and body_length > 0 and (crc32(body, body_length) & 0x7FFFFFFF) != load_be32(record + 8):
+        return 0, c.REASON_BODY_CRC
+    return total, 0
+
+
+@njit(types.int64(types.int64), cache=True, nogil=True)
+def scan(context):
+    """Walk good records from S_AT; EXHAUSTED (slice done), LOG_FILE_END (a blank) or BAD_RECORD (see S_REASON)."""
+    address = get(context, c.S_ADDRESS)
+    base = get(context, c.S_BASE)
+    size = get(context, c.S_SIZE)
+    slice_end = get(context, c.S_SLICE_END)
+    max_record = get(context, c.S_MAX_RECORD)
+    check_crc = get(context, c.S_CHECK_CRC) == 1
+    strict_above = get(context, c.S_STRICT_ABOVE_MS)
+    at = get(context, c.S_AT)
+    count = get(context, c.S_COUNT)
+    stopped = c.EXHAUSTED
+    while at < slice_end:
+        record = address + at
+        if size - at >= 8 and load_be32(record + 4) == _BLANK_MAGIC:
+            stopped = c.LOG_FILE_END
+            break
+        total, reason = check_record(record, size - at, base + at, max_record, check_crc, strict_above)
+        if reason != 0:
+            put(context, c.S_REASON, reason)
+            stopped = c.BAD_RECORD
+            break
+        put(context, c.S_LAST_OFFSET, base + at)
+        put(context, c.S_LAST_MS, load_be64(record + (68 if load_be32(record + 36) & 0x10 else 56)))
+        at += total
+        count += 1
+    put(context, c.S_AT, at)
+    put(context, c.S_COUNT, count)
+    return stopped
+
+
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def find_unit_break(address, count, log_end, expected_from, room):
+    """First of `count` units at `address` that is no unit below `log_end`, or steps back; `count` when all are good.
+
+    `expected_from` is the least log offset the first unit may have. Pre-blank units (0, 0x7FFFFFFF, 0) pass (spec 4).
+    At `room` the log offset behind the last good unit is left.
+    """
+    least = expected_from
+    for number in range(count):
+        unit = address + number * 20
+        offset = load_be64(unit)
+        size = load_be32(unit + 8)
+        if offset == 0 and size == 0x7FFFFFFF:
+            continue
+        if offset < least or size <= 0 or offset + size > log_end:
+            return number
+        least = offset + size
+        store64(room, least)
+    return count

@@ -1,0 +1,119 @@
+"""The values that travel between the rooms: what is put, what comes back, what is read."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+LOOPBACK_HOST = (b"\x7f\x00\x00\x01", 0)
+
+
+@dataclass(slots=True)
+class Message:
+    """A message as it is handed to the store (spec/store-format.md section 2.1).
+
+    `properties` is the encoded string (`name \\x01 value \\x02` repeated) in UTF-8. Hosts are (address of 4 or 16
+    bytes, port). Times are milliseconds since 1970.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes = b""
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: tuple[bytes, int] = LOOPBACK_HOST
+    store_host: tuple[bytes, int] | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class PutStatus(enum.IntEnum):
+    """Apache's PutMessageStatus, as far as this store gives it (spec/store-format.md section 9)."""
+
+    PUT_OK = 0
+    FLUSH_DISK_TIMEOUT = 1
+    FLUSH_SLAVE_TIMEOUT = 2
+    SLAVE_NOT_AVAILABLE = 3
+    SERVICE_NOT_AVAILABLE = 4
+    CREATE_MAPPED_FILE_FAILED = 5
+    MESSAGE_ILLEGAL = 6
+    PROPERTIES_SIZE_EXCEEDED = 7
+    OS_PAGE_CACHE_BUSY = 8
+    UNKNOWN_ERROR = 9
+
+
+@dataclass(slots=True)
+class PutResult:
+    """What became of one put. Offsets are -1 when nothing was stored.
+
+    `log_end` is the commit log position that `confirmed` must reach before the put may be acknowledged.
+    `log_offsets` has an entry a record: one for a message, one for each inner message of a batch.
+    """
+
+    status: PutStatus
+    log_offset: int = -1
+    queue_offset: int = -1
+    store_timestamp: int = 0
+    log_end: int = -1
+    count: int = 1
+    log_offsets: tuple[int, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.status is PutStatus.PUT_OK
+
+
+class GetStatus(enum.Enum):
+    """Apache's GetMessageStatus; the name is the remark of a pull answer."""
+
+    FOUND = 0
+    NO_MATCHED_MESSAGE = 1
+    MESSAGE_WAS_REMOVING = 2
+    OFFSET_FOUND_NULL = 3
+    OFFSET_OVERFLOW_BADLY = 4
+    OFFSET_OVERFLOW_ONE = 5
+    OFFSET_TOO_SMALL = 6
+    NO_MATCHED_LOGIC_QUEUE = 7
+    NO_MESSAGE_IN_QUEUE = 8
+    OFFSET_RESET = 9
+
+
+@dataclass(slots=True)
+class GetRequest:
+    """One read of a queue. `tag_codes` None means every tag; else the set of Java hashes that pass."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    max_count: int = 32
+    max_bytes: int = 256 * 1024
+    tag_codes: frozenset[int] | None = None
+    group: str = ""
+
+
+@dataclass(slots=True)
+class GetResult:
+    """Records found, back to back in `body`, with the size of each in `sizes`."""
+
+    status: GetStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    body: bytes = b""
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.sizes)
+
+
+@dataclass(slots=True)
+class KeyQueryResult:
+    """Records whose key hash matched, oldest first; hash collisions are left for the caller to drop."""
+
+    offsets: list[int] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
+    index_last_timestamp: int = 0
+    index_last_offset: int = 0

@@ -1,0 +1,60 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_store.errors import FormatError
+from broker_store.formats import properties
+
+text = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1)
+
+
+def test_pairs_are_written_as_apache_writes_them():
+    assert properties.encode({"TAGS": "TagA", "KEYS": "k1 k2", "gone": None}) == b"TAGS\x01TagA\x02KEYS\x01k1 k2\x02"
+
+
+def test_what_is_no_pair_is_dropped_in_reading():
+    assert properties.decode("a\x01b\x02\x02x\x02=\x01\x02\x01v\x02n\x01\x02c\x01d\x01e\x02last\x01one") == {
+        "a": "b",
+        "c": "d\x01e",
+        "last": "one",
+    }
+    assert properties.decode(b"") == {}
+
+
+@given(st.dictionaries(text, text))
+def test_what_is_encoded_is_decoded(pairs):
+    assert properties.decode(properties.encode(pairs)) == pairs
+
+
+@given(st.binary(max_size=60), st.sampled_from(["a", "TAGS", "b"]))
+def test_one_property_is_read_as_if_all_were(noise, name):
+    encoded = b"a\x01" + noise + b"\x02TAGS\x01T\x02" + noise
+    assert properties.get(encoded, name) == properties.decode(encoded).get(name)
+
+
+def test_the_last_of_two_equal_names_wins_unless_it_has_no_value():
+    assert properties.get(b"a\x01x\x02a\x01y\x02a\x01\x02", "a") == "y"
+    assert properties.get(b"aa\x01x\x02", "a") is None
+
+
+@pytest.mark.parametrize("pairs", [{"": "x"}, {"x": ""}, {"a\x01": "b"}, {"a": "b\x02"}])
+def test_what_could_not_be_read_back_is_not_written(pairs):
+    with pytest.raises(FormatError):
+        properties.encode(pairs)
+
+
+def test_appending_puts_a_separator_where_the_first_lacks_it():
+    assert properties.append(b"a\x01b", b"c\x01d\x02") == b"a\x01b\x02c\x01d\x02"
+    assert properties.append(b"a\x01b\x02", b"c\x01d\x02") == b"a\x01b\x02c\x01d\x02"
+    assert properties.append(b"", b"c\x01d\x02") == b"c\x01d\x02"
+    assert properties.append(b"a\x01b", b"") == b"a\x01b"
+
+
+def test_setting_one_property_leaves_the_bytes_of_the_others():
+    assert properties.set_values(b"a\x01\xff\x02b\x01old\x02c\x01x", {"b": "new", "c": None}) == b"a\x01\xff\x02b\x01new\x02"
+
+
+def test_keys_are_split_at_single_blanks_and_empty_pieces_left_out():
+    assert properties.split_keys("k1  k2 ") == ("k1", "k2")
+    assert properties.split_keys(None) == ()
+    assert properties.join_keys(["a", "b"]) == "a b"

@@ -1,0 +1,103 @@
+"""Hashes, chains and slots of the index, against the formats and the slow store."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_store.formats import index_file
+from broker_store.formats.index_file import IndexEntry, IndexGeometry, IndexHeader
+from broker_store.formats.java_hash import java_hash
+from broker_store.kernels import index
+from tests.support.reference import IndexModel, hash_of
+
+SLOTS, ENTRIES = 8, 200
+GEOMETRY = IndexGeometry(SLOTS, ENTRIES)
+BEGIN_MS = 1_700_000_000_000
+
+
+def held(data: bytes) -> np.ndarray:
+    return np.frombuffer(data + b"\0" * 8, dtype=np.uint8).copy()
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",))))
+def test_any_text_hashes_as_in_java(text):
+    data = text.encode()
+    memory = held(data)
+    assert index.java_hash(0, memory.ctypes.data, len(data)) == java_hash(text)
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",))), st.text(st.characters(exclude_categories=("Cs",))))
+def test_a_hash_goes_on_where_another_ended(left, right):
+    data = right.encode()
+    memory = held(data)
+    assert index.java_hash(java_hash(left), memory.ctypes.data, len(data)) == java_hash(left + right)
+
+
+def test_the_hash_that_has_no_absolute_value_counts_as_0():
+    assert [index.key_hash(value) for value in (5, -5, 0, 2**31 - 1, -(2**31))] == [5, 5, 0, 2**31 - 1, 0]
+
+
+def model_of(puts) -> IndexModel:
+    model = IndexModel(SLOTS, ENTRIES)
+    now = BEGIN_MS
+    for number, (key, later_ms) in enumerate(puts):
+        now += later_ms
+        model.put(f"T#k{key}", number * 100, now)
+    return model
+
+
+def follow(memory, key, begin_ms, end_ms, room):
+    found = np.zeros(max(room, 1), dtype=np.int64)
+    text = np.frombuffer(f"T#k{key}".encode(), dtype=np.uint8)
+    answer = index.lookup(memory.ctypes.data, SLOTS, text.ctypes.data, len(text), begin_ms, end_ms, found.ctypes.data, room)
+    return found[: answer & 0xFFFFFFFF].tolist()
+
+
+puts = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3000)), max_size=ENTRIES - 1)
+
+
+@given(puts, st.integers(0, 12), st.integers(-5000, 300_000), st.integers(0, 300_000), st.integers(1, 20))
+def test_a_chain_gives_what_the_slow_walk_gives_newest_first(made, key, begin, length, room):
+    model = model_of(made)
+    begin_ms, end_ms = BEGIN_MS + begin, BEGIN_MS + begin + length
+    expected = []
+    hashed = hash_of(f"T#k{key}")
+    for number in model.chain(hashed % SLOTS):
+        entry = model.entries[number]
+        at_ms = model.header.begin_timestamp + entry.seconds * 1000
+        if entry.key_hash == hashed and begin_ms <= at_ms <= end_ms:
+            expected.append(entry.log_offset)
+    assert follow(held(model.to_bytes()), key, begin_ms, end_ms, room) == expected[:room]
+
+
+@given(puts, st.lists(st.tuples(st.integers(1, ENTRIES), st.integers(-5, ENTRIES + 5)), max_size=20))
+def test_a_damaged_chain_that_loops_or_points_nowhere_still_ends(made, pokes):
+    model = model_of(made)
+    memory = held(model.to_bytes())
+    for number, previous in pokes:
+        at = GEOMETRY.entry_at(min(number, ENTRIES - 1)) + 16
+        memory[at : at + 4] = np.frombuffer(previous.to_bytes(4, "big", signed=True), dtype=np.uint8)
+    for key in range(3):
+        found = follow(memory, key, 0, 2**62, ENTRIES)
+        assert len(found) < ENTRIES and set(found) <= {entry.log_offset for entry in model.entries[1:]}
+
+
+@given(puts)
+def test_slots_linked_anew_from_the_entries_are_those_that_were(made):
+    model = model_of(made)
+    memory = held(model.to_bytes())
+    memory[index_file.HEADER.size : GEOMETRY.entries_at] = 0
+    for number in range(1, model.header.count):
+        at = GEOMETRY.entry_at(number) + 16
+        memory[at : at + 4] = 255
+    used = index.link_slots(memory.ctypes.data, SLOTS, 1, model.header.count)
+    assert memory[: GEOMETRY.file_bytes].tobytes() == model.to_bytes()
+    assert used == model.header.slots_used
+
+
+def test_an_entry_with_a_negative_time_ends_the_walk():
+    model = IndexModel(SLOTS, ENTRIES, IndexHeader(BEGIN_MS, BEGIN_MS, 0, 0, 1, 3))
+    hashed = hash_of("T#k1")
+    model.entries += [IndexEntry(hashed, 100, 0, 0), IndexEntry(hashed, 200, -1, 1)]
+    model.slot_heads[hashed % SLOTS] = 2
+    assert follow(held(model.to_bytes()), 1, 0, 2**62, 10) == []

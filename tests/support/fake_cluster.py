@@ -1,0 +1,407 @@
+"""A cluster without a broker: the shapes of mqadmin/clusters.py with facts of its own.
+
+The numbers follow from `clock` alone (seconds since 1970), so a test that holds the clock gets the same page twice,
+and `run_fake_dashboard` gets a store in which something moves. Messages are real records, encoded by `formats`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+from broker_store.errors import NotFoundError, StoreClosedError
+from broker_store.formats import message_id, properties, record
+from broker_store.messages import Message
+from mqadmin.clusters import STARTING, Found
+
+MIB = 1 << 20
+FILE_BYTES = 64 * MIB
+BORN_HOST = (b"\x0a\x00\x03\x0e", 51422)
+STORE_HOST = (b"\x7f\x00\x00\x01", 10911)
+BYTES_PER_SECOND = 413_000
+START_BYTES = 5 * FILE_BYTES + 21 * MIB
+
+TOPICS = {
+    "orders": ("normal", 8, 412.0, 395.0, 1_804_221),
+    "payments": ("normal", 4, 96.5, 96.0, 402_118),
+    "page-views": ("normal", 8, 1204.0, 803.0, 5_220_947),
+    "%RETRY%billing": ("retry", 1, 0.4, 0.4, 1_207),
+    "%DLQ%billing": ("dlq", 1, 0.0, 0.0, 31),
+    "TBW102": ("system", 8, 0.0, 0.0, 0),
+    "empty-topic": ("normal", 4, 0.0, 0.0, 0),
+}
+GROUPS = {
+    "billing": ("normal", ["orders", "payments"], 2, 12, 395.0),
+    "search-index": ("normal", ["page-views"], 1, 48_210, 803.0),
+    "nightly-report": ("normal", ["orders"], 0, None, 0.0),
+    "CID_RMQ_SYS_TRANS": ("system", [], 0, None, None),
+}
+
+
+class FakeCluster:
+    """See the module. `state_name` may be set to starting, recovering, running, read_only or failed."""
+
+    def __init__(self, clock: Callable[[], float] = lambda: 1_764_000_000.0, state_name: str = "running"):
+        self.clock = clock
+        self.state_name = state_name
+        self.started = clock()
+        self.asked: list[tuple] = []  # every call that would change something
+        self.flags: list[dict] = []
+        self.extra_messages: list[bytes] = []
+
+    # -- what is known in every state
+
+    def call(self, function, *arguments):
+        return function(*arguments)
+
+    def state(self) -> dict:
+        sentences = {
+            "starting": STARTING,
+            "recovering": "The store is being recovered after an unclean stop.",
+            "running": "Everything runs.",
+            "read_only": "The store takes no messages: a sync failed.",
+            "failed": "The broker did not start: commitlog/00000000000000000000 at 4096: a record states another place in the log.",
+        }
+        return {"state": self.state_name, "sentence": sentences[self.state_name]}
+
+    def store(self) -> dict:
+        now_ms, wrote = self._now_ms(), self._wrote()
+        positions = {
+            "min": 0,
+            "wrote": wrote,
+            "confirmed": wrote,
+            "flushed": wrote - wrote % 180_000,
+            "dispatched": wrote if self.state_name == "running" else wrote - 40 * MIB,
+            "checkpoint_position": wrote - 9 * MIB,
+            "checkpoint": {"physic_ms": now_ms - 22_000, "logics_ms": now_ms - 22_000, "index_ms": now_ms - 22_000},
+        }
+        known = self.state_name != "starting"
+        return {
+            "at_ms": now_ms,
+            "state": self.state_name,
+            "positions": positions if known else dict.fromkeys(positions),
+            "behind": {
+                "dispatch_bytes": wrote - positions["dispatched"] if known else None,
+                "unflushed_bytes": wrote - positions["flushed"] if known else None,
+                "oldest_unflushed_ms": 310 if known else None,
+            },
+            "flags": self.flags,
+            "flush": {"type": "ASYNC_FLUSH", "count": 8_114, "last_duration_ms": 2.4, "max_duration_ms": 41.0, "errors": 0},
+            "totals": {
+                "puts": 7_427_288,
+                "put_bytes": wrote,
+                "gets": 1_100_203,
+                "get_messages": 6_990_117,
+                "get_bytes": wrote - 8 * MIB,
+                "cold_gets": 1_204,
+                "key_lookups": 87,
+                "refused": {"OS_PAGE_CACHE_BUSY": 3},
+            },
+            "disk": {"total_bytes": 250 << 30, "free_bytes": 171 << 30, "used_ratio": 0.316},
+            "queues": 34,
+            "commit_log_files": len(self._log_files()),
+            "index": self.store_index()[-1] if self.state_name in ("running", "read_only") else None,
+            "sizes": {
+                "mapped_file_size_commit_log": FILE_BYTES,
+                "mapped_file_size_consume_queue": 6_000_000,
+                "max_hash_slot_num": 5_000_000,
+                "max_index_num": 20_000_000,
+            },
+        }
+
+    def recovery(self) -> dict:
+        running = self.state_name == "recovering"
+        began = int(self.started * 1000)
+        steps = [
+            {"name": "load files", "file": "", "started_ms": began, "duration_ms": 41, "bytes": None, "messages": None, "detail": "6 log, 34 queue, 2 index files"},
+            {"name": "read checkpoint", "file": "checkpoint", "started_ms": began + 41, "duration_ms": 1, "bytes": 4096, "messages": None, "detail": "log 22 s, queues 22 s before the stop"},
+            {"name": "recover queues", "file": "orders/0/00000000000000000000", "started_ms": began + 42, "duration_ms": 18, "bytes": 6_000_000, "messages": 48_211, "detail": "3 last files each"},
+            {"name": "scan log", "file": "00000000000268435456", "started_ms": began + 60, "duration_ms": None if running else 112, "bytes": 86 * MIB, "messages": 401_228, "detail": "start file chosen by checkpoint"},
+        ]
+        if not running:
+            steps.append({"name": "dispatch again", "file": "", "started_ms": began + 172, "duration_ms": 9, "bytes": 9 * MIB, "messages": 38_000, "detail": ""})
+        return {
+            "id": "20251124-160000",
+            "started_ms": began,
+            "finished_ms": None if running else began + 181,
+            "kind": "abnormal",
+            "state": "running" if running else "done",
+            "step": "scan log" if running else "",
+            "scanned_bytes": 52 * MIB if running else 86 * MIB,
+            "total_bytes": 86 * MIB,
+            "messages": 210_000 if running else 401_228,
+            "log_end": None if running else START_BYTES,
+            "cut_bytes": None if running else 412,
+            "redispatched": None if running else 38_000,
+            "steps": steps,
+            "findings": [{"severity": "notice", "file": "00000000000335544320", "offset": 357_912_001, "what": "a torn record of 412 bytes was cut"}],
+            "error": None,
+        }
+
+    def store_files(self, *kinds) -> list[dict]:
+        return [file for file in self._files() if not kinds or file["kind"] in kinds]
+
+    def queue_files(self, search, begin, count) -> tuple[list[dict], int]:
+        files = [file | {"min_offset": 0, "max_offset": file["wrote"] // 20} for file in self.store_files("consumequeue") if search in file["topic"]]
+        return files[begin : begin + count], len(files)
+
+    def _files(self) -> list[dict]:
+        self._running()
+        files, wrote = [], self._wrote()
+        flushed = self.store()["positions"]["flushed"]
+        for base in self._log_files():
+            inside = min(max(wrote - base, 0), FILE_BYTES)
+            state = "full" if inside == FILE_BYTES else "writing" if inside else "preallocated"
+            files.append(self._file("commitlog", base, FILE_BYTES, inside, min(max(flushed - base, 0), inside), state))
+        for name, (_, queues, _, _, messages) in TOPICS.items():
+            if messages:
+                for queue_id in range(queues):
+                    units = messages // queues * 20
+                    base = units // 6_000_000 * 6_000_000
+                    files.append(self._file("consumequeue", base, 6_000_000, units - base, units - base - 400, "writing", name, queue_id))
+        for index in self.store_index():
+            size = 40 + 5_000_000 * 4 + 20_000_000 * 20
+            used = 40 + 5_000_000 * 4 + index["entries"] * 20
+            files.append(self._file("index", int(index["name"]), size, used, used, index["state"], name=index["name"]))
+        return files
+
+    def store_index(self) -> list[dict]:
+        self._running()
+        now_ms = self._now_ms()
+        current = 7_204_110 + int(self.clock() - self.started) * 1_700
+        return [
+            {"name": "20251122090000000", "slots": 5_000_000, "slots_used": 4_908_122, "entries": 19_999_999, "max_entries": 20_000_000,
+             "begin_ms": now_ms - 50 * 3_600_000, "end_ms": now_ms - 11 * 3_600_000, "begin_offset": 0, "end_offset": 3 * FILE_BYTES, "state": "full"},
+            {"name": "20251123050000000", "slots": 5_000_000, "slots_used": 3_811_002, "entries": current, "max_entries": 20_000_000,
+             "begin_ms": now_ms - 11 * 3_600_000, "end_ms": now_ms - 200, "begin_offset": 3 * FILE_BYTES, "end_offset": self._wrote(), "state": "writing"},
+        ]  # fmt: skip
+
+    def overview(self) -> dict:
+        self._running()
+        store = self.store()
+        wobble = 1 + 0.06 * ((self._now_ms() // 250 * 7919) % 97 / 48.5 - 1)
+        return {
+            "at_ms": store["at_ms"],
+            **self.state(),
+            "broker": {"name": "broker-a", "cluster": "DefaultCluster", "id": 0, "address": "127.0.0.1:10911", "started_ms": int(self.started * 1000) - 8_040_000, "version": "V5_3_3"},
+            **{key: store[key] for key in ("positions", "behind", "flags", "flush", "totals", "disk")},
+            "rates": {"in_per_s": round(1712.9 * wobble, 1), "out_per_s": round(1294.4 * wobble, 1), "in_bytes_per_s": BYTES_PER_SECOND * wobble, "out_bytes_per_s": 302_000.0 * wobble},
+            "counts": {"topics": 5, "groups": 3, "producers": 4, "consumers": 3},
+            "worst_lag": {"group": "search-index", "lag": 48_210},
+            "top_topics": [{"name": name, "in_per_s": TOPICS[name][2], "out_per_s": TOPICS[name][3]} for name in ("page-views", "orders", "payments")],
+        }  # fmt: skip
+
+    # -- topics
+
+    def topic_kinds(self) -> dict[str, str]:
+        self._running()
+        return {name: value[0] for name, value in TOPICS.items()}
+
+    def topics(self, wanted=None) -> list[dict]:
+        self._running()
+        return [self._topic(name) for name in TOPICS if wanted is None or name in wanted]
+
+    def topic(self, name: str) -> dict:
+        self._running()
+        if name not in TOPICS:
+            raise NotFoundError(f"topic {name} does not exist")
+        topic, now_ms = self._topic(name), self._now_ms()
+        queues = topic["write_queues"]
+        each = topic["messages"] // queues
+        topic |= {
+            "attributes": {},
+            "last_store_ms": now_ms - 90 if each else None,
+            "queues": [
+                {"queue_id": q, "min_offset": 0, "max_offset": each, "messages": each,
+                 "earliest_store_ms": now_ms - 50 * 3_600_000 if each else None, "last_store_ms": now_ms - 90 * (q + 1) if each else None}
+                for q in range(queues)
+            ],
+            "readers": [{"group": group, "lag": value[3], "clients": value[2]} for group, value in GROUPS.items() if name in value[1]],
+        }  # fmt: skip
+        return topic
+
+    def create_topic(self, name, read_queues, write_queues, perm, order):
+        self.asked.append(("create_topic", name, read_queues, write_queues, perm, order))
+
+    def update_topic(self, name, **changes):
+        self.asked.append(("update_topic", name, changes))
+
+    def delete_topic(self, name):
+        self.asked.append(("delete_topic", name))
+
+    # -- groups
+
+    def groups(self) -> list[dict]:
+        self._running()
+        return [self._group(name) for name in GROUPS]
+
+    def group(self, name: str) -> dict:
+        self._running()
+        if name not in GROUPS:
+            raise NotFoundError(f"group {name} does not exist")
+        group, now_ms = self._group(name), self._now_ms()
+        clients = [f"10.0.3.{14 + n}@{7100 + n}#{name}" for n in range(group["clients"])]
+        queues = []
+        for topic in group["topics"]:
+            _, count, _, _, messages = TOPICS[topic]
+            for q in range(count):
+                end = messages // count
+                lag = None if group["lag"] is None else group["lag"] // (count * len(group["topics"])) + (q == 2) * 5
+                queues.append(
+                    {"topic": topic, "queue_id": q, "min_offset": 0, "max_offset": end, "consumer_offset": None if lag is None else end - lag,
+                     "lag": lag, "lag_ms": None if lag is None else lag * 13, "last_consumed_ms": None if lag is None else now_ms - lag * 13 - 80,
+                     "client_id": clients[q * len(clients) // count] if clients else None}
+                )  # fmt: skip
+        group |= {
+            "lag_ms": None if group["lag"] is None else max((queue["lag_ms"] for queue in queues), default=None),
+            "queues": queues,
+            "members": [{"client_id": client, "address": f"10.0.3.{14 + n}:51{n}22", "language": "JAVA", "version": "V5_3_3", "heartbeat_ms": now_ms - 4_000 - n * 900} for n, client in enumerate(clients)],
+            "subscriptions": [{"topic": topic, "expression": "*", "clients": group["clients"]} for topic in group["topics"]],
+        }  # fmt: skip
+        return group
+
+    def create_group(self, name, **settings):
+        self.asked.append(("create_group", name, settings))
+
+    def update_group(self, name, **changes):
+        self.asked.append(("update_group", name, changes))
+
+    def delete_group(self, name):
+        self.asked.append(("delete_group", name))
+
+    def reset_offset(self, group, topic, to, value=None, queue_id=None, dry_run=True) -> list[dict]:
+        if not dry_run:
+            self.asked.append(("reset_offset", group, topic, to, value, queue_id))
+        rows = [queue for queue in self.group(group)["queues"] if queue["topic"] == topic and queue_id in (None, queue["queue_id"])]
+        target = {"earliest": "min_offset", "latest": "max_offset"}.get(to)
+        return [{"queue_id": row["queue_id"], "before": row["consumer_offset"], "after": row[target] if target else value} for row in rows]
+
+    # -- messages
+
+    async def messages_at(self, topic, queue_id, offset, limit) -> Found:
+        queue = self._queue(topic, queue_id)
+        messages = [self._message(topic, queue_id, at) for at in range(max(offset, 0), min(offset + limit, queue["max_offset"]))]
+        return Found(messages, True, "", offset + len(messages), queue["min_offset"], queue["max_offset"])
+
+    async def find_by_key(self, topic, key, begin_ms, end_ms, limit) -> Found:
+        self.topic(topic)
+        if key == "nobody":
+            return Found()
+        return Found([self._message(topic, 0, at) for at in (40, 41)][:limit])
+
+    async def find_by_id(self, id, topic=None) -> Found:
+        self._running()
+        if len(id) != 32:
+            return Found()
+        return Found([self._message(topic or "orders", 0, 40)])
+
+    async def find_by_time(self, topic, begin_ms, end_ms, limit, budget=None) -> Found:
+        self.topic(topic)
+        return Found([self._message(topic, at % 4, at) for at in range(40, 40 + min(limit, 20))], False, "limit of messages reached")
+
+    async def message(self, log_offset) -> tuple:
+        """(StoredMessage, raw bytes)"""
+        self._running()
+        if log_offset < len(self.extra_messages):
+            raw = self.extra_messages[log_offset]
+        elif log_offset % 1_000 or log_offset > self._wrote():
+            raise NotFoundError(f"no message begins at position {log_offset} of the log")
+        else:
+            raw = self._raw("orders", 0, log_offset // 1_000, log_offset)
+        return record.decode(raw), raw
+
+    async def send(self, topic, body, tag="", keys=(), properties=None, queue_id=None) -> dict:
+        self.asked.append(("send", topic, body, tag, tuple(keys), properties, queue_id))
+        return self._receipt(topic, queue_id or 0)
+
+    async def send_batch(self, topic, messages) -> list[dict]:
+        self.asked.append(("send_batch", topic, messages))
+        self.topic(topic)
+        return [self._receipt(topic, message.queue_id or 0) for message in messages]
+
+    async def pull(self, topic, queue_id, offset, limit, wait_ms) -> Found:
+        return await self.messages_at(topic, queue_id, 0 if offset is None else offset, limit)
+
+    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=32) -> list[dict]:
+        self._running()
+        now_ms, file = self._now_ms(), "20251123050000000"
+        return [
+            {"step": "hash", "key": f"{topic}#{key}", "hash": 1_182_734_551},
+            {"step": "file", "file": file, "begin_ms": now_ms - 39_600_000, "end_ms": now_ms, "entries": 7_204_110, "used": True, "why": "its time range overlaps the one asked for"},
+            {"step": "slot", "file": file, "slot": 2_734_551, "of": 5_000_000, "entry": 7_204_110},
+            {"step": "entry", "file": file, "entry": 7_204_110, "hash": 1_182_734_551, "log_offset": 40_000, "at_ms": now_ms - 4_000, "previous": 401_223, "kept": True, "why": "the hash is the same and the time fits"},
+            {"step": "entry", "file": file, "entry": 401_223, "hash": 99_120, "log_offset": 12_000, "at_ms": now_ms - 90_000, "previous": 0, "kept": False, "why": "another hash that shares the slot"},
+            {"step": "stop", "why": "there is no older file"},
+        ]
+
+    async def offset_by_time(self, topic, queue_id, time_ms) -> int:
+        return self._queue(topic, queue_id)["max_offset"] // 2
+
+    def rebuild_index(self) -> dict:
+        self.asked.append(("rebuild_index",))
+        return self.rebuild_state()
+
+    def rebuild_state(self) -> dict:
+        return {"state": "idle", "done_bytes": 0, "total_bytes": 0, "error": None}
+
+    def cancel_rebuild(self) -> dict:
+        self.asked.append(("cancel_rebuild",))
+        return self.rebuild_state()
+
+    # -- inside
+
+    def _now_ms(self) -> int:
+        return int(self.clock() * 1000)
+
+    def _wrote(self) -> int:
+        return START_BYTES + int((self.clock() - self.started) * BYTES_PER_SECOND)
+
+    def _log_files(self) -> list[int]:
+        last = self._wrote() // FILE_BYTES + 1
+        return [n * FILE_BYTES for n in range(last + 1)]
+
+    def _running(self) -> None:
+        if self.state_name in ("starting", "recovering", "failed"):
+            raise StoreClosedError(self.state()["sentence"])
+
+    def _file(self, kind, base, size, wrote, flushed, state, topic="", queue_id=None, name=None) -> dict:
+        return {"kind": kind, "name": name or f"{base:020d}", "topic": topic, "queue_id": queue_id, "base": base, "size": size,
+                "allocated": size if state == "full" else min(size, wrote + 16 * MIB), "wrote": wrote, "flushed": flushed, "state": state, "mapped": state != "full"}  # fmt: skip
+
+    def _topic(self, name) -> dict:
+        kind, queues, into, out, messages = TOPICS[name]
+        return {"name": name, "kind": kind, "read_queues": queues, "write_queues": queues, "perm": 6, "order": False, "messages": messages,
+                "in_per_s": into, "out_per_s": out, "groups": sum(name in value[1] for value in GROUPS.values())}  # fmt: skip
+
+    def _group(self, name) -> dict:
+        kind, topics, clients, lag, out = GROUPS[name]
+        return {"name": name, "kind": kind, "consume_enable": True, "broadcast": True, "orderly": False, "retry_queues": 1, "retry_max_times": 16,
+                "clients": clients, "model": "clustering" if clients else None, "topics": topics, "lag": lag, "out_per_s": out}  # fmt: skip
+
+    def _queue(self, topic, queue_id) -> dict:
+        for queue in self.topic(topic)["queues"]:
+            if queue["queue_id"] == queue_id:
+                return queue
+        raise NotFoundError(f"topic {topic} has no queue {queue_id}")
+
+    def _raw(self, topic, queue_id, queue_offset, log_offset) -> bytes:
+        body = json.dumps({"order": 41_000 + queue_offset, "customer": f"c-{queue_offset % 97}", "amount": 17.5 + queue_offset % 40, "currency": "EUR", "note": "Größe 42 ✓"}, ensure_ascii=False)
+        pairs = {"TAGS": "created" if queue_offset % 3 else "paid", "KEYS": f"order-{41_000 + queue_offset} c-{queue_offset % 97}",
+                 "UNIQ_KEY": f"0A00030E1BC863947C6B{queue_offset:012X}", "CLUSTER": "DefaultCluster", "shop": "berlin"}  # fmt: skip
+        stored_ms = self._now_ms() - 600_000 + queue_offset * 1_300
+        message = Message(topic, queue_id, body.encode(), properties.encode(pairs), born_timestamp=stored_ms - 4, born_host=BORN_HOST, store_host=STORE_HOST)
+        return record.encode(message, queue_offset, log_offset, stored_ms)
+
+    def _message(self, topic, queue_id, queue_offset):
+        return record.decode(self._raw(topic, queue_id, queue_offset, queue_offset * 1_000))
+
+    def _receipt(self, topic, queue_id) -> dict:
+        log_offset = self._wrote()
+        return {"status": "PUT_OK", "message_id": "0A00030E1BC863947C6B000000000001", "offset_id": message_id.encode_offset_id(STORE_HOST, log_offset),
+                "topic": topic, "queue_id": queue_id, "queue_offset": "17", "log_offset": str(log_offset)}  # fmt: skip
+
+
+def moving(state_name: str = "running") -> FakeCluster:
+    """A cluster on the real clock."""
+    return FakeCluster(time.time, state_name)

@@ -1,0 +1,236 @@
+"""A MessageStore without files: the engine's contract over Python lists, for tests of what stands on it.
+
+Slow and obvious. `sync()` plays the flusher: with `sync_flush` a put is confirmed, shown and acknowledged only then.
+`cold` makes every read come back later, as reads from disk do; `refuse` gives a status for every put.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+from collections.abc import Callable
+
+from broker_store.formats import properties, record
+from broker_store.formats.java_hash import java_hash
+from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult, Message, PutResult, PutStatus
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+LEVELS_MS = (1_000, 5_000, 10_000, 30_000)
+INNER_HEAD = 4 * 5  # of a message in a batch: size, magic, CRC, flag, body length
+
+
+class MemoryStore:
+    """What `engine.store.MessageStore` promises, in memory."""
+
+    def __init__(self, clock: Callable[[], int], *, sync_flush: bool = False):
+        self.clock = clock
+        self.sync_flush = sync_flush
+        self.cold = False
+        self.refuse: PutStatus | None = None
+        self.confirmed = 0
+        self.wrote = 0
+        self.config: dict[str, str] = {}
+        self.arrival_listener: Callable[[list[tuple[str, int]]], None] = lambda queues: None
+        self.put_calls: list[int] = []
+        self._records: dict[int, bytes] = {}
+        self._queues: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+        self._undispatched: list[tuple[str, int, tuple[int, int, int]]] = []
+        self._watched: set[tuple[str, int]] = set()
+        self._confirmations: list[tuple[int, Callable[[PutStatus], None]]] = []
+        self._next: dict[tuple[str, int], int] = {}
+        self._cold_reads: list[Callable[[], None]] = []
+
+    # Writing
+
+    def put(self, message: Message) -> PutResult:
+        return self.put_many([message])[0]
+
+    def put_many(self, messages: list[Message]) -> list[PutResult]:
+        self.put_calls.append(len(messages))
+        results = [self._append(message) for message in messages]
+        self._after_append()
+        return results
+
+    def put_batch(self, message: Message) -> PutResult:
+        results, at = [], 0
+        while at < len(message.body):
+            size = int.from_bytes(message.body[at : at + 4], "big")
+            flag = int.from_bytes(message.body[at + 12 : at + 16], "big")
+            body_end = at + INNER_HEAD + int.from_bytes(message.body[at + 16 : at + 20], "big")
+            body, own = message.body[at + INNER_HEAD : body_end], message.body[body_end + 2 : at + size]
+            inner = Message(
+                message.topic, message.queue_id, body, properties.append(own, message.properties), flag, message.sys_flag,
+                message.born_timestamp, message.born_host, message.store_host,
+            )  # fmt: skip
+            results.append(self._append(inner))
+            at += size
+        self._after_append()
+        first, last = results[0], results[-1]
+        first.count, first.log_end, first.log_offsets = len(results), last.log_end, tuple(r.log_offset for r in results)
+        return first
+
+    def _append(self, message: Message) -> PutResult:
+        if self.refuse is not None:
+            return PutResult(self.refuse)
+        if len(message.properties) > record.MAX_PROPERTIES:
+            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        queue, log_offset, now_ms = (message.topic, message.queue_id), self.wrote, self.clock()
+        queue_offset = self._next.get(queue, 0)
+        self._next[queue] = queue_offset + 1
+        raw = record.encode(message, queue_offset, log_offset, now_ms)
+        self._records[log_offset] = raw
+        self.wrote += len(raw)
+        self._undispatched.append((*queue, (log_offset, len(raw), _tags_code(message, now_ms))))
+        return PutResult(PutStatus.PUT_OK, log_offset, queue_offset, now_ms, self.wrote, 1, (log_offset,))
+
+    def _after_append(self) -> None:
+        if not self.sync_flush:
+            self.sync()
+
+    def sync(self, status: PutStatus = PutStatus.PUT_OK) -> None:
+        """The log is synced: dispatch, then confirm."""
+        if status is PutStatus.PUT_OK:
+            self.confirmed = self.wrote
+            moved: dict[tuple[str, int], None] = {}
+            for topic, queue_id, unit in self._undispatched:
+                self._queues.setdefault((topic, queue_id), []).append(unit)
+                moved[topic, queue_id] = None
+            self._undispatched.clear()
+        waiting, self._confirmations = self._confirmations, []
+        for _, callback in waiting:
+            callback(status)
+        if status is PutStatus.PUT_OK and (arrived := [queue for queue in moved if queue in self._watched]):
+            self.arrival_listener(arrived)
+
+    def when_confirmed(self, log_end: int, callback: Callable[[PutStatus], None]) -> None:
+        if log_end <= self.confirmed:
+            callback(PutStatus.PUT_OK)
+        else:
+            self._confirmations.append((log_end, callback))
+
+    # Reading
+
+    def get(self, request: GetRequest, done: Callable[[GetResult], None] | None = None) -> GetResult | None:
+        if not self.cold:
+            return self._get(request)
+        self._cold_reads.append(lambda: done(self._get(request)))
+        return None
+
+    def finish_cold_reads(self) -> int:
+        reads, self._cold_reads = self._cold_reads, []
+        for read in reads:
+            read()
+        return len(reads)
+
+    def _get(self, request: GetRequest) -> GetResult:
+        units = self._queues.get((request.topic, request.queue_id), [])
+        offset, end = request.offset, len(units)
+        if not end:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        if offset < 0:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, 0, 0, end)
+        if offset >= end:
+            status = GetStatus.OFFSET_OVERFLOW_ONE if offset == end else GetStatus.OFFSET_OVERFLOW_BADLY
+            return GetResult(status, end, 0, end)
+        found, size = [], 0
+        for log_offset, length, tags_code in units[offset:]:
+            if found and (len(found) >= min(request.max_count, 32) or size + length > request.max_bytes):
+                break
+            offset += 1
+            if request.tag_codes is None or tags_code in request.tag_codes:
+                found.append(self._records[log_offset])
+                size += length
+        if not found:
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, 0, end)
+        return GetResult(GetStatus.FOUND, offset, 0, end, b"".join(found), tuple(map(len, found)))
+
+    def watch(self, topic: str, queue_id: int) -> None:
+        assert (topic, queue_id) not in self._watched
+        self._watched.add((topic, queue_id))
+
+    def unwatch(self, topic: str, queue_id: int) -> None:
+        self._watched.remove((topic, queue_id))
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        return 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        return len(self._queues.get((topic, queue_id), ()))
+
+    def _times(self, topic: str, queue_id: int) -> list[int]:
+        units = self._queues.get((topic, queue_id), ())
+        return [record.decode(self._records[unit[0]]).store_timestamp for unit in units]
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, upper: bool = False) -> int:
+        times = self._times(topic, queue_id)
+        return max(0, bisect.bisect_right(times, time_ms) - 1) if upper else bisect.bisect_left(times, time_ms)
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        return next(iter(self._times(topic, queue_id)), -1)
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
+        times = self._times(topic, queue_id)
+        return times[offset] if 0 <= offset < len(times) else -1
+
+    def record_at(self, log_offset: int) -> bytes | None:
+        return self._records.get(log_offset)
+
+    def query_keys(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
+        found = KeyQueryResult()
+        for log_offset, raw in self._records.items():
+            stored = record.decode(raw)
+            if stored.topic == topic and key in (*stored.keys, stored.unique_key) and begin_ms <= stored.store_timestamp <= end_ms:
+                found.offsets.append(log_offset)
+                found.records.append(raw)
+                found.index_last_timestamp, found.index_last_offset = stored.store_timestamp, log_offset
+        found.offsets, found.records = found.offsets[-max_count:], found.records[-max_count:]
+        return found
+
+    def queues(self) -> list[tuple[str, int]]:
+        return list(self._queues)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        return sorted(queue_id for name, queue_id in self._queues if name == topic)
+
+    def delete_topic(self, topic: str) -> None:
+        for table in (self._queues, self._next):
+            for queue in [queue for queue in table if queue[0] == topic]:
+                del table[queue]
+
+    def read_units(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
+        return self._queues.get((topic, queue_id), [])[offset : offset + count]
+
+    # The rest
+
+    def positions(self) -> dict:
+        return {"min": 0, "wrote": self.wrote, "confirmed": self.confirmed, "flushed": self.confirmed, "dispatched": self.confirmed}
+
+    def snapshot(self) -> dict:
+        return {
+            "at_ms": self.clock(),
+            "state": "running",
+            "positions": self.positions(),
+            "behind": {"dispatch_bytes": self.wrote - self.confirmed, "unflushed_bytes": 0, "oldest_unflushed_ms": None},
+            "totals": {"puts": len(self._records), "refused": {}},
+            "disk": {"total_bytes": 1 << 30, "free_bytes": 1 << 29, "used_ratio": 0.5},
+        }
+
+    def write_config(self, name: str, text: str) -> None:
+        self.config[name] = text
+
+    def read_config(self, name: str) -> str | None:
+        return self.config.get(name)
+
+    def messages(self, topic: str, queue_id: int = 0) -> list[record.StoredMessage]:
+        """What a queue holds, decoded; for tests."""
+        return [record.decode(self._records[unit[0]]) for unit in self._queues.get((topic, queue_id), ())]
+
+
+def _tags_code(message: Message, now_ms: int) -> int:
+    level = properties.get(message.properties, properties.DELAY)
+    if message.topic == SCHEDULE_TOPIC and level is not None:
+        with contextlib.suppress(IndexError):
+            return now_ms + LEVELS_MS[int(level) - 1]
+        return now_ms + LEVELS_MS[-1]
+    tag = properties.get(message.properties, properties.TAGS)
+    return java_hash(tag) if tag else 0

@@ -1,0 +1,44 @@
+"""Serve the dashboard over invented, moving data: to look at pages before, or without, a broker.
+
+    BROKER_DATA_DIR=build/fake python -m tests.support.run_fake_dashboard [port] [state]
+
+Logs in as `viewer` / `viewer-password` or `admin` / `admin-password`; it is for a developer's own machine only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.support.dashboard_settings")
+os.environ.setdefault("BROKER_DATA_DIR", "build/fake")
+
+
+def main(port: int, state: str) -> None:
+    import django
+
+    django.setup()
+    from django.contrib.auth import get_user_model
+    from django.core.management import call_command
+
+    from mqadmin import clusters, web
+    from tests.support.fake_cluster import moving
+
+    call_command("migrate", verbosity=0)
+    for name in ("viewer", "admin"):
+        user, _ = get_user_model().objects.get_or_create(username=name, defaults={"is_superuser": name == "admin", "is_staff": name == "admin"})
+        user.set_password(f"{name}-password")
+        user.save()
+    clusters.install(moving(state))
+
+    async def serve() -> None:
+        listening = await web.serve(asyncio.get_running_loop(), "127.0.0.1", port)
+        print(f"READY http://127.0.0.1:{listening.port}/", flush=True)
+        await listening.ended
+
+    asyncio.run(serve())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 8089, sys.argv[2] if len(sys.argv) > 2 else "running")

@@ -1,0 +1,55 @@
+"""docs/SETTINGS.md, made from broker_store/config.py: `python -m tests.support.settings_page > docs/SETTINGS.md`."""
+
+from __future__ import annotations
+
+from broker_store import config
+
+HEAD = """# Settings
+
+Names are those of Apache RocketMQ. They come from a file in its properties format (`runbroker -c broker.conf`), then from `--set key=value`, then from the
+options of the command line; the later wins. An unknown key or a wrong value stops the start and is named. Nothing is read later: a change needs a restart.
+
+This page is made from `broker_store/config.py` by `python -m tests.support.settings_page > docs/SETTINGS.md`; a test holds the two together.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    groups: dict[str, list] = {}
+    for group, field in config.acting_settings():
+        groups.setdefault(group, []).append(field)
+    for group, fields in groups.items():
+        where = " (`runnamesrv -c namesrv.conf`, or its `--set`)" if group == "Name server" else ""
+        parts.append(f"\n## {group}{where}\n\n| Key | Default | Unit | What it does and why |\n|---|---|---|---|\n")
+        parts += [_row(field) for field in fields]
+    parts.append("\n## Refused\n\nThese stop the start unless they have the value given here.\n\n| Key | Only | Why |\n|---|---|---|\n")
+    parts += [
+        f"| `{key}` | {', '.join(_shown(value) for value in allowed)} | {reason} |\n" for key, (allowed, reason) in config.REFUSED.items()
+    ]
+    parts.append("\n## Known, without effect\n\nApache's keys that are accepted and change nothing; the start names those that are set.\n")
+    for reason, keys in config.WITHOUT_EFFECT_BY_REASON.items():
+        parts.append(f"\n**{reason[0].upper()}{reason[1:]}.** " + ", ".join(f"`{key}`" for key in keys.split()) + "\n")
+    return "".join(parts)
+
+
+def _row(field) -> str:
+    setting = field.metadata["setting"]
+    reason = setting.reason + (" (ours, not Apache's)" if setting.ours else "")
+    if setting.choices:
+        reason += "; one of " + ", ".join(setting.choices)
+    return f"| `{setting.key}` | {_default(field)} | {setting.unit or '–'} | {reason.replace('|', '&#124;')} |\n"
+
+
+def _default(field) -> str:
+    if field.default is None:
+        return "`commitlog` in the root"
+    return _shown(str(field.default).lower() if field.type == "bool" else str(field.default))
+
+
+def _shown(value: str) -> str:
+    return f"`{value}`" if value else "empty"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,96 @@
+"""The stores that the real broker wrote, unpacked for a test, and the facts it gave about them (tests/golden)."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import gzip
+import io
+import json
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+STORES = GOLDEN / "stores"
+
+
+@dataclass(frozen=True)
+class StoreSizes:
+    """The file sizes a store was written with: what the real broker has in its settings."""
+
+    mapped_file_size_commit_log: int
+    mapped_file_size_consume_queue: int
+    max_hash_slot_num: int
+    max_index_num: int
+
+    def overrides(self) -> dict[str, str]:
+        """As Apache's properties."""
+        return {
+            "mappedFileSizeCommitLog": str(self.mapped_file_size_commit_log),
+            "mappedFileSizeConsumeQueue": str(self.mapped_file_size_consume_queue),
+            "maxHashSlotNum": str(self.max_hash_slot_num),
+            "maxIndexNum": str(self.max_index_num),
+        }
+
+
+SIZES = {
+    "clean": StoreSizes(262144, 20000, 5000, 20000),
+    "clean-small": StoreSizes(262144, 2000, 500, 2000),
+    "crash": StoreSizes(262144, 2000, 500, 2000),
+    "broker-dir": StoreSizes(262144, 2000, 500, 2000),
+    "golden-clean": StoreSizes(1048576, 20000, 1000, 4000),
+    "golden-crash": StoreSizes(1048576, 20000, 1000, 4000),
+}
+CLEAN = ("clean", "clean-small", "broker-dir", "golden-clean")
+NAMES = tuple(SIZES)
+_TIMER_FILES = ("timerwheel", "timerlog")  # 38 and 100 MB of almost nothing; a store may lack them
+
+
+def unpack(name: str, directory: Path, *, timer: bool = False) -> Path:
+    """Unpack the store `name` below `directory`; returns its root. Without `timer` the timer wheel and log are left out."""
+    archive = next(STORES.glob(f"{name}.tar.*"))
+    with tarfile.open(archive) as tar:
+        members = [m for m in tar if timer or not any(part in _TIMER_FILES for part in Path(m.name).parts)]
+        tar.extractall(directory, members, filter="data")
+    return directory / Path(members[0].name).parts[0]
+
+
+@functools.cache
+def facts(name: str) -> dict:
+    """What the real store said (see tests/golden/README.md); do not change the answer."""
+    return json.loads(gzip.decompress((STORES / f"{name}.facts.json.gz").read_bytes()))
+
+
+@functools.cache
+def messages(name: str) -> list[dict]:
+    """One dict a message in commit log order; numbers as int."""
+    text = gzip.decompress((STORES / f"{name}.messages.csv.gz").read_bytes()).decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    return [{key: value if key in ("topic", "keys") else int(value) for key, value in row.items()} for row in rows]
+
+
+def variants() -> list[str]:
+    """The names of the crash variants."""
+    return list(facts("crash")["variants"])
+
+
+def unpack_variant(variant: str, directory: Path) -> Path:
+    """Unpack `crash` and do to it what the variant says; returns the store root."""
+    root = unpack("crash", directory)
+    for operation in facts("crash")["variants"][variant]["operations"]:
+        path = root / operation["path"]
+        if operation["op"] == "delete":
+            path.unlink()
+        elif operation["op"] == "write":
+            with open(path, "r+b") as file:
+                file.seek(operation["offset"])
+                file.write(bytes.fromhex(operation["hex"]))
+        else:
+            raise ValueError(f"unknown operation {operation['op']}")
+    return root
+
+
+def log_bytes(root: Path) -> list[tuple[int, bytes]]:
+    """(start offset, content) of each commit log file, in order."""
+    return [(int(path.name), path.read_bytes()) for path in sorted((root / "commitlog").iterdir())]

@@ -1,0 +1,177 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_store import config
+from broker_store.config import NameServerSettings, StoreSettings, load_name_server_settings, load_settings
+from broker_store.errors import ConfigError
+from tests.support.stores import GOLDEN
+
+APACHE = GOLDEN / "broker-config-5.3.3.properties"
+
+
+def test_every_key_of_a_real_broker_is_classified_once():
+    acting = {field.metadata["setting"].key for _, field in config.acting_settings()}
+    for key in config.read_properties(APACHE):
+        assert sum((key in acting, key in config.REFUSED, key in config.WITHOUT_EFFECT)) == 1, key
+    assert len(config.WITHOUT_EFFECT) == sum(len(keys.split()) for keys in config.WITHOUT_EFFECT_BY_REASON.values())
+
+
+def test_a_real_brokers_file_is_read_as_it_is():
+    settings = load_settings(APACHE)
+    assert (settings.store.mapped_file_size_commit_log, settings.store.max_index_num, settings.store.file_reserved_time) == (
+        1048576,
+        4000,
+        48,
+    )
+    assert (settings.broker.listen_port, settings.broker.namesrv_addr) == (33911, "127.0.0.1:33876")
+    assert settings.store.store_path_commit_log == Path("store/commitlog")
+    assert any(note.startswith("timerWheelEnable has no effect") for note in settings.notes)
+
+
+def test_defaults_are_apaches():
+    given = config.read_properties(APACHE)
+    changed = {  # what the golden file sets, and where ours differs for a reason given in the setting
+        "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "listenPort", "fileReservedTime",
+        "storePathRootDir", "storePathCommitLog", "namesrvAddr", "flushConsumeQueueThoroughInterval",
+    }  # fmt: skip
+    for group, field in config.acting_settings():
+        key = field.metadata["setting"].key
+        if key in given and key not in changed and group != "Name server":
+            assert (str(field.default).lower() if field.type == "bool" else str(field.default)) == given[key], key
+    assert StoreSettings().mapped_file_size_commit_log == 1073741824
+    assert StoreSettings().mapped_file_size_consume_queue == 6_000_000
+
+
+def test_attributes_are_the_keys_in_snake_case():
+    for _, field in config.acting_settings():
+        key = field.metadata["setting"].key
+        assert key.replace("_", "").lower() == field.name.replace("_", ""), key
+        assert field.name == field.name.lower()
+        assert config._snake(key) == field.name
+
+
+def test_overrides_win_over_the_file_and_the_command_line_over_both(tmp_path):
+    conf = tmp_path / "broker.conf"
+    conf.write_text("maxMessageSize=100\nstorePathRootDir=/from/file\nbrokerName=n1")
+    settings = load_settings(conf, {"maxMessageSize": "200"}, store_root=tmp_path / "s", default_store_root=tmp_path / "d")
+    assert (settings.store.max_message_size, settings.broker.broker_name) == (200, "n1")
+    assert settings.store.store_path_root_dir == tmp_path / "s"
+    assert load_settings(conf, default_store_root=tmp_path / "d").store.store_path_root_dir == Path("/from/file")
+    assert load_settings(default_store_root=tmp_path / "d").store.store_path_commit_log == tmp_path / "d" / "commitlog"
+
+
+@pytest.mark.parametrize(
+    ("key", "suggestion"),
+    [
+        ("flushDiskTyp", "flushDiskType"),
+        ("flush_disk_type", "flushDiskType"),
+        ("FLUSHDISKTYPE", "flushDiskType"),
+        ("maxMesageSize", "maxMessageSize"),
+        ("xyzzy", None),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_known_one(key, suggestion):
+    with pytest.raises(ConfigError, match="there is no such setting") as raised:
+        load_settings(overrides={key: "1"})
+    assert raised.value.key == key
+    assert (f"did you mean {suggestion}?" in str(raised.value)) if suggestion else ("did you mean" not in str(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("maxMessageSize", "4m"),
+        ("maxMessageSize", ""),
+        ("maxMessageSize", "-1"),
+        ("mappedFileSizeCommitLog", "99999999999"),
+        ("messageIndexEnable", "yes"),
+        ("flushDiskType", "async"),
+        ("deleteWhen", "24"),
+        ("deleteWhen", ";"),
+        ("brokerName", "../x"),
+        ("listenPort", "70000"),
+        ("namesrvAddr", "localhost"),
+        ("messageDelayLevel", "1s 5x"),
+        ("storePathRootDir", ""),
+        ("storePathCommitLog", "/a,/b"),
+        ("maxIndexNum", "99999999999999999999"),
+        ("brokerRole", "MASTER"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_key_and_value(key, value):
+    with pytest.raises(ConfigError) as raised:
+        load_settings(overrides={key: value})
+    assert raised.value.key == key
+    assert f"setting {key}={value}" in str(raised.value)
+
+
+def test_an_index_file_larger_than_a_map_is_refused():
+    with pytest.raises(ConfigError, match="index file would have"):
+        StoreSettings(max_hash_slot_num=500_000_000, max_index_num=100_000_000)
+
+
+@pytest.mark.parametrize("key", [key for key in config.REFUSED if key != "messageStorePlugIn"])
+def test_what_this_broker_does_not_do_is_refused_unless_it_is_off(key):
+    off = config.REFUSED[key][0][0]
+    assert load_settings(overrides={key: off}).notes == ()
+    with pytest.raises(ConfigError) as raised:
+        load_settings(overrides={key: "true"})
+    assert raised.value.reason == config.REFUSED[key][1]
+
+
+def test_the_transient_store_pool_is_refused_with_its_sentence():
+    with pytest.raises(ConfigError, match="comes with replication, later"):
+        load_settings(overrides={"transientStorePoolEnable": "true"})
+
+
+def test_a_queue_file_is_rounded_up_to_whole_units():
+    assert load_settings(overrides={"mappedFileSizeConsumeQueue": "2001"}).store.mapped_file_size_consume_queue == 2020
+
+
+def test_ratios_are_bounded_as_in_apache_and_fractions_are_per_cent():
+    store = load_settings(
+        overrides={"diskMaxUsedSpaceRatio": "0.8", "diskSpaceWarningLevelRatio": "99", "diskSpaceCleanForciblyRatio": "5"}
+    ).store
+    assert (store.disk_max_used_space_ratio, store.disk_space_warning_level_ratio, store.disk_space_clean_forcibly_ratio) == (80, 90, 30)
+
+
+def test_derived_values_are_ready_to_use():
+    store = load_settings(overrides={"deleteWhen": "04; 16", "flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s 2m 1h 1d"}).store
+    assert store.delete_hours == {4, 16} and store.sync_flush
+    assert store.delay_levels_ms == (1000, 120_000, 3_600_000, 86_400_000)
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        StoreSettings().max_message_size = 5
+
+
+def test_values_given_in_code_are_checked_too():
+    for wrong in ({"max_message_size": "5"}, {"message_index_enable": 1}, {"flush_disk_type": None}, {"max_index_num": True}):
+        with pytest.raises(ConfigError):
+            StoreSettings(**wrong)
+
+
+def test_the_name_server_has_settings_of_its_own():
+    assert NameServerSettings().listen_port == 9876
+    assert load_name_server_settings(None, {"listenPort": "1", "orderMessageEnable": "true"}).listen_port == 1
+    assert load_settings(overrides={"listenPort": "5"}, name_server={"listenPort": "6"}).name_server.listen_port == 6
+    with pytest.raises(ConfigError, match="no such setting"):
+        load_name_server_settings(None, {"flushDiskType": "SYNC_FLUSH"})
+
+
+def test_the_properties_format_is_javas(tmp_path):
+    text = "# c\n! c\n\na=1\n b : 2 \nc 3\nd\\=x=4\nlong=one, \\\n   two\nu=\\u0041\\t|\\q\nempty\na=5\r\nlast=\\\\"
+    expected = {"a": "5", "b": "2", "c": "3", "d=x": "4", "long": "one, two", "u": "A\t|q", "empty": "", "last": "\\"}
+    assert config.parse_properties(text) == expected
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_settings(tmp_path / "absent.conf")
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_read_as_properties(text):
+    assert all(isinstance(key, str) for key in config.parse_properties(text))
