@@ -1,0 +1,722 @@
+"""Checks a store directory from end to end and changes nothing: is everything there, and does it agree?
+
+    commit log  ── a slice at a time ──►  rows (a record each)  ──►  the unit of its queue, at its queue offset
+                                                                └──►  the entries of the index, in order
+
+Each record must be sound (length, magic, own place, body CRC, topic); each that has a place in a queue must have its
+unit there, and nothing else may stand in the queue; each key must be in the index, and no entry may point at nothing.
+So damage of one file is told from the two others. Memory is bounded by a slice of the log, not by the store.
+
+What the engine's next start would mend by itself (a torn tail, queues or index behind the log, after a stop that was
+not orderly) is a *warning*; what needs a decision, or is wrong in a store that was closed, is an *error*. Of many
+findings of one kind the first hundred are told, all are counted.
+
+A store that is in use is checked up to `log_end`: what lies behind is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from broker_store.engine.check_index import IndexCheck
+from broker_store.engine.check_report import ERROR, MOST_TOLD_OF_A_KIND, NOTE, WARNING, CheckReport, CheckSizes
+from broker_store.engine.disk import Disk, Reader
+from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
+from broker_store.formats import checkpoint, config_json, names, queue_unit, record
+from broker_store.kernels import columns as k
+from broker_store.kernels import context as c
+
+SLICE_BYTES = 32 << 20  # log read at once; at least two of the largest records must fit
+ROWS_A_SLICE = 1 << 18
+KEYS_A_SLICE = 1 << 20
+MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker may be set to
+CONFIG_BYTES = 256 << 20
+
+UNIT = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+
+REASONS = {
+    c.REASON_NOT_A_RECORD: "no record begins here, the magic is wrong",
+    c.REASON_LENGTH: "a length is out of bounds or the parts do not add up",
+    c.REASON_PLACE: "the record states another place in the log",
+    c.REASON_BODY_CRC: "the body has another CRC",
+    c.REASON_SYNTAX: "the topic or the properties hold what they may not",
+}
+
+
+class _Stopped(Exception):
+    """`should_stop` said so."""
+
+
+def check_store(
+    root: Path,
+    sizes=None,
+    on_progress: Callable[[int, int, str], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    *,
+    log_directory: Path | None = None,
+    log_end: int | None = None,
+    delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
+    disk: Disk | None = None,
+) -> CheckReport:
+    """Walk a store and report what is wrong with it.
+
+    `sizes` has the attributes of `CheckSizes` (StoreSettings has them); without it the files show their own.
+    `on_progress(done bytes, total bytes, step)` is called between slices, `should_stop()` too: when it is true the report
+    is given as far as it got, with `stopped` set. StoreError only when `root` is no directory that can be read.
+    """
+    return _Check(Path(root), sizes, on_progress, should_stop, log_directory, log_end, delay_levels_ms, disk or Disk()).run()
+
+
+@dataclass(slots=True)
+class _File:
+    """A file of a sequence that is named by its start offset."""
+
+    path: Path
+    base: int
+    size: int
+
+
+class _Queue:
+    """The units of one queue, read by number. `next` is the queue offset the log's next record of it must have."""
+
+    def __init__(self, disk: Disk, name: str, files: list[_File]):
+        self._disk, self.name, self.files = disk, name, files
+        self.first = files[0].base // queue_unit.SIZE if files else 0
+        self.next: int | None = None
+        self.covered_from: int | None = None
+        self.life: tuple[int, int] | None = None  # first unit and its record's place, when known
+        self.missing: list[list[int]] = []  # runs [first, last] of units the log has records for
+        self.end = self._find_end()
+        self.last_record_end = self._last_record_end()
+
+    def units(self, first: int, count: int) -> np.ndarray:
+        """Units [first, first + count); zeros where there is no file."""
+        found = np.zeros(count, dtype=UNIT)
+        start, end = first * queue_unit.SIZE, (first + count) * queue_unit.SIZE
+        for file in self.files:
+            low, high = max(start, file.base), min(end, file.base + file.size)
+            if low < high:
+                try:
+                    with self._disk.open_reader(file.path) as reader:
+                        part = reader.read(low - file.base, high - low)
+                except StoreError:
+                    if self._disk.exists(file.path):
+                        raise
+                    continue  # a store in use has deleted it since
+                place = (low - start) // queue_unit.SIZE
+                units = np.frombuffer(part[: len(part) // UNIT.itemsize * UNIT.itemsize], dtype=UNIT)
+                found[place : place + len(units)] = units
+        return found
+
+    def _find_end(self) -> int:
+        """The number behind the last unit that holds data, holes or not."""
+        for file in reversed(self.files):
+            used = _data_end(self._disk, file)
+            units = self.units(file.base // queue_unit.SIZE, -(-used // queue_unit.SIZE))
+            data = np.flatnonzero((units["size"] != 0) | (units["log_offset"] != 0) | (units["tags_code"] != 0))
+            if len(data):
+                return file.base // queue_unit.SIZE + int(data[-1]) + 1
+        return self.first
+
+    def _last_record_end(self) -> int:
+        """Where the record of the last unit ends in the log; 0 when the unit is nonsense or there is none."""
+        if self.end == self.first:
+            return 0
+        unit = self.units(self.end - 1, 1)[0]
+        if unit["size"] <= 0 or unit["log_offset"] < 0 or unit["size"] == queue_unit.PRE_BLANK_SIZE:
+            return 0
+        return int(unit["log_offset"]) + int(unit["size"])
+
+    def file_of(self, number: int) -> tuple[str, int]:
+        """(path, offset in the file) of a unit, for a finding."""
+        at = number * queue_unit.SIZE
+        for file in self.files:
+            if file.base <= at < file.base + file.size:
+                return str(file.path), at - file.base
+        return self.name, at
+
+
+class _Check:
+    def __init__(self, root, sizes, on_progress, should_stop, log_directory, log_end, delay_levels_ms, disk: Disk):
+        self.root, self.disk = root, disk
+        self.wanted = sizes
+        self.on_progress, self.should_stop = on_progress, should_stop
+        self.log_directory = log_directory or root / "commitlog"
+        self.limit = log_end
+        self.delay_levels_ms = delay_levels_ms
+        self.report = CheckReport()
+        self.damaged: list[tuple[int, int]] = []  # stretches of the log that hold no good record but should
+        self.topics: dict[int, str] = {}  # by the hash the kernel gives
+        self.newest_ms = 0
+        self.done_bytes = self.total_bytes = 0
+
+    def run(self) -> CheckReport:
+        if not self.disk.is_directory(self.root):
+            raise StoreError(f"{self.root} is no store directory")
+        report = self.report
+        self.unclean = self.disk.exists(self.root / "abort")
+        # What a start mends by itself after such a stop is no error.
+        self.behind = WARNING if self.unclean or self.limit is not None else ERROR
+        try:
+            self._load()
+            self._check_log()
+            self._check_queue_ends()
+            self.index.finish()
+            self._check_checkpoint()
+            self._check_config()
+        except _Stopped:
+            report.stopped = True
+        for name in ("records", "blanks", "units", "entries", "log_files", "queue_files", "queues", "index_files", "log_bytes"):
+            report.counts.setdefault(name, 0)
+        return report
+
+    # Names and lengths -----------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        self.log_files = self._sequence(self.log_directory, 20, "commitlog", getattr(self.wanted, "mapped_file_size_commit_log", None))
+        self.report.count("log_files", len(self.log_files))
+        if self.log_files:
+            self.log_start = self.log_files[0].base
+        else:
+            self.log_start = 0
+            self.report.add(NOTE, "empty", str(self.log_directory), None, "there is no commit log file")
+        self.queues = dict(self._load_queues())
+        self.deleted_before = {topic: end for topic, end in self._read_json("deletedTopics.json").items() if isinstance(end, int)}
+        table = self._read_json("topics.json").get("topicConfigTable")
+        self.known_topics = set(table) if isinstance(table, dict) else set()
+        self.report.count("queues", len(self.queues))
+        self.index = IndexCheck(self)
+        first = next((queue.files[0] for queue in self.queues.values() if queue.files), None)
+        geometry = self.index.geometry
+        self.report.sizes = CheckSizes(
+            self.log_files[0].size if self.log_files else None,
+            first.size if first else None,
+            geometry.slots if geometry else None,
+            geometry.entries if geometry else None,
+        )
+        self.total_bytes = sum(file.size for file in self.log_files) + self.index.bytes
+
+    def _sequence(self, directory: Path, digits: int, what: str, wanted: int | None, unit: int = 1) -> list[_File]:
+        """The files of a directory in order, with findings for whatever does not belong there."""
+        files = []
+        for name in self.disk.list_names(directory):
+            path = directory / name
+            if self.disk.is_directory(path):
+                continue  # Apache passes over directories
+            if len(name) != digits or not name.isascii() or not name.isdigit():
+                self.report.add(ERROR, "stray-file", str(path), None, f"does not belong into {what}/, Apache refuses to start with it")
+                continue
+            size = self.size_of(path)
+            if size is not None:
+                files.append(_File(path, int(name), size))
+        if files and files[-1].size == 0:
+            self.report.add(WARNING, "empty-file", str(files[-1].path), None, "has no bytes, the next start deletes it")
+            files.pop()
+        if not files:
+            return files
+        size = wanted or _commonest([file.size for file in files])
+        sound = []
+        for file in files:
+            if file.size != size:
+                self.report.add(
+                    ERROR,
+                    "file-length",
+                    str(file.path),
+                    None,
+                    f"is {file.size} bytes long, not {size}; a start is refused until it has its length again or is moved away",
+                )
+            if file.base % size or file.size % unit:
+                self.report.add(ERROR, "file-name", str(file.path), None, f"its name is no multiple of the file size {size}")
+                continue
+            if sound and file.base != sound[-1].base + size:
+                self.report.add(
+                    ERROR, "file-missing", str(file.path), None, f"the file before it ends at {sound[-1].base + size}, this begins at {file.base}"
+                )
+            sound.append(file)
+        return sound
+
+    def size_of(self, path: Path) -> int | None:
+        try:
+            return self.disk.size_of(path)
+        except StoreError as error:
+            self.report.add(ERROR, "unreadable", str(path), None, getattr(error, "what", str(error)))
+            return None
+
+    def _load_queues(self) -> Iterator[tuple[tuple[str, int], _Queue]]:
+        wanted = getattr(self.wanted, "mapped_file_size_consume_queue", None)
+        top = self.root / "consumequeue"
+        for topic in self.disk.list_names(top):
+            try:
+                names.check_stored_topic(topic)
+            except NameError_ as error:
+                self.report.add(ERROR, "stray-file", str(top / topic), None, str(error))
+                continue
+            for queue in self.disk.list_names(top / topic):
+                directory = top / topic / queue
+                if not (queue.isascii() and queue.isdigit() and len(queue) < 10):
+                    self.report.add(ERROR, "stray-file", str(directory), None, "is no number of a queue")
+                    continue
+                files = self._sequence(directory, 20, f"consumequeue/{topic}/{queue}", wanted, queue_unit.SIZE)
+                self.report.count("queue_files", len(files))
+                yield (topic, int(queue)), _Queue(self.disk, str(directory), files)
+
+    # The log ---------------------------------------------------------------------------------------------------
+
+    def _check_log(self) -> None:
+        self._room = _SliceRoom()
+        self.referenced_to = max((queue.last_record_end for queue in self.queues.values()), default=0)
+        self.broken_at: int | None = None
+        self.log_end = self.log_start
+        for number, file in enumerate(self.log_files):
+            if self.limit is not None and file.base >= self.limit:
+                break
+            self.log_end = file.base
+            if self.limit is not None and not self.disk.exists(file.path):
+                # A store in use has deleted it since: what points into it is neither good nor bad.
+                self.damaged.append((file.base, file.base + file.size))
+                continue
+            with self.disk.open_reader(file.path) as reader:
+                ended = self._check_log_file(file, reader, last=number == len(self.log_files) - 1)
+            self.report.count("log_bytes", file.size)
+            if ended:
+                break
+        self.report.log_end = self.log_end if self.broken_at is None else self.broken_at
+
+    def _check_log_file(self, file: _File, reader: Reader, last: bool) -> bool:
+        """Walk one file; True when the log ends in it."""
+        at = 0
+        while True:
+            self.progress(file.base - self.log_start + at, "log")
+            stopped, at, reason = self._check_slice(file, reader, at)
+            self.log_end = file.base + at
+            if self.limit is not None and self.log_end >= self.limit:
+                return True
+            if stopped == c.LOG_FILE_END:
+                self.report.count("blanks")
+                if last:
+                    self._check_rest(file, reader, at + self._blank_bytes(reader, at))
+                    return True
+                self.log_end = file.base + file.size
+                return False
+            if stopped == c.BAD_RECORD:
+                following = self._after_bad_record(file, reader, at, reason, last)
+                if following is None:
+                    return not self._later_records(file)
+                at = following
+
+    @staticmethod
+    def _blank_bytes(reader: Reader, at: int) -> int:
+        return record.BLANK_BYTES if reader.size - at >= record.BLANK_BYTES else reader.size - at
+
+    def _check_slice(self, file: _File, reader: Reader, at: int) -> tuple[int, int, int]:
+        """(why it stopped, position in the file, reason) after one slice of good records was checked."""
+        length = min(SLICE_BYTES, file.size - at)
+        if self.limit is not None:
+            length = min(length, self.limit - file.base - at)
+        data = reader.read(at, length)
+        room = self._room
+        stopped, after, rows, keys, reason = room.read(data, file.base + at, file.size - at)
+        if len(rows):
+            self.report.count("records", len(rows))
+            self.newest_ms = max(self.newest_ms, int(rows[:, k.ROW_STORE_MS].max()))
+            self._check_rows(rows, data, file, at)
+            self.index.check_rows(rows, keys)
+        elif stopped == c.EXHAUSTED:
+            stopped, reason = c.BAD_RECORD, c.REASON_LENGTH  # a record longer than the limit or than what was read
+            if self.limit is not None and file.base + at + len(data) >= self.limit:
+                return c.EXHAUSTED, self.limit - file.base, 0
+        return stopped, at + after, reason
+
+    def _after_bad_record(self, file: _File, reader: Reader, at: int, reason: int, last: bool) -> int | None:
+        """Tell what the bad record is: the ordinary end, a torn tail or damage. Returns where good records go on."""
+        offset = file.base + at
+        if self._is_zero(file, reader, at):
+            if self._later_records(file):
+                self._broken(ERROR, file, at, "the file is zero from here on, but the log goes on in the next file")
+                self.damaged.append((offset, file.base + file.size))
+            return None
+        following = self._next_record(file, reader, at)
+        if following is not None and last and self.referenced_to <= file.base + following and self.broken_at is None:
+            # Nobody refers to what follows: old bytes behind an end that was cut, not the log.
+            self.report.add(WARNING, "stale-tail", str(file.path), at, "old records lie behind the end of the log")
+            return None
+        if following is None and not self._later_records(file):
+            severity = self.behind if self.referenced_to > offset else WARNING
+            self._broken(severity, file, at, f"{REASONS[reason]}; nothing good follows, the log ends here", "torn-tail")
+            self.damaged.append((offset, file.base + file.size))
+            return None
+        goes_on = f"good records go on at {following}" if following is not None else "the log goes on in the next file"
+        self._broken(ERROR, file, at, f"{REASONS[reason]}; {goes_on}")
+        self.damaged.append((offset, file.base + (file.size if following is None else following)))
+        return following
+
+    def _broken(self, severity: str, file: _File, at: int, what: str, kind: str = "bad-record") -> None:
+        if self.broken_at is None:
+            self.broken_at = file.base + at
+        self.report.add(severity, kind, str(file.path), at, what)
+
+    def _later_records(self, file: _File) -> bool:
+        """Whether the next file begins with a good record."""
+        for later in self.log_files:
+            if later.base == file.base + file.size:
+                with self.disk.open_reader(later.path) as reader:
+                    return self._good_at(later, reader, 0)
+        return False
+
+    def _good_at(self, file: _File, reader: Reader, at: int) -> bool:
+        try:
+            head = record.read_head(reader.read(at, record.BLANK_BYTES))
+            if not head.is_record or not record.MIN_RECORD <= head.total_size <= min(MAX_RECORD, file.size - at):
+                return False
+            record.decode(reader.read(at, head.total_size), log_offset=file.base + at, max_size=MAX_RECORD)
+        except FormatError:
+            return False
+        return True
+
+    def _next_record(self, file: _File, reader: Reader, at: int) -> int | None:
+        """Position of the next good record or blank behind a bad one, found by its magic and its own place."""
+        position = at + 1
+        window = 1 << 20
+        while position < file.size:
+            self.progress(file.base - self.log_start + position, "log")
+            data = reader.read(position, window + 8)
+            for place in _magic_places(data):
+                if self._good_at(file, reader, position + place):
+                    return position + place
+            position += window
+        return None
+
+    def _is_zero(self, file: _File, reader: Reader, at: int) -> bool:
+        end = _data_end(self.disk, file)
+        while at < end:
+            data = reader.read(at, min(4 << 20, end - at))
+            if data.count(0) != len(data):
+                return False
+            at += len(data)
+            self.progress(None, "log")
+        return True
+
+    def _check_rest(self, file: _File, reader: Reader, at: int) -> None:
+        if not self._is_zero(file, reader, at):
+            self.report.add(NOTE, "stale-tail", str(file.path), at, "old bytes lie behind the last blank")
+
+    # Queues ----------------------------------------------------------------------------------------------------
+
+    def _check_rows(self, rows: np.ndarray, data: bytes, file: _File, at: int) -> None:
+        """The records of a slice against the units of their queues."""
+        kind = rows[:, k.ROW_SYS_FLAG] & record.SYS_TRANSACTION_MASK
+        queued = rows[(kind == record.TRANSACTION_NONE) | (kind == record.TRANSACTION_COMMIT)]
+        order = np.lexsort((queued[:, k.ROW_LOG_OFFSET], queued[:, k.ROW_QUEUE_ID], queued[:, k.ROW_TOPIC_HASH]))
+        queued = queued[order]
+        if not len(queued):
+            return
+        change = (np.diff(queued[:, k.ROW_TOPIC_HASH]) != 0) | (np.diff(queued[:, k.ROW_QUEUE_ID]) != 0)
+        for group in np.split(queued, np.flatnonzero(change) + 1):
+            self._check_group(group, data, file)
+
+    def _check_group(self, rows: np.ndarray, data: bytes, file: _File) -> None:
+        """The records of one queue, in log order."""
+        hashed, queue_id = int(rows[0, k.ROW_TOPIC_HASH]), int(rows[0, k.ROW_QUEUE_ID])
+        topic = self.topics.get(hashed)
+        if topic is None:
+            start = int(rows[0, k.ROW_TOPIC_AT])
+            topic = self.topics[hashed] = data[start : start + int(rows[0, k.ROW_TOPIC_LENGTH])].decode()
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            directory = self.root / "consumequeue" / topic / str(queue_id)
+            queue = self.queues[topic, queue_id] = _Queue(self.disk, str(directory), [])
+        if topic == queue_unit.SCHEDULE_TOPIC:
+            self._set_delivery_times(rows, data)
+        rows = self._without_deleted(topic, queue_id, queue, rows)
+        if not len(rows):
+            return
+        numbers = rows[:, k.ROW_QUEUE_OFFSET]
+        self._check_density(queue, numbers, rows[:, k.ROW_LOG_OFFSET], file)
+        low, high = int(numbers.min()), int(numbers.max())
+        if high - low < 4 * len(numbers) + 1024:
+            units = queue.units(low, high - low + 1)[numbers - low]
+        else:  # offsets that are far apart: damage, or an attempt to make us allocate
+            units = np.concatenate([queue.units(int(number), 1) for number in numbers])
+        self.report.count("units", len(rows))
+        sizes, offsets, codes = rows[:, k.ROW_SIZE], rows[:, k.ROW_LOG_OFFSET], rows[:, k.ROW_TAGS_CODE]
+        good = (units["log_offset"] == offsets) & (units["size"] == sizes) & (units["tags_code"] == codes)
+        if not good.all():
+            self._tell_units(queue, rows[~good], units[~good])
+
+    def _without_deleted(self, topic: str, queue_id: int, queue: _Queue, rows: np.ndarray) -> np.ndarray:
+        """The rows that belong into the queue: records of a topic that was deleted stay in the log and have no units.
+
+        Ours keeps where such a topic's records end. Apache does not, but a topic made again counts from 0: then the first
+        unit points behind the records of the life before.
+        """
+        offsets, numbers = rows[:, k.ROW_LOG_OFFSET], rows[:, k.ROW_QUEUE_OFFSET]
+        if queue.life is None:
+            queue.life = self._begin_of_life(topic, queue_id, queue)
+        first, begin = queue.life
+        deleted = (offsets < self.deleted_before.get(topic, 0)) | ((offsets < begin) & (numbers >= first))
+        if not queue.files and self.known_topics and topic not in self.known_topics:
+            deleted[:] = True
+        if deleted.any():
+            self.report.count("records_of_deleted_topics", int(deleted.sum()))
+        return rows[~deleted]
+
+    def _begin_of_life(self, topic: str, queue_id: int, queue: _Queue) -> tuple[int, int]:
+        """(number of the first unit, log offset of its record), (0, 0) when that unit and a record do not agree."""
+        for start in range(queue.first, queue.end, 1024):
+            units = queue.units(start, min(1024, queue.end - start))
+            data = np.flatnonzero((units["size"] > 0) & (units["size"] != queue_unit.PRE_BLANK_SIZE))
+            if not len(data):
+                continue
+            number, unit = start + int(data[0]), units[int(data[0])]
+            offset, size = int(unit["log_offset"]), int(unit["size"])
+            for file in self.log_files:
+                if file.base <= offset < file.base + file.size and record.MIN_RECORD <= size <= MAX_RECORD:
+                    try:
+                        with self.disk.open_reader(file.path) as reader:
+                            raw = reader.read(offset - file.base, size)
+                        found = record.decode(raw, log_offset=offset, max_size=MAX_RECORD)
+                    except (FormatError, StoreError):
+                        break  # damage is told where the log is walked
+                    if (found.topic, found.queue_id, found.queue_offset) == (topic, queue_id, number):
+                        return number, offset
+            break
+        return 0, 0
+
+    def _tell_units(self, queue: _Queue, rows: np.ndarray, units: np.ndarray) -> None:
+        absent = units["size"] == 0
+        for first, last in _runs(np.sort(rows[absent][:, k.ROW_QUEUE_OFFSET])):
+            if queue.missing and queue.missing[-1][1] == first - 1:
+                queue.missing[-1][1] = last
+            elif len(queue.missing) < MOST_TOLD_OF_A_KIND:
+                queue.missing.append([first, last])
+        for row, unit in zip(rows[~absent], units[~absent], strict=True):
+            number = int(row[k.ROW_QUEUE_OFFSET])
+            path, at = queue.file_of(number)
+            found = (int(unit["log_offset"]), int(unit["size"]), int(unit["tags_code"]))
+            expected = (int(row[k.ROW_LOG_OFFSET]), int(row[k.ROW_SIZE]), int(row[k.ROW_TAGS_CODE]))
+            what = f"unit {number} is (offset, size, tags code) {found}, the record makes it {expected}"
+            self.report.add(ERROR, "unit-wrong", path, at, what)
+
+    def _check_density(self, queue: _Queue, numbers: np.ndarray, offsets: np.ndarray, file: _File) -> None:
+        """Queue offsets in the log go up by one, apart from what lay in damaged stretches."""
+        if queue.covered_from is None:
+            queue.covered_from = queue.next = int(numbers[0])
+        expected = np.concatenate(([queue.next], numbers[:-1] + 1))
+        for place in np.flatnonzero(numbers != expected):
+            wanted, found = int(expected[place]), int(numbers[place])
+            if found < wanted:
+                what = f"queue offset {found} is given again, the queue was at {wanted}"
+            elif self._in_damage(queue, wanted, found):
+                continue
+            else:
+                what = f"queue offsets {wanted} to {found - 1} of {queue.name} are in no record"
+            self.report.add(ERROR, "queue-offset", str(file.path), int(offsets[place]) - file.base, what)
+        queue.next = int(numbers[-1]) + 1
+
+    def _in_damage(self, queue: _Queue, first: int, end: int) -> bool:
+        """Whether the units [first, end) all point into a damaged stretch of the log."""
+        if end - first > 1 << 20:
+            return False
+        offsets = queue.units(first, end - first)["log_offset"].astype(np.int64)
+        inside = np.zeros(len(offsets), dtype=bool)
+        for low, high in self.damaged:
+            inside |= (offsets >= low) & (offsets < high)
+        return bool(inside.all())
+
+    def _set_delivery_times(self, rows: np.ndarray, data: bytes) -> None:
+        """In the schedule topic the tags code is the time of delivery, which hangs on a property."""
+        base = int(rows[0, k.ROW_LOG_OFFSET]) - self._position(rows[0], data)
+        for row in rows:
+            message = record.decode(data, int(row[k.ROW_LOG_OFFSET]) - base, max_size=MAX_RECORD, check_crc=False)
+            row[k.ROW_TAGS_CODE] = queue_unit.tags_code(
+                message.topic, message.tags, message.properties.get("DELAY"), message.store_timestamp, self.delay_levels_ms
+            )
+
+    def _position(self, row: np.ndarray, data: bytes) -> int:
+        """Where in the slice a row's record begins: the slice starts at the log offset of its first byte."""
+        return int(row[k.ROW_LOG_OFFSET]) - self._room.base
+
+    def _check_queue_ends(self) -> None:
+        """What stands in the queues before and behind the records of the log."""
+        for number, queue in enumerate(self.queues.values()):
+            if number % 64 == 0:
+                self.progress(None, "queues")
+            self._tell_missing(queue)
+            covered_from = queue.end if queue.covered_from is None else queue.covered_from
+            self._check_before(queue, covered_from)
+            if queue.covered_from is not None and queue.next < queue.end:
+                self._check_behind(queue, queue.next, queue.end)
+
+    def _tell_missing(self, queue: _Queue) -> None:
+        for first, last in queue.missing:
+            # At the end of a queue they are merely late; in the middle they are a hole.
+            severity = self.behind if first >= queue.end or self.unclean else ERROR
+            path, at = queue.file_of(first)
+            what = f"unit {first} is missing" if first == last else f"units {first} to {last} are missing"
+            self.report.add(severity, "unit-missing", path, at, f"{what}, the log has the records")
+
+    def _check_before(self, queue: _Queue, covered_from: int) -> None:
+        """Units whose records are not in the log: it must be because the log begins later."""
+        step = 1 << 16
+        for first in range(queue.first, covered_from, step):
+            units = queue.units(first, min(step, covered_from - first))
+            blank = (units["size"] == queue_unit.PRE_BLANK_SIZE) & (units["log_offset"] == 0)
+            gone = (units["log_offset"] >= 0) & (units["size"] > 0) & (units["log_offset"] < self.log_start)
+            self.report.count("units", int(gone.sum()))
+            self._tell_extra(queue, first, units, ~(blank | gone))
+
+    def _check_behind(self, queue: _Queue, first: int, end: int) -> None:
+        """Units behind the last record of the queue."""
+        step = 1 << 16
+        for start in range(first, end, step):
+            units = queue.units(start, min(step, end - start))
+            wrong = np.ones(len(units), dtype=bool)
+            if self.limit is not None:
+                wrong &= units["log_offset"] < self.limit
+            self._tell_extra(queue, start, units, wrong & (units["size"] != 0))
+
+    def _tell_extra(self, queue: _Queue, first: int, units: np.ndarray, wrong: np.ndarray) -> None:
+        offsets = units["log_offset"].astype(np.int64)
+        for low, high in self.damaged:  # told already, with the record
+            wrong = wrong & ~((offsets >= low) & (offsets < high))
+        beyond = wrong & (offsets >= self.log_end)
+        for mask, severity, what in (
+            (beyond, self.behind, "behind the end of the log"),
+            (wrong & ~beyond, ERROR, "at no record of this queue"),
+        ):
+            for low, high in _runs(np.flatnonzero(mask) + first):
+                path, at = queue.file_of(low)
+                which = f"unit {low} points" if low == high else f"units {low} to {high} point"
+                self.report.add(severity, "unit-extra", path, at, f"{which} {what}")
+
+    # The rest --------------------------------------------------------------------------------------------------
+
+    def _check_checkpoint(self) -> None:
+        path = self.root / "checkpoint"
+        try:
+            content = self.disk.read_file(path)
+        except StoreError as error:
+            self.report.add(ERROR, "checkpoint", str(path), None, getattr(error, "what", str(error)))
+            return
+        if content is None:
+            if self.log_files:
+                self.report.add(WARNING, "checkpoint", str(path), None, "is missing: an unclean start would read the whole log")
+            return
+        if len(content) != checkpoint.FILE_BYTES:
+            self.report.add(ERROR, "checkpoint", str(path), None, f"is {len(content)} bytes long, not {checkpoint.FILE_BYTES}")
+            if len(content) < checkpoint.LAYOUT.size:
+                return
+        stamps = checkpoint.decode(content)
+        if self.limit is not None:
+            return
+        for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
+            at, value = checkpoint.LAYOUT.offset[name], getattr(stamps, name)
+            if value > self.newest_ms and self.log_end > self.log_start:
+                what = f"{name} is {value}, newer than the newest record ({self.newest_ms}): what was synced is gone"
+                self.report.add(ERROR, "checkpoint-ahead", str(path), at, what)
+        at, value = checkpoint.LAYOUT.offset["logics_physical_offset"], stamps.logics_physical_offset
+        if value > self.report.log_end:
+            what = f"logics_physical_offset is {value}, behind the end of the log ({self.report.log_end})"
+            self.report.add(ERROR, "checkpoint-ahead", str(path), at, what)
+
+    def _check_config(self) -> None:
+        directory = self.root / "config"
+        for name in self.disk.list_names(directory):
+            if not name.endswith(".json"):
+                continue
+            problem = self._json_problem(directory / name)
+            if problem is None:
+                self.report.count("config_files")
+                continue
+            backup = directory / f"{name}.bak"
+            spared = self.disk.exists(backup) and self._json_problem(backup) is None
+            what = f"{problem}; its .bak is good and is taken instead" if spared else f"{problem}; and there is no good .bak"
+            self.report.add(WARNING if spared else ERROR, "config", str(directory / name), None, what)
+
+    def _read_json(self, name: str) -> dict:
+        """A config file as a dict; what cannot be read is told with the other config files."""
+        try:
+            value = config_json.read(self.disk.read_file(self.root / "config" / name, CONFIG_BYTES) or b"{}")
+        except (FormatError, StoreError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def _json_problem(self, path: Path) -> str | None:
+        try:
+            config_json.read(self.disk.read_file(path, CONFIG_BYTES) or b"")
+        except (FormatError, DamagedStoreError) as error:
+            return error.what
+        return None
+
+    def progress(self, done: int | None, step: str) -> None:
+        if done is not None:
+            self.done_bytes = done
+        if self.on_progress:
+            self.on_progress(self.done_bytes, self.total_bytes, step)
+        if self.should_stop and self.should_stop():
+            raise _Stopped
+
+
+class _SliceRoom:
+    """The memory a slice of the log is turned into rows in; one for a whole check."""
+
+    def __init__(self) -> None:
+        self._rows = np.empty((ROWS_A_SLICE, k.ROW_WORDS), dtype=np.int64)
+        self._keys = np.empty(KEYS_A_SLICE, dtype=np.int64)
+        self._context = np.zeros(k.L_WORDS, dtype=np.int64)
+        self.base = 0
+
+    def read(self, data: bytes, base: int, file_left: int) -> tuple[int, int, np.ndarray, np.ndarray, int]:
+        """(why it stopped, bytes passed, rows, key hashes, reason) of the good records at the start of `data`."""
+        buffer = np.frombuffer(data, dtype=np.uint8)
+        context = self._context
+        self.base = base
+        context[k.L_ADDRESS] = buffer.ctypes.data
+        context[k.L_LENGTH] = len(buffer)
+        context[k.L_BASE] = base
+        context[k.L_FILE_LEFT] = file_left
+        context[k.L_AT] = 0
+        context[k.L_MAX_RECORD] = MAX_RECORD
+        context[k.L_ROWS] = self._rows.ctypes.data
+        context[k.L_ROW_ROOM] = ROWS_A_SLICE
+        context[k.L_KEYS] = self._keys.ctypes.data
+        context[k.L_KEY_ROOM] = KEYS_A_SLICE
+        stopped = k.columns(context.ctypes.data)
+        rows = self._rows[: context[k.L_ROW_COUNT]]
+        return stopped, int(context[k.L_AT]), rows, self._keys[: context[k.L_KEY_COUNT]], int(context[k.L_REASON])
+
+
+def _data_end(disk: Disk, file: _File) -> int:
+    """Position behind the last byte of a file that was ever written; holes are not read to learn that they are zero."""
+    if not file.size:
+        return 0
+    region = disk.open_region(file.path, writable=False)
+    try:
+        return region.data_end()
+    finally:
+        region.close()
+
+
+def _runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
+    """(first, last) of each run of consecutive numbers."""
+    if len(numbers):
+        breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
+        for run in np.split(numbers, breaks):
+            yield int(run[0]), int(run[-1])
+
+
+def _commonest(values: list[int]) -> int:
+    return max(set(values), key=lambda value: (values.count(value), value))
+
+
+def _magic_places(data: bytes) -> Iterator[int]:
+    """Where a record could begin: four bytes before each of the two magics."""
+    at = data.find(b"\xda\xa3\x20")
+    while at >= 0:
+        if at >= 4 and data[at + 3 : at + 4] in (b"\xa7", b"\xab"):
+            yield at - 4
+        at = data.find(b"\xda\xa3\x20", at + 1)

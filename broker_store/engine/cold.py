@@ -1,0 +1,170 @@
+"""Cold reads: records that may not be in memory are read by position, in a small pool of threads.
+
+A page fault on the loop would stop every connection for the time of a disk access; here it stops one thread. Each
+group has a bound on bytes in flight, so that one replaying group cannot fill the pool's queue.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.disk import Disk, Reader
+from broker_store.errors import StoreError
+from broker_store.messages import GetRequest, GetResult, GetStatus
+
+THREADS = 4
+MOST_IN_FLIGHT_A_GROUP = 16  # requests; each is bounded in bytes by its own limit
+_UNIT = struct.Struct(">qiq")
+_WIDEST_SPAN = 1 << 20  # records that lie closer together are fetched by one read
+_MOST_UNITS = 800
+_SMALLEST_RECORD = 91
+
+
+class LogReaders:
+    """Open descriptors of log files, a few at a time. Any thread."""
+
+    def __init__(self, disk: Disk, log: CommitLog, keep: int = 16):
+        self._disk, self._log, self._keep = disk, log, keep
+        self._open: dict[int, Reader] = {}
+        self._lock = threading.Lock()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """`size` bytes of the log, fewer when they are not there (any more). Raises StoreError."""
+        file = self._log.file_at(offset)
+        if file is None or offset < self._log.minimum:
+            return b""
+        with self._lock:
+            reader = self._open.pop(file.base, None)
+            if reader is None:
+                reader = self._disk.open_reader(file.path)
+            self._open[file.base] = reader
+            while len(self._open) > self._keep:
+                # Not closed: another thread may be reading it; the last reference closes it.
+                self._open.pop(next(iter(self._open)))
+        return reader.read(offset - file.base, min(size, file.end - offset))
+
+    def forget(self, base: int) -> None:
+        with self._lock:
+            self._open.pop(base, None)
+
+    def close(self) -> None:
+        with self._lock:
+            self._open.clear()
+
+
+class ColdReads:
+    """The pool. `wake(function)` runs a function on the loop."""
+
+    def __init__(self, readers: LogReaders, wake: Callable[[Callable[[], None]], None]):
+        self._readers, self._wake = readers, wake
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cold-read")
+        self._in_flight: dict[str, int] = {}
+        self.count = 0
+
+    def submit(self, queue: ConsumeQueue, request: GetRequest, confirmed: int, done: Callable[[GetResult], None]) -> bool:
+        """False when the group has too many under way; then nothing was started."""
+        busy = self._in_flight.get(request.group, 0)
+        if busy >= MOST_IN_FLIGHT_A_GROUP:
+            return False
+        self._in_flight[request.group] = busy + 1
+        self.count += 1
+
+        def finish(result: GetResult | None, error: BaseException | None) -> None:
+            left = self._in_flight[request.group] - 1
+            if left:
+                self._in_flight[request.group] = left
+            else:
+                del self._in_flight[request.group]
+            if error is not None:
+                result = GetResult(
+                    GetStatus.OFFSET_FOUND_NULL, request.offset, queue.minimum, queue.maximum
+                )
+            done(result)
+
+        def work() -> None:
+            try:
+                result, error = self.read(queue, request, confirmed), None
+            except StoreError as found:
+                result, error = None, found
+            self._wake(lambda: finish(result, error))
+
+        self._pool.submit(work)
+        return True
+
+    def read(self, queue: ConsumeQueue, request: GetRequest, confirmed: int) -> GetResult:
+        """The read itself, in the caller's thread. The caller has checked the offset against the queue's range."""
+        offset = request.offset
+        raw = queue.read_units(offset, max(_MOST_UNITS, request.max_count))
+        wanted: list[tuple[int, int]] = []
+        taken = looked = 0
+        minimum = self._readers._log.minimum
+        gone = False
+        for log_offset, size, tags_code in _UNIT.iter_unpack(raw[: len(raw) // UNIT * UNIT]):
+            if len(wanted) >= request.max_count or (wanted and taken + size > request.max_bytes):
+                break
+            if request.tag_codes is not None and _signed(tags_code) not in request.tag_codes:
+                looked += 1
+                continue
+            if log_offset < minimum or size < _SMALLEST_RECORD or log_offset + size > confirmed:
+                if wanted:
+                    break
+                gone = True
+                looked += 1
+                continue
+            wanted.append((log_offset, size))
+            taken += size
+            looked += 1
+        following = offset + looked
+        if not raw:
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, offset, queue.minimum, queue.maximum)
+        records = self._fetch(wanted)
+        if not records:
+            status = GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE
+            return GetResult(status, following, queue.minimum, queue.maximum)
+        sizes = tuple(size for _, size in wanted[: len(records)])
+        if len(records) < len(wanted):
+            # A file went away between the look and the read: what follows is asked for again.
+            following = offset + self._units_to(raw, wanted[len(records)][0])
+        return GetResult(GetStatus.FOUND, following, queue.minimum, queue.maximum, b"".join(records), sizes)
+
+    @staticmethod
+    def _units_to(raw: bytes, log_offset: int) -> int:
+        return next(n for n, unit in enumerate(_UNIT.iter_unpack(raw)) if unit[0] == log_offset)
+
+    def _fetch(self, wanted: list[tuple[int, int]]) -> list[bytes]:
+        """The records, neighbours by one read; ends at the first that is not there."""
+        records: list[bytes] = []
+        at = 0
+        while at < len(wanted):
+            start = wanted[at][0]
+            last = at
+            while last + 1 < len(wanted):
+                log_offset, size = wanted[last + 1]
+                if log_offset < start or log_offset + size - start > _WIDEST_SPAN:
+                    break
+                if self._readers._log.file_at(log_offset) is not self._readers._log.file_at(start):
+                    break
+                last += 1
+            end = wanted[last][0] + wanted[last][1]
+            span = self._readers.read(start, end - start)
+            for log_offset, size in wanted[at : last + 1]:
+                piece = span[log_offset - start : log_offset - start + size]
+                if len(piece) < size:
+                    return records
+                records.append(piece)
+            at = last + 1
+        return records
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _signed(tags_code: int) -> int:
+    """The low 32 bits as a Java int, as Apache compares."""
+    low = tags_code & 0xFFFFFFFF
+    return low - (1 << 32) if low & 0x80000000 else low

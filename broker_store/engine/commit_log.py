@@ -1,0 +1,208 @@
+"""The commit log: every message of every topic, in the order of arrival, in files of equal size.
+
+    minimum ........ files ........ [ current: wrote | allocated | ... ]  [ next, made ahead ]
+
+The loop appends through the kernel; `wrote` is the kernel's word LOG_AT. The preallocator makes the next file and
+gives blocks ahead of the writer; when it is late the loop does the same itself. A record never spans files: the
+last bytes of a file are a blank (spec/store-format.md section 2.5).
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from broker_store.engine.disk import Disk
+from broker_store.engine.mapped_file import MappedFile, load_sequence
+from broker_store.engine.rows import Words, WriterContext
+from broker_store.kernels import context as c
+from broker_store.kernels.append import write_blank
+
+STRIDE = 64 << 20  # blocks given at a time
+POPULATE_AHEAD = 32 << 20  # pages touched ahead of the writer; more would only wait in the first sync
+POPULATE_STEP = 4 << 20
+_ROOM_FOR_BLANK = 8
+
+
+class CommitLog:
+    """Files and positions of the log. Loop thread only, but for `prepare`, which the preallocator calls."""
+
+    def __init__(self, disk: Disk, directory: Path, file_size: int, context: WriterContext):
+        self.disk, self.directory, self.file_size, self._context = disk, directory, file_size, context
+        self.files: list[MappedFile] = []
+        self.current: MappedFile | None = None
+        self.prepared: MappedFile | None = None
+        # Guards `prepared` and the blocks of the current file against the preallocator.
+        self._guard = threading.Lock()
+        self.flushed = 0
+        self._addresses = Words(16)
+
+    # Positions, absolute ------------------------------------------------------------------------------------------
+
+    @property
+    def minimum(self) -> int:
+        return self.files[0].base if self.files else self.wrote
+
+    @property
+    def wrote(self) -> int:
+        view = self._context.view
+        return view[c.LOG_BASE] + view[c.LOG_AT]
+
+    # Opening ------------------------------------------------------------------------------------------------------
+
+    def load(self, delete: bool = True) -> None:
+        self.files = load_sequence(self.disk, self.directory, self.file_size, delete)
+
+    def file_at(self, offset: int) -> MappedFile | None:
+        if not self.files:
+            return None
+        number = (offset - self.files[0].base) // self.file_size
+        return self.files[number] if 0 <= number < len(self.files) else None
+
+    def start_writing(self, end: int) -> None:
+        """Make ready to append at `end`; files wholly behind it are gone already. The first file is made here."""
+        file = self.file_at(end)
+        if file is None:
+            file = self._create(end // self.file_size * self.file_size)
+            self.files.append(file)
+        for older in self.files:
+            older.wrote = older.flushed = older.allocated = older.size
+        file.wrote = file.flushed = end - file.base
+        file.allocated = 0
+        file.allocate(min(file.size, file.wrote + self._stride))
+        self.flushed = end
+        self._enter(file, file.wrote)
+
+    @property
+    def _stride(self) -> int:
+        return min(STRIDE, self.file_size)
+
+    def _create(self, base: int) -> MappedFile:
+        self.disk.make_directory(self.directory)
+        file = MappedFile.create(self.disk, self.directory, base, self.file_size)
+        try:
+            file.allocate(self._stride)
+            self.disk.sync_directory(self.directory)
+        except BaseException:
+            # A file without room would be found by the next start and by the next try.
+            file.unmap()
+            self.disk.unlink(file.path, missing_ok=True)
+            raise
+        return file
+
+    def _enter(self, file: MappedFile, at: int) -> None:
+        view = self._context.view
+        self.current = file
+        file.populated = max(file.populated, at)
+        view[c.LOG_ADDRESS] = file.address
+        view[c.LOG_BASE] = file.base
+        view[c.LOG_SIZE] = file.size
+        view[c.LOG_ALLOCATED] = file.allocated
+        view[c.LOG_AT] = at
+        self._publish_addresses()
+
+    # Room ---------------------------------------------------------------------------------------------------------
+
+    def give_room(self, needed: int) -> None:
+        """Blocks for `needed` more bytes in the current file. Raises DiskFullError."""
+        view = self._context.view
+        with self._guard:
+            self.current.allocate(max(view[c.LOG_AT] + needed + _ROOM_FOR_BLANK, self.current.allocated + self._stride))
+            view[c.LOG_ALLOCATED] = self.current.allocated
+
+    def roll(self) -> None:
+        """Close the current file with a blank and go on in the next. Raises DiskFullError before a byte is written."""
+        with self._guard:
+            following, self.prepared = self.prepared, None
+            if following is None:
+                following = self._create(self.current.end)
+        view = self._context.view
+        at = view[c.LOG_AT]
+        write_blank(self.current.address + at, self.file_size - at)
+        self.current.wrote = self.file_size
+        self.files.append(following)
+        self._enter(following, 0)
+
+    def prepare(self) -> bool:
+        """The preallocator's step: blocks and pages ahead of the writer, then the next file. True when it did any."""
+        view = self._context.view
+        file = self.current
+        at = view[c.LOG_AT] if file.base == view[c.LOG_BASE] else 0
+        did = False
+        if file.allocated < file.size and file.allocated - at < self._stride // 2:
+            with self._guard:
+                if file is self.current:
+                    file.allocate(file.allocated + self._stride)
+                    view[c.LOG_ALLOCATED] = file.allocated
+            did = True
+        ahead = min(file.allocated, at + POPULATE_AHEAD)
+        if ahead - max(at, file.populated) >= POPULATE_STEP or (ahead == file.allocated and file.populated < ahead):
+            start = max(at, file.populated)
+            file.map().populate(start, min(ahead - start, POPULATE_STEP))
+            file.populated = min(ahead, start + POPULATE_STEP)
+            did = True
+        if self.prepared is None and at > file.size // 2:
+            # Under the guard: a writer that comes to the end meanwhile waits for this file instead of making its own.
+            with self._guard:
+                if file is self.current and self.prepared is None:
+                    self.prepared = self._create(file.end)
+            following = self.prepared
+            if following is not None:
+                first = min(following.allocated, POPULATE_STEP)
+                following.map().populate(0, first)
+                following.populated = max(following.populated, first)
+            did = True
+        return did
+
+    # Syncing (flusher's thread) --------------------------------------------------------------------------------------
+
+    def sync(self, to: int) -> None:
+        """Bring the log up to `to` to the disk, file by file. Raises SyncError."""
+        for file in list(self.files):
+            if file.end <= self.flushed:
+                continue
+            if file.base >= to:
+                break
+            file.sync(min(to, file.end) - file.base)
+        self.flushed = max(self.flushed, to)
+
+    # Reading ------------------------------------------------------------------------------------------------------
+
+    def _publish_addresses(self) -> None:
+        if len(self.files) > len(self._addresses.array):
+            self._addresses = Words(2 * len(self.files))
+        self._addresses.array[:] = 0
+        for number, file in enumerate(self.files):
+            self._addresses[number] = file.region.address if file.region is not None else 0
+
+    @property
+    def addresses(self) -> int:
+        """Address of the files' map addresses, 0 where a file is not mapped; the first belongs to `minimum`."""
+        return self._addresses.address
+
+    def map_for_reading(self, file: MappedFile) -> None:
+        """Map an older file, until `unmap_before` lets go of it. Raises StoreError."""
+        if file.region is None:
+            file.map()
+            self._publish_addresses()
+
+    def unmap_before(self, offset: int) -> None:
+        """Let go of maps of files that end at or before `offset` and are on disk."""
+        for file in self.files:
+            if file.end > offset or file.flushed < file.size or file is self.current:
+                break
+            if file.region is not None and self._context.view[c.DISPATCH_BASE] > file.base:
+                file.unmap()
+        self._publish_addresses()
+
+    def drop_first(self) -> MappedFile:
+        """Forget the first file (retention); the caller removes it."""
+        file = self.files.pop(0)
+        self._publish_addresses()
+        return file
+
+    def close(self) -> None:
+        for file in self.files:
+            file.unmap()
+        if self.prepared is not None:
+            self.prepared.unmap()

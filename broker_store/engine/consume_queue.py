@@ -1,0 +1,272 @@
+"""Consume queues: for every topic and queue a sequence of 20-byte units that point into the log (spec section 4).
+
+    consumequeue/<topic>/<queueId>/<20 digits>      unit n of the queue at byte n * 20 of the sequence
+
+A queue never appends by itself: the append kernel takes queue offsets only as far as `Q_APPEND_LIMIT`, for which
+blocks were given beforehand, and the dispatch kernel fills the units in. Only the file in which units are written is
+mapped; older ones are read by position.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker_store.engine.disk import Disk
+from broker_store.engine.mapped_file import MappedFile, load_sequence
+from broker_store.engine.rows import Row, WriterContext
+from broker_store.errors import DamagedStoreError, StoreError
+from broker_store.formats import names, queue_unit
+from broker_store.kernels import context as c
+
+UNIT = queue_unit.SIZE
+_FIRST_STRIDE = 64 << 10
+_LARGEST_STRIDE = 1 << 20
+_MAX_QUEUE_ID = 65535
+
+
+class ConsumeQueue:
+    """One queue. Positions are unit numbers, which are queue offsets."""
+
+    def __init__(self, disk: Disk, directory: Path, topic: str, queue_id: int, file_size: int, row: Row):
+        self.disk, self.directory, self.topic, self.queue_id, self.row = disk, directory, topic, queue_id, row
+        self.file_size = file_size
+        self.units_a_file = file_size // UNIT
+        self.files: list[MappedFile] = []
+        self.minimum = 0
+        self.flushed_units = 0
+        self.closed = False
+        self._new_names = False
+        self._stride = _FIRST_STRIDE
+
+    @property
+    def maximum(self) -> int:
+        """The next unit to be written: what readers may see ends before it."""
+        return self.row[c.Q_DISPATCHED]
+
+    def load(self, delete: bool = True) -> None:
+        self.files = load_sequence(self.disk, self.directory, self.file_size, delete)
+
+    def file_of(self, unit: int) -> MappedFile | None:
+        if not self.files:
+            return None
+        number = unit // self.units_a_file - self.files[0].base // self.file_size
+        return self.files[number] if 0 <= number < len(self.files) else None
+
+    def start_at(self, unit: int) -> None:
+        """The next unit is `unit`; files wholly behind it are gone."""
+        row = self.row
+        row[c.Q_NEXT] = row[c.Q_DISPATCHED] = unit
+        self.flushed_units = unit
+        for file in self.files:
+            file.wrote = file.flushed = file.allocated = file.size
+        file = self.file_of(unit)
+        if file is not None:
+            file.wrote = file.flushed = file.allocated = unit * UNIT - file.base
+        row[c.Q_FILE_ADDRESS] = row[c.Q_FILE_FIRST] = row[c.Q_FILE_END] = 0
+        row[c.Q_APPEND_LIMIT] = unit
+        if not self.files:
+            self.minimum = unit
+
+    def _enter(self, file: MappedFile) -> None:
+        """Let the dispatch kernel write into `file`, as far as it has blocks."""
+        self.row[c.Q_FILE_ADDRESS] = file.address
+        self.row[c.Q_FILE_FIRST] = file.base // UNIT
+        self.row[c.Q_FILE_END] = min(file.end // UNIT, self.row[c.Q_APPEND_LIMIT])
+
+    def give_room(self, units: int) -> None:
+        """Blocks for `units` units behind Q_NEXT. Raises DiskFullError; then nothing has changed that counts."""
+        needed = self.row[c.Q_NEXT] + units
+        while self.row[c.Q_APPEND_LIMIT] < needed:
+            limit = self.row[c.Q_APPEND_LIMIT]
+            file = self.file_of(limit)
+            if file is None:
+                self.disk.make_directory(self.directory)
+                base = limit // self.units_a_file * self.file_size
+                file = MappedFile.create(self.disk, self.directory, base, self.file_size)
+                self.files.append(file)
+                self._new_names = True
+            at = limit * UNIT - file.base
+            file.allocated = max(file.allocated, at)
+            file.allocate(min(file.size, at + max(self._stride, (needed - limit) * UNIT)))
+            self._stride = min(2 * self._stride, _LARGEST_STRIDE)
+            self.row[c.Q_APPEND_LIMIT] = (file.base + file.allocated) // UNIT
+
+    def advance(self) -> None:
+        """The dispatch kernel came to the end of the room it knows: enter the file of the next unit."""
+        unit = self.row[c.Q_DISPATCHED]
+        if self.row[c.Q_APPEND_LIMIT] <= unit:
+            # Only in recovery: in normal running append has given the room.
+            self.row[c.Q_NEXT] = max(self.row[c.Q_NEXT], unit)
+            self.give_room(1)
+        self._enter(self.file_of(unit))
+
+    def begin_behind(self, unit: int) -> None:
+        """The queue's first known unit is `unit`: fill its file up to there with pre-blank units (spec section 4)."""
+        self.row[c.Q_NEXT] = self.row[c.Q_DISPATCHED] = self.row[c.Q_APPEND_LIMIT] = unit
+        self.minimum = unit
+        first = unit // self.units_a_file * self.units_a_file
+        if unit == first:
+            self.row[c.Q_FILE_ADDRESS] = self.row[c.Q_FILE_FIRST] = self.row[c.Q_FILE_END] = 0
+            return
+        self.row[c.Q_APPEND_LIMIT] = first
+        self.give_room(unit - first + 1)
+        file = self.file_of(unit)
+        file.map().write(0, queue_unit.PRE_BLANK * (unit - first))
+        self._enter(file)
+
+    # Reading ------------------------------------------------------------------------------------------------------
+
+    def read_units(self, unit: int, count: int) -> bytes:
+        """Raw units [unit, unit + count) cut at the maximum and at the end of the file that holds `unit`. Any thread."""
+        maximum = self.maximum
+        file = self.file_of(unit)
+        if file is None or unit < self.minimum:
+            return b""
+        count = min(count, maximum - unit, file.end // UNIT - unit)
+        if count <= 0:
+            return b""
+        with self.disk.open_reader(file.path) as reader:
+            return reader.read(unit * UNIT - file.base, count * UNIT)
+
+    def unit(self, number: int) -> queue_unit.QueueUnit | None:
+        raw = self.read_units(number, 1)
+        return queue_unit.decode(raw) if len(raw) == UNIT else None
+
+    # Syncing and cleaning -------------------------------------------------------------------------------------------
+
+    def sync(self) -> bool:
+        """Bring all units dispatched so far to the disk; False when there were none. Raises SyncError.
+
+        Called in the flusher's thread: the loop may delete the topic meanwhile, and then there is nothing to sync.
+        """
+        try:
+            return self._sync()
+        except StoreError:
+            if self.closed:
+                return False
+            raise
+
+    def _sync(self) -> bool:
+        to = self.maximum
+        if to <= self.flushed_units:
+            return False
+        for file in list(self.files):
+            if file.end // UNIT <= self.flushed_units:
+                continue
+            if file.base >= to * UNIT:
+                break
+            file.sync(min(to * UNIT, file.end) - file.base)
+        if self._new_names:
+            self._new_names = False
+            self.disk.sync_directory(self.directory)
+        self.flushed_units = to
+        return True
+
+    def unmap_full(self) -> None:
+        """Let go of the maps of files that are full and on disk. Loop thread."""
+        for file in self.files:
+            mapped = file.region is not None and file.flushed == file.size
+            if mapped and file.address != self.row[c.Q_FILE_ADDRESS]:
+                file.unmap()
+
+    def correct_minimum(self, log_minimum: int) -> None:
+        """The minimum is the first unit whose record is still in the log (spec/store-behaviour.md 4.5)."""
+        low, high = self.minimum, self.maximum
+        if self.files:
+            low = max(low, self.files[0].base // UNIT)
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is not None and unit.log_offset >= log_minimum and unit.size != queue_unit.PRE_BLANK_SIZE:
+                high = middle
+            else:
+                low = middle + 1
+        self.minimum = low
+
+    def files_before(self, log_minimum: int) -> list[MappedFile]:
+        """Leading files that only point below the log's minimum, never the last one."""
+        expired = []
+        for file in self.files[:-1]:
+            last = self.unit(file.end // UNIT - 1)
+            if last is None or last.log_offset >= log_minimum:
+                break
+            expired.append(file)
+        return expired
+
+    def close(self) -> None:
+        self.closed = True
+        for file in self.files:
+            file.unmap()
+
+
+class ConsumeQueues:
+    """All queues by topic and id; owns their rows."""
+
+    def __init__(self, disk: Disk, directory: Path, file_size: int, context: WriterContext):
+        self.disk, self.directory, self.file_size, self._context = disk, directory, file_size, context
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._by_row: dict[int, ConsumeQueue] = {}
+        self._ids: dict[str, set[int]] = {}
+
+    def __iter__(self):
+        return iter(list(self._queues.values()))
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.get((topic, queue_id))
+
+    def by_row(self, address: int) -> ConsumeQueue:
+        return self._by_row[address]
+
+    def find_row(self, address: int) -> ConsumeQueue | None:
+        return self._by_row.get(address)
+
+    def ids_of(self, topic: str) -> list[int]:
+        return sorted(self._ids.get(topic, ()))
+
+    def open(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made when new (no file before its first unit). Raises NameError_ for a name that is no topic's."""
+        found = self._queues.get((topic, queue_id))
+        if found is None:
+            names.check_stored_topic(topic)
+            if not 0 <= queue_id <= _MAX_QUEUE_ID:
+                raise ValueError(f"queue id {queue_id} is not in [0, {_MAX_QUEUE_ID}]")
+            topic_row = self._context.topic(topic, delayed=topic == queue_unit.SCHEDULE_TOPIC)
+            row = self._context.add_queue(topic_row, queue_id)
+            path = self.directory / topic / str(queue_id)
+            found = ConsumeQueue(self.disk, path, topic, queue_id, self.file_size, row)
+            self._queues[topic, queue_id] = found
+            self._ids.setdefault(topic, set()).add(queue_id)
+            self._by_row[row.address] = found
+        return found
+
+    def load(self, delete: bool = True) -> None:
+        """Find every queue directory. Files of another length or name are refused: DamagedStoreError."""
+        for topic in self.disk.list_names(self.directory):
+            if not self.disk.is_directory(self.directory / topic):
+                continue
+            for name in self.disk.list_names(self.directory / topic):
+                path = self.directory / topic / name
+                if not self.disk.is_directory(path):
+                    continue
+                if not (name.isascii() and name.isdigit()) or int(name) > _MAX_QUEUE_ID:
+                    raise DamagedStoreError("is no queue id", file=str(path), advice="Move it out of the store.")
+                self.open(topic, int(name)).load(delete)
+
+    def forget_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Take the queues of a topic out of the tables; the caller removes their files."""
+        gone = []
+        for queue_id in self.ids_of(topic):
+            queue = self._queues.pop((topic, queue_id))
+            self._by_row.pop(queue.row.address)
+            self._context.topics[topic].set_queue(queue_id, 0)
+            gone.append(queue)
+        self._ids.pop(topic, None)
+        return gone
+
+    def close(self) -> None:
+        for queue in self:
+            queue.close()
+

@@ -1,0 +1,570 @@
+"""The seam: the only module that calls the operating system for files.
+
+Everything the engine does to a disk goes through a `Disk` and the `Region`s it makes, so that tests can hand in another
+one that fails the n-th call or keeps only what was synced (RELIABILITY.md section 3).
+
+What shapes it:
+
+* Files are mapped through libc, not `mmap`: Python's keeps a descriptor per map and its `flush` and `madvise` hold the
+  interpreter lock for the whole call, here ctypes lets go of it.
+* A region has its full *length* at once, since Apache checks it, but disk blocks only where `allocate` was called.
+  Writing beyond would kill the process with SIGBUS when the disk is full; `posix_fallocate` says so in words.
+* `sync` is msync over a range of pages. The map holds the file open, so an error of write-back since the map was made
+  is reported here even when no descriptor is left. It is reported once, which is why a failed sync is final.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from broker_store.errors import DamagedStoreError, DiskFullError, StoreError, StoreLockedError, SyncError
+
+PAGE = 4096
+_PROT_READ, _PROT_WRITE = 1, 2
+_MAP_SHARED, _MAP_PRIVATE, _MAP_ANONYMOUS = 1, 2, 0x20
+_MS_SYNC = 4
+_MADV_DONTNEED = 4
+_MADV_POPULATE_WRITE = 23
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+_FILE_MODE = 0o600
+_DIRECTORY_MODE = 0o700
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+for _name in ("munmap", "msync", "madvise", "mincore"):
+    getattr(_libc, _name).restype = ctypes.c_int
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.msync.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_libc.fallocate.restype = ctypes.c_int
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_MOST_PAGES_ASKED = 256
+_residency = ctypes.create_string_buffer(_MOST_PAGES_ASKED)  # a byte a page, as mincore fills it
+_residency_address = ctypes.addressof(_residency)
+
+
+class Usage(NamedTuple):
+    """Bytes of the file system that holds a path."""
+
+    total: int
+    free: int
+
+    @property
+    def used_ratio(self) -> float:
+        return 1 - self.free / self.total if self.total else 0.0
+
+
+def _store_error(error: OSError, doing: str, path: Path) -> StoreError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(f"{path}: no room on the disk while {doing}")
+    return StoreError(f"{path}: {doing} failed: {error.strerror or error}")
+
+
+def _mapped(size: int, protection: int, flags: int, descriptor: int) -> int:
+    address = _libc.mmap(None, size, protection, flags, descriptor, 0)
+    if address is None or address == _MAP_FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return address
+
+
+class Region:
+    """A mapped file. `address` is valid until `close`; whoever computes with it keeps the region."""
+
+    def __init__(self, path: Path, address: int, size: int, writable: bool):
+        self.path, self.address, self.size, self.writable = path, address, size, writable
+
+    @property
+    def closed(self) -> bool:
+        return self.address == 0
+
+    def view(self, offset: int = 0, length: int | None = None) -> memoryview:
+        """A view of the bytes; it must be gone before `close`."""
+        length = self.size - offset if length is None else length
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise IndexError(f"{self.path}: [{offset}, {offset + length}) is not in {self.size} bytes")
+        return memoryview((ctypes.c_char * length).from_address(self.address + offset)).cast("B")
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise IndexError(f"{self.path}: [{offset}, {offset + length}) is not in {self.size} bytes")
+        return ctypes.string_at(self.address + offset, length)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """For what is written rarely (headers, blanks of recovery); kernels write by address."""
+        if offset < 0 or offset + len(data) > self.size:
+            raise IndexError(f"{self.path}: [{offset}, {offset + len(data)}) is not in {self.size} bytes")
+        ctypes.memmove(self.address + offset, data, len(data))
+
+    def allocate(self, offset: int, length: int) -> None:
+        """Give [offset, offset + length) disk blocks, cut at the region's end. Raises DiskFullError."""
+        length = min(length, self.size - offset)
+        if length <= 0:
+            return
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                os.posix_fallocate(descriptor, offset, length)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _store_error(error, f"allocating {length} bytes at {offset}", self.path) from error
+
+    def is_resident(self, offset: int, length: int) -> bool:
+        """Whether every page of [offset, offset + length) is in memory now: a touch will not wait for the disk. Loop thread."""
+        start = offset // PAGE * PAGE
+        pages = -(-(offset + length - start) // PAGE)
+        if offset < 0 or pages > _MOST_PAGES_ASKED or offset + length > self.size or self.address == 0:
+            return False
+        if _libc.mincore(self.address + start, pages * PAGE, _residency_address) != 0:
+            return False
+        return _residency.raw.count(b"\x01", 0, pages) == pages
+
+    def populate(self, offset: int, length: int) -> None:
+        """Touch pages ahead of the writer, best effort: a kernel without the call is only slower."""
+        start = offset // PAGE * PAGE
+        end = min(self.size, offset + length)
+        if end > start:
+            _libc.madvise(self.address + start, end - start, _MADV_POPULATE_WRITE)
+
+    def forget(self, offset: int, length: int) -> None:
+        """Let the process drop the pages of a range; the data stay in the file."""
+        start = -(-offset // PAGE) * PAGE
+        end = (offset + length) // PAGE * PAGE
+        if end > start:
+            _libc.madvise(self.address + start, end - start, _MADV_DONTNEED)
+
+    def sync(self, offset: int, length: int) -> None:
+        """Bring [offset, offset + length) to the disk. A failure is final: SyncError."""
+        start = offset // PAGE * PAGE
+        end = min(self.size, offset + length)
+        if end <= start:
+            return
+        if _libc.msync(self.address + start, end - start, _MS_SYNC) != 0:
+            number = ctypes.get_errno()
+            raise SyncError(f"{self.path}: sync of [{offset}, {offset + length}) failed: {os.strerror(number)}")
+
+    def punch(self, offset: int) -> None:
+        """Make everything from `offset` to the end zero, and give its blocks back."""
+        start = -(-offset // PAGE) * PAGE
+        first_part = min(start, self.size) - offset
+        if first_part > 0:
+            ctypes.memset(self.address + offset, 0, first_part)
+        if start >= self.size:
+            return
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                if _libc.fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, start, self.size - start) != 0:
+                    number = ctypes.get_errno()
+                    if number not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                        raise OSError(number, os.strerror(number))
+                    ctypes.memset(self.address + start, 0, self.size - start)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _store_error(error, f"zeroing from {offset}", self.path) from error
+
+    def data_end(self) -> int:
+        """Offset behind the last allocated, written extent (SEEK_DATA); everything from there on is zero."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            at = end = 0
+            while at < self.size:
+                try:
+                    at = os.lseek(descriptor, at, os.SEEK_DATA)
+                    at = end = os.lseek(descriptor, at, os.SEEK_HOLE)
+                except OSError as error:
+                    if error.errno == errno.ENXIO:
+                        return end
+                    raise
+            return end
+        except OSError as error:
+            raise _store_error(error, "looking for data", self.path) from error
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        if self.address:
+            _libc.munmap(self.address, self.size)
+            self.address = 0
+
+
+class Reader:
+    """Positional reads of one file from any thread; a read never faults through a map (PROTOTYPES.md, DESIGN 1)."""
+
+    def __init__(self, path: Path, descriptor: int):
+        self.path, self._descriptor = path, descriptor
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly `length` bytes, fewer only at the end of the file."""
+        parts = []
+        try:
+            while length > 0:
+                part = os.pread(self._descriptor, length, offset)
+                if not part:
+                    break
+                if len(part) == length and not parts:
+                    return part
+                parts.append(part)
+                offset += len(part)
+                length -= len(part)
+        except OSError as error:
+            raise _store_error(error, f"reading at {offset}", self.path) from error
+        return b"".join(parts)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        # Whoever keeps readers lets go of one while another thread may still read it: the last reference closes it.
+        self.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+class StoreLock:
+    """The record lock on byte 0 of `lock`, as Java's FileChannel.tryLock(0, 1) takes it.
+
+    Such a lock is lost when *any* descriptor of that file is closed in the process: it is opened once, here, and a
+    registry refuses a second store on the same directory in this process before the file is touched.
+    """
+
+    _held: set[str] = set()
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._key = os.path.realpath(path)
+        if self._key in StoreLock._held:
+            raise StoreLockedError(f"{path}: this process has opened this store already")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise StoreLockedError(f"{path} is locked by another process") from error
+        os.pwrite(descriptor, b"lock", 0)
+        self._descriptor = descriptor
+        StoreLock._held.add(self._key)
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            StoreLock._held.discard(self._key)
+
+
+class Disk:
+    """Names and bytes of one file system. Stateless; every method may raise StoreError or DiskFullError."""
+
+    def make_directory(self, path: Path) -> None:
+        """With its parents; each new name is synced into the directory above."""
+        if path.is_dir():
+            return
+        if path.parent != path:
+            self.make_directory(path.parent)
+        try:
+            os.mkdir(path, _DIRECTORY_MODE)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise _store_error(error, "making the directory", path) from error
+        self.sync_directory(path.parent)
+
+    def list_names(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; nothing when there is no such directory."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _store_error(error, "listing", path) from error
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir() and not path.is_symlink()
+
+    def exists(self, path: Path) -> bool:
+        return os.path.lexists(path)
+
+    def size_of(self, path: Path) -> int:
+        """Length of a regular file. A symbolic link or anything else in its place is refused."""
+        try:
+            found = os.lstat(path)
+        except OSError as error:
+            raise _store_error(error, "looking at it", path) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise DamagedStoreError("is no regular file", file=str(path), advice="Move it out of the store.")
+        return found.st_size
+
+    def modified_ms(self, path: Path) -> int:
+        try:
+            return os.lstat(path).st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise _store_error(error, "looking at it", path) from error
+
+    def allocated_bytes(self, path: Path) -> int:
+        """Disk blocks of the file, in bytes."""
+        try:
+            return os.lstat(path).st_blocks * 512
+        except OSError as error:
+            raise _store_error(error, "looking at it", path) from error
+
+    def create_region(self, path: Path, size: int) -> Region:
+        """A new file of full length, no blocks yet, mapped. The name is not synced."""
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+            try:
+                os.ftruncate(descriptor, size)
+                return self._map(path, descriptor, size, True)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _store_error(error, f"creating a file of {size} bytes", path) from error
+
+    def open_region(self, path: Path, writable: bool = True) -> Region:
+        self.size_of(path)
+        try:
+            descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                return self._map(path, descriptor, os.fstat(descriptor).st_size, writable)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _store_error(error, "mapping", path) from error
+
+    def _map(self, path: Path, descriptor: int, size: int, writable: bool) -> Region:
+        protection = _PROT_READ | (_PROT_WRITE if writable else 0)
+        return Region(path, _mapped(size, protection, _MAP_SHARED, descriptor), size, writable)
+
+    def open_reader(self, path: Path) -> Reader:
+        try:
+            return Reader(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+        except OSError as error:
+            raise _store_error(error, "opening", path) from error
+
+    def read_file(self, path: Path, limit: int = 64 << 20) -> bytes | None:
+        """The whole file, None when there is none; longer than `limit` is refused before it is read."""
+        if not self.exists(path):
+            return None
+        size = self.size_of(path)
+        if size > limit:
+            raise DamagedStoreError(f"is {size} bytes, at most {limit} are read", file=str(path))
+        with self.open_reader(path) as reader:
+            return reader.read(0, size)
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        """Write and sync a file; its name is synced by `sync_directory`."""
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+            try:
+                written = 0
+                while written < len(data):
+                    written += os.write(descriptor, data[written:])
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _store_error(error, f"writing {len(data)} bytes", path) from error
+
+    def replace_file(self, path: Path, data: bytes, backup: Path | None = None) -> None:
+        """Atomically: a reader finds the old bytes or the new ones. The old file becomes `backup` if that is given."""
+        fresh = path.with_name(path.name + ".tmp")
+        self.write_file(fresh, data)
+        if backup is not None and self.exists(path):
+            # A link first, so that `path` is never absent; then the old name is replaced.
+            self.unlink(backup, missing_ok=True)
+            try:
+                os.link(path, backup)
+            except OSError as error:
+                raise _store_error(error, "keeping the old file", backup) from error
+        self.rename(fresh, path)
+        self.sync_directory(path.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        try:
+            os.replace(source, target)
+        except OSError as error:
+            raise _store_error(error, f"renaming to {target.name}", source) from error
+
+    def unlink(self, path: Path, missing_ok: bool = False) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError as error:
+            if not missing_ok:
+                raise _store_error(error, "removing", path) from error
+        except OSError as error:
+            raise _store_error(error, "removing", path) from error
+
+    def remove_directory(self, path: Path) -> None:
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            raise _store_error(error, "removing the directory", path) from error
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable. A failure is final: SyncError."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise SyncError(f"{path}: sync of the directory failed: {error.strerror}") from error
+
+    def copy_range(self, source: Region, offset: int, length: int, target: Path) -> None:
+        """Copy a part of a region into a new file and sync it, a MiB at a time."""
+        try:
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+            try:
+                for at in range(offset, offset + length, 1 << 20):
+                    piece = source.read(at, min(1 << 20, offset + length - at))
+                    os.pwrite(descriptor, piece, at - offset)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _store_error(error, f"copying {length} bytes", target) from error
+
+    def usage(self, path: Path) -> Usage:
+        try:
+            found = os.statvfs(path)
+        except OSError as error:
+            raise _store_error(error, "asking for free room", path) from error
+        return Usage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    def lock(self, path: Path) -> StoreLock:
+        return StoreLock(path)
+
+
+class InspectRegion(Region):
+    """A private map: what is written to it stays in this process, and a file may change beneath what was not written.
+
+    It lives as long as its disk, because mapping the file again would show the old bytes.
+    """
+
+    def allocate(self, offset: int, length: int) -> None:
+        pass
+
+    def populate(self, offset: int, length: int) -> None:
+        pass
+
+    def forget(self, offset: int, length: int) -> None:
+        pass
+
+    def sync(self, offset: int, length: int) -> None:
+        pass
+
+    def punch(self, offset: int) -> None:
+        end = self.data_end()
+        if end > offset:
+            ctypes.memset(self.address + offset, 0, end - offset)
+
+    def data_end(self) -> int:
+        return super().data_end() if os.path.lexists(self.path) else self.size
+
+    def close(self) -> None:
+        pass
+
+
+class _InspectReader(Reader):
+    def __init__(self, region: InspectRegion):
+        super().__init__(region.path, -1)
+        self._region = region
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._region.read(offset, max(0, min(length, self._region.size - offset)))
+
+    @property
+    def size(self) -> int:
+        return self._region.size
+
+
+class _NoLock:
+    def release(self) -> None:
+        pass
+
+
+class InspectDisk(Disk):
+    """A disk on which nothing is changed: for a look into a foreign or crashed store, or one that another process holds.
+
+    The engine recovers as always, but in its own memory. So what is shown is what a start would make of the store.
+    """
+
+    def __init__(self) -> None:
+        self._regions: dict[Path, InspectRegion] = {}
+
+    def make_directory(self, path: Path) -> None:
+        pass
+
+    def exists(self, path: Path) -> bool:
+        return path in self._regions or super().exists(path)
+
+    def create_region(self, path: Path, size: int) -> Region:
+        try:
+            address = _mapped(size, _PROT_READ | _PROT_WRITE, _MAP_PRIVATE | _MAP_ANONYMOUS, -1)
+        except OSError as error:
+            raise _store_error(error, f"taking {size} bytes of memory", path) from error
+        self._regions[path] = InspectRegion(path, address, size, True)
+        return self._regions[path]
+
+    def open_region(self, path: Path, writable: bool = True) -> Region:
+        return self._regions.get(path) or super().open_region(path, writable=False)
+
+    def _map(self, path: Path, descriptor: int, size: int, writable: bool) -> Region:
+        region = InspectRegion(path, _mapped(size, _PROT_READ | _PROT_WRITE, _MAP_PRIVATE, descriptor), size, True)
+        self._regions[path] = region
+        return region
+
+    def open_reader(self, path: Path) -> Reader:
+        region = self._regions.get(path)
+        return super().open_reader(path) if region is None else _InspectReader(region)
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        pass
+
+    def replace_file(self, path: Path, data: bytes, backup: Path | None = None) -> None:
+        pass
+
+    def rename(self, source: Path, target: Path) -> None:
+        pass
+
+    def unlink(self, path: Path, missing_ok: bool = False) -> None:
+        pass
+
+    def remove_directory(self, path: Path) -> None:
+        pass
+
+    def sync_directory(self, path: Path) -> None:
+        pass
+
+    def copy_range(self, source: Region, offset: int, length: int, target: Path) -> None:
+        pass
+
+    def lock(self, path: Path) -> _NoLock:
+        if not path.parent.is_dir():
+            raise StoreError(f"{path.parent} is no store directory: there is nothing to inspect")
+        return _NoLock()
+
+    def __del__(self):
+        for region in self._regions.values():
+            Region.close(region)

@@ -1,0 +1,108 @@
+"""Dispatch: runs the kernel and does what it stops for. Called inline after an append, and by recovery in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
+from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.rows import WriterContext
+from broker_store.errors import DamagedStoreError
+from broker_store.formats import queue_unit, record
+from broker_store.kernels import context as c
+from broker_store.kernels.dispatch import catch_up, dispatch
+
+_CHUNK = 65536  # records a call of the catch-up kernel
+
+
+class Dispatcher:
+    """Moves `dispatched` towards `confirmed`. Loop thread only, or recovery's before the loop is told."""
+
+    def __init__(
+        self,
+        context: WriterContext,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: HashIndex,
+        delay_levels_ms: tuple[int, ...],
+    ):
+        self._context, self._log, self._queues, self._index = context, log, queues, index
+        self._delay_levels_ms = delay_levels_ms
+        self._file: MappedFile | None = None
+
+    @property
+    def dispatched(self) -> int:
+        view = self._context.view
+        return view[c.DISPATCH_BASE] + view[c.DISPATCH_AT]
+
+    def start_at(self, offset: int) -> None:
+        """Go on at log offset `offset`, a record's start."""
+        file = self._log.file_at(offset)
+        if file is None:  # exactly behind the last file: a blank closed it and the next is not made yet
+            file, at = self._log.files[-1], self._log.file_size
+        else:
+            at = offset - file.base
+        self._enter(file, at)
+
+    def _enter(self, file: MappedFile, at: int) -> None:
+        view = self._context.view
+        self._file = file
+        view[c.DISPATCH_ADDRESS] = file.address
+        view[c.DISPATCH_BASE] = file.base
+        view[c.DISPATCH_SIZE] = file.size
+        view[c.DISPATCH_AT] = at
+
+    def confirm(self, to: int) -> None:
+        """Records below `to` may be shown: dispatch them."""
+        self._context.view[c.CONFIRMED] = to
+        self.settle(dispatch(self._context.address))
+
+    def settle(self, stopped: int) -> None:
+        """Do what a dispatch stopped for and go on until it is done."""
+        while stopped != c.DONE:
+            self._mend(stopped, None)
+            stopped = dispatch(self._context.address)
+
+    def catch_up(self, on_hole: Callable[[ConsumeQueue, int], None], on_progress: Callable[[int], None]) -> None:
+        """Dispatch up to `confirmed` in chunks with the lock released; holes in a queue go to `on_hole(queue, unit)`."""
+        while True:
+            stopped = catch_up(self._context.address, _CHUNK)
+            on_progress(self.dispatched)
+            if stopped == c.DONE:
+                return
+            if stopped != c.EXHAUSTED:
+                self._mend(stopped, on_hole)
+
+    def _mend(self, stopped: int, on_hole: Callable[[ConsumeQueue, int], None] | None) -> None:
+        view = self._context.view
+        at = view[c.STOPPED_AT]
+        if stopped == c.LOG_FILE_END:
+            self._enter(self._log.file_at(self._file.end), 0)
+        elif stopped == c.QUEUE_FILE_END:
+            self._queues.by_row(view[c.STOPPED_QUEUE]).advance()
+        elif stopped == c.INDEX_FULL:
+            self._index.next_file()
+        elif stopped == c.UNKNOWN_QUEUE:
+            found = self._record_at(at)
+            self._queues.open(found.topic, found.queue_id)
+        elif stopped == c.DELAYED_RECORD:
+            found = self._record_at(at)
+            delay = found.properties.get("DELAY")
+            view[c.TAGS_CODE] = queue_unit.tags_code(
+                found.topic, found.tags, delay, found.store_timestamp, self._delay_levels_ms
+            )
+            view[c.TAGS_CODE_AT] = at
+        elif stopped == c.QUEUE_HOLE and on_hole is not None:
+            on_hole(self._queues.by_row(view[c.STOPPED_QUEUE]), self._record_at(at).queue_offset)
+        else:
+            raise DamagedStoreError(
+                f"dispatch cannot go on (stop code {stopped})", file=str(self._file.path), offset=at - self._file.base
+            )
+
+    def _record_at(self, offset: int) -> record.StoredMessage:
+        at = offset - self._file.base
+        region = self._file.map()
+        size = record.read_head(region.read(at, record.BLANK_BYTES)).total_size
+        return record.decode(region.read(at, size), log_offset=offset, check_crc=False)

@@ -1,0 +1,62 @@
+"""What the map of files shows: a dict a file, measured now.
+
+Keys: kind (commitlog, consumequeue, index), name, topic, queue_id, base, size, allocated, wrote, flushed (bytes within the
+file, None when not known), state (full, writing, preallocated), mapped.
+"""
+
+from __future__ import annotations
+
+from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.mapped_file import MappedFile
+
+
+def log_file_facts(log: CommitLog) -> list[dict]:
+    prepared = [log.prepared] if log.prepared else []
+    return [_fact("commitlog", file, None, None, log.wrote, log.flushed) for file in [*log.files, *prepared]]
+
+
+def queue_file_facts(queue: ConsumeQueue) -> list[dict]:
+    at, flushed_at = queue.maximum * UNIT, queue.flushed_units * UNIT
+    return [_fact("consumequeue", file, queue.topic, queue.queue_id, at, flushed_at) for file in queue.files]
+
+
+def _fact(kind: str, file: MappedFile, topic: str | None, queue_id: int | None, at: int, flushed_at: int) -> dict:
+    """`at` and `flushed_at` are positions in the whole sequence of files."""
+    wrote = min(max(at - file.base, 0), file.size)
+    return {
+        "kind": kind,
+        "name": file.path.name,
+        "topic": topic,
+        "queue_id": queue_id,
+        "base": file.base,
+        "size": file.size,
+        "allocated": file.allocated,
+        "wrote": wrote,
+        "flushed": min(max(flushed_at - file.base, 0), file.size),
+        "state": "full" if wrote == file.size else "preallocated" if file.base > at else "writing",
+        "mapped": file.region is not None,
+    }
+
+
+def index_file_facts(index: HashIndex) -> list[dict]:
+    facts = []
+    for file, found in zip(list(index.files), index.facts(), strict=True):
+        wrote = file.geometry.entry_at(found["entries"] + 1)
+        facts.append(
+            {
+                "kind": "index",
+                "name": file.name,
+                "topic": None,
+                "queue_id": None,
+                "base": found["begin_offset"],
+                "size": file.geometry.file_bytes,
+                "allocated": file.geometry.entry_at(file.allocated_entries),
+                "wrote": wrote,
+                "flushed": wrote if file.synced else None,
+                "state": "writing" if found["state"] == "writing" else "full",
+                "mapped": file.region is not None,
+            }
+        )
+    return facts

@@ -1,0 +1,153 @@
+"""Syncing: the log within half a second or at once, queues and index in rounds, then the checkpoint (DESIGN section 5).
+
+Two workers, so that a group of sends never waits behind thousands of queue files:
+
+* `LogFlusher` brings the log to the disk. With SYNC_FLUSH it is nudged after each append; all sends that arrived while
+  it synced are covered by its next sync (group commit).
+* `RoundFlusher` captures the dispatched position P and its store time, syncs every queue and index file, and only then
+  sets the checkpoint's stamps to that time. So a stamp never claims what is not on disk.
+
+A failed sync is final: the error leaves the step, the worker ends, the store turns read-only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.consume_queue import ConsumeQueues
+from broker_store.engine.disk import Disk, Region
+from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.rows import WriterContext
+from broker_store.formats import checkpoint
+from broker_store.formats.checkpoint import Checkpoint
+from broker_store.kernels import context as c
+
+LONGEST_ROUND_MS = 30_000
+
+
+class CheckpointFile:
+    """The stamps on disk. `stamps` is what was last written and synced."""
+
+    def __init__(self, disk: Disk, path: Path):
+        self._disk, self._path = disk, path
+        self._region: Region | None = None
+        self.stamps = Checkpoint()
+        self.found = False
+
+    def load(self) -> None:
+        """Read the stamps; a missing or short file counts as zero stamps (DESIGN section 5)."""
+        raw = self._disk.read_file(self._path)
+        self.found = raw is not None and len(raw) >= checkpoint.LAYOUT.size
+        self.stamps = checkpoint.decode(raw) if self.found else Checkpoint()
+
+    def write(self, stamps: Checkpoint) -> None:
+        """Raises SyncError."""
+        if self._region is None:
+            if self._disk.exists(self._path) and self._disk.size_of(self._path) != checkpoint.FILE_BYTES:
+                self._disk.unlink(self._path)
+            if self._disk.exists(self._path):
+                self._region = self._disk.open_region(self._path)
+            else:
+                self._region = self._disk.create_region(self._path, checkpoint.FILE_BYTES)
+                self._region.allocate(0, checkpoint.FILE_BYTES)
+                self._disk.sync_directory(self._path.parent)
+        self._region.write(0, checkpoint.encode(stamps)[: checkpoint.LAYOUT.size])
+        self._region.sync(0, checkpoint.FILE_BYTES)
+        self.stamps = stamps
+
+    def close(self) -> None:
+        if self._region is not None:
+            self._region.close()
+            self._region = None
+
+
+class LogFlusher:
+    """The step that syncs the log. `on_flushed(position)` is called in the worker's thread."""
+
+    def __init__(self, log: CommitLog, last_ms: Callable[[], int], on_flushed: Callable[[int], None]):
+        self._log, self._last_ms, self._on_flushed = log, last_ms, on_flushed
+        self.count = 0
+        self.last_duration_ms = 0.0
+        self.max_duration_ms = 0.0
+        self.flushed_ms = 0
+
+    def step(self, now_ms: int) -> bool:
+        # The time first: what is synced below then covers every record that old.
+        last_ms = self._last_ms()
+        wrote = self._log.wrote
+        if wrote <= self._log.flushed:
+            self.flushed_ms = max(self.flushed_ms, last_ms)
+            return False
+        started = time.perf_counter()
+        self._log.sync(wrote)
+        self.last_duration_ms = (time.perf_counter() - started) * 1000
+        self.max_duration_ms = max(self.max_duration_ms, self.last_duration_ms)
+        self.count += 1
+        self.flushed_ms = max(self.flushed_ms, last_ms)
+        self._on_flushed(wrote)
+        return False
+
+
+class RoundFlusher:
+    """The step that syncs queues and index and then stamps the checkpoint; a round each `interval_ms` when dirty."""
+
+    def __init__(
+        self,
+        context: WriterContext,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: HashIndex,
+        checkpoint_file: CheckpointFile,
+        interval_ms: int,
+    ):
+        self._context, self._log, self._queues, self._index = context, log, queues, index
+        self._checkpoint = checkpoint_file
+        self._interval_ms = min(interval_ms, LONGEST_ROUND_MS)
+        self._last_round_ms = 0
+        self.position: int | None = None  # the P of the last stamp
+        self._due: tuple[int, int] | None = None  # the P and its store time that wait for the log
+
+    def step(self, now_ms: int) -> bool:
+        if now_ms - self._last_round_ms < self._interval_ms:
+            return False
+        if self._due is None:
+            # Captured once and kept: under a steady load the newest P is never on disk yet, this one is by the next look.
+            self._due = self._dispatched()
+        return self._sync(*self._due, now_ms)
+
+    def round(self, now_ms: int) -> bool:
+        """One whole round up to now; True when something was synced."""
+        return self._sync(*self._dispatched(), now_ms)
+
+    def _dispatched(self) -> tuple[int, int]:
+        """(P, its store time). Both words are set by one kernel call, which holds the interpreter lock: they belong together."""
+        view = self._context.view
+        dispatched_ms = view[c.LAST_DISPATCHED_MS]
+        return view[c.DISPATCH_BASE] + view[c.DISPATCH_AT], dispatched_ms
+
+    def _sync(self, position: int, dispatched_ms: int, now_ms: int) -> bool:
+        if self._log.flushed < position:
+            return False
+        self._due = None
+        if position == self.position:
+            return False
+        for queue in self._queues:
+            queue.sync()
+        self._index.sync()
+        stamps = self._checkpoint.stamps
+        self._checkpoint.write(
+            Checkpoint(
+                physic_msg_timestamp=max(dispatched_ms, stamps.physic_msg_timestamp),
+                logics_msg_timestamp=max(dispatched_ms, stamps.logics_msg_timestamp),
+                # Apache keeps an index file whose end is not above this; another record of the same ms may follow.
+                index_msg_timestamp=max(dispatched_ms - 1, stamps.index_msg_timestamp, 0),
+                master_flushed_offset=stamps.master_flushed_offset,
+                confirm_phy_offset=stamps.confirm_phy_offset,
+            )
+        )
+        self.position = position
+        self._last_round_ms = now_ms
+        return True

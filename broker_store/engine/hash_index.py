@@ -1,0 +1,500 @@
+"""The index: from a topic's key to log offsets, in files of slots and entries that fill up one after another.
+
+A file is named by the time of its making. The dispatch kernel fills the last one; queries walk all, newest first
+(spec/store-format.md section 5). Room for the keys of a message is reserved before the message is appended: KEY_ROOM
+counts entries with blocks in the file being filled and in the spares behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from broker_store.engine.disk import Disk, Region
+from broker_store.engine.rows import Words, WriterContext
+from broker_store.errors import DamagedStoreError, StoreError
+from broker_store.formats import index_file, properties
+from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, IndexGeometry, IndexHeader
+from broker_store.kernels import context as c
+from broker_store.kernels.index import OLDER_FILES_END, link_slots, lookup
+
+ENTRY_STRIDE = 16 << 20
+_NAME_DIGITS = 17
+_MOST_STEPS = 1000
+_END = struct.Struct(">8xq8xq")  # of a header: the end's time and offset
+_WORTH_A_SPARE = 100_000  # entries; a smaller file is made in the turn that needs it
+
+
+def local_time_name(now_ms: int) -> str:
+    """yyyyMMddHHmmssSSS in the host's zone, as Apache names index files."""
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms / 1000)) + f"{now_ms % 1000:03d}"
+
+
+class IndexFile:
+    """One file. Each kernel call that adds entries ends by writing the header, so the map always has the present one."""
+
+    def __init__(self, disk: Disk, path: Path, geometry: IndexGeometry, region: Region | None):
+        self.disk, self.path, self.geometry, self.region = disk, path, geometry, region
+        self.allocated_entries = geometry.entries
+        self.synced = False
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def map(self) -> Region:
+        if self.region is None:
+            self.region = self.disk.open_region(self.path)
+        return self.region
+
+    def unmap(self) -> None:
+        if self.region is not None:
+            self.region.close()
+            self.region = None
+
+    def header(self) -> IndexHeader:
+        return index_file.decode_header(self.map().read(0, HEADER.size))
+
+    def give_entries(self, to: int) -> None:
+        """Blocks for entry numbers below `to`. Raises DiskFullError."""
+        to = min(to, self.geometry.entries)
+        if to > self.allocated_entries:
+            start = self.geometry.entry_at(self.allocated_entries)
+            self.map().allocate(start, self.geometry.entry_at(to) - start)
+            self.allocated_entries = to
+
+    def entry(self, number: int) -> index_file.IndexEntry:
+        return index_file.decode_entry(self.map().read(self.geometry.entry_at(number), ENTRY.size))
+
+
+class HashIndex:
+    """All index files. Loop thread only, but for `prepare` (preallocator) and `sync` (flusher)."""
+
+    def __init__(
+        self, disk: Disk, directory: Path, geometry: IndexGeometry, context: WriterContext, clock: Callable[[], int]
+    ):
+        self.disk, self.directory, self.geometry, self._context, self._clock = disk, directory, geometry, context, clock
+        self.files: list[IndexFile] = []
+        self.spares: list[IndexFile] = []
+        # Guards the making of files and the giving of blocks: the preallocator does both ahead of the loop.
+        self._guard = threading.Lock()
+        self.current: IndexFile | None = None
+        self._found = Words(4096)
+        self._new_names = False
+
+    # Opening ------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Find the files. Another name or length is refused: DamagedStoreError; one of length 0 was made and never used."""
+        self.files = []
+        for name in self.disk.list_names(self.directory):
+            path = self.directory / name
+            if self.disk.is_directory(path):
+                continue
+            if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdigit()):
+                raise DamagedStoreError(
+                    "is no index file (its name must be a time of 17 digits)",
+                    file=str(path),
+                    advice="Move it out of this directory.",
+                )
+            length = self.disk.size_of(path)
+            if length == 0:
+                self.disk.unlink(path)
+                continue
+            if length != self.geometry.file_bytes:
+                raise DamagedStoreError(
+                    f"has {length} bytes, expected {self.geometry.file_bytes}"
+                    f" (maxHashSlotNum={self.geometry.slots}, maxIndexNum={self.geometry.entries})",
+                    file=str(path),
+                    advice="Set both as the store was written with, or move the file away: it is built again from the log"
+                    " for what the log still holds.",
+                )
+            self.files.append(IndexFile(self.disk, path, self.geometry, None))
+
+    def start_writing(self) -> None:
+        """Fill the last file, if there is one; the first dispatch makes one otherwise."""
+        if self.files:
+            self._enter(self.files[-1], self.files[-1].header())
+        self.refresh_room()
+
+    def _enter(self, file: IndexFile, header: IndexHeader) -> None:
+        view = self._context.view
+        self.current = file
+        view[c.INDEX_ADDRESS] = file.map().address
+        view[c.INDEX_SLOTS] = file.geometry.slots
+        view[c.INDEX_LIMIT] = file.geometry.entries
+        view[c.INDEX_COUNT] = header.count
+        view[c.INDEX_ALLOCATED] = file.allocated_entries
+        view[c.INDEX_BEGIN_MS] = header.begin_timestamp
+        view[c.INDEX_END_MS] = header.end_timestamp
+        view[c.INDEX_BEGIN_OFFSET] = header.begin_offset
+        view[c.INDEX_END_OFFSET] = header.end_offset
+        view[c.INDEX_SLOTS_USED] = header.slots_used
+
+    def _create(self, stamp: IndexHeader) -> IndexFile:
+        self.disk.make_directory(self.directory)
+        # Names must ascend, though two files of a millisecond, a clock put back and the end of summer time say otherwise.
+        newest = max((int(file.name) for file in (*self.files, *self.spares)), default=0)
+        path = self.directory / f"{max(int(local_time_name(self._clock())), newest + 1):0{_NAME_DIGITS}d}"
+        file = IndexFile(self.disk, path, self.geometry, self.disk.create_region(path, self.geometry.file_bytes))
+        file.allocated_entries = 0
+        try:
+            file.map().allocate(0, self.geometry.entry_at(0))
+            file.give_entries(ENTRY_STRIDE // ENTRY.size)
+        except BaseException:
+            file.unmap()
+            self.disk.unlink(path, missing_ok=True)
+            raise
+        file.map().write(0, index_file.encode_header(stamp))
+        return file
+
+    # Filling ------------------------------------------------------------------------------------------------------
+
+    def refresh_room(self) -> None:
+        view = self._context.view
+        room = view[c.INDEX_ALLOCATED] - view[c.INDEX_COUNT] if self.current is not None else 0
+        room += sum(spare.allocated_entries - FIRST_ENTRY for spare in self.spares)
+        view[c.KEY_ROOM] = room
+
+    def give_room(self, keys: int) -> None:
+        """Entries with blocks for `keys` more keys, those queued included. Raises DiskFullError."""
+        with self._guard:
+            self._give_room(keys)
+
+    def _give_room(self, keys: int) -> None:
+        view = self._context.view
+        if self.current is None:
+            self._next_file()
+        while True:
+            self.refresh_room()
+            missing = keys - view[c.KEY_ROOM]
+            if missing <= 0:
+                return
+            stride = max(missing, ENTRY_STRIDE // ENTRY.size)
+            if self.current.allocated_entries < self.geometry.entries:
+                self.current.give_entries(self.current.allocated_entries + stride)
+                view[c.INDEX_ALLOCATED] = self.current.allocated_entries
+            elif self.spares and self.spares[-1].allocated_entries < self.geometry.entries:
+                self.spares[-1].give_entries(self.spares[-1].allocated_entries + stride)
+            else:
+                self._add_spare()
+
+    def _add_spare(self) -> None:
+        self.spares.append(self._create(IndexHeader(0, 0, 0, 0, 0, FIRST_ENTRY)))
+
+    def next_file(self) -> None:
+        """The dispatch kernel found no file, or the current one full, or without blocks: mend that."""
+        with self._guard:
+            self._next_file()
+
+    def _next_file(self) -> None:
+        view = self._context.view
+        if self.current is not None and view[c.INDEX_COUNT] < view[c.INDEX_LIMIT]:
+            self.current.give_entries(view[c.INDEX_COUNT] + ENTRY_STRIDE // ENTRY.size)
+            view[c.INDEX_ALLOCATED] = self.current.allocated_entries
+            self.refresh_room()
+            return
+        stamp = IndexHeader(0, 0, 0, 0, 0, FIRST_ENTRY)
+        if self.current is not None:
+            # From the file: the context's end offset says only where dispatch goes on after a start.
+            full = self.current.header()
+            stamp = IndexHeader(full.end_timestamp, full.end_timestamp, full.end_offset, full.end_offset, 0, FIRST_ENTRY)
+        following = self.spares.pop(0) if self.spares else self._create(stamp)
+        following.map().write(0, index_file.encode_header(stamp))
+        self.files.append(following)
+        self._new_names = True
+        self._enter(following, stamp)
+        self.refresh_room()
+
+    def prepare(self) -> bool:
+        """The preallocator's step: blocks ahead, and a spare file when the current one is nine tenths full."""
+        with self._guard:
+            current = self.current
+            if current is None:
+                return False
+            ahead = ENTRY_STRIDE // ENTRY.size // 2
+            count = self._context.view[c.INDEX_COUNT]
+            if current.allocated_entries < self.geometry.entries and current.allocated_entries - count < ahead:
+                current.give_entries(current.allocated_entries + 2 * ahead)
+                return True
+            if not self.spares and count > self.geometry.entries * 9 // 10 and self.geometry.entries > _WORTH_A_SPARE:
+                self._add_spare()
+                return True
+            return False
+
+    def adopt_prepared(self) -> None:
+        """Loop: let the kernel use the blocks that the preallocator gave."""
+        if self.current is not None and self._context.view[c.INDEX_ALLOCATED] != self.current.allocated_entries:
+            self._context.view[c.INDEX_ALLOCATED] = self.current.allocated_entries
+            self.refresh_room()
+
+    @staticmethod
+    def keys_of(encoded: bytes) -> int:
+        """How many entries a record with these properties gets."""
+        own = properties.decode(encoded)
+        keys = sum(1 for key in own.get("KEYS", "").split(" ") if key)
+        return keys + ("UNIQ_KEY" in own) + ("TAGS" in own)
+
+    # Asking -------------------------------------------------------------------------------------------------------
+
+    def query(self, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Log offsets, newest file first and newest entry first, at most `most`."""
+        text = index_file.key_text(topic, key).encode()
+        key_address = id(text) + bytes.__basicsize__ - 1
+        found: list[int] = []
+        for file in reversed(self.files):
+            room = min(most - len(found), len(self._found.array))
+            if room <= 0:
+                break
+            answer = lookup(
+                file.map().address, file.geometry.slots, key_address, len(text), begin_ms, end_ms, self._found.address, room
+            )
+            if count := answer & 0xFFFFFFFF:
+                found += self._found.array[:count].tolist()
+            if answer >= OLDER_FILES_END:
+                break
+        return found
+
+    def explain(self, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> list[dict]:
+        """The same walk with each step told: `step` names it, the rest are its numbers."""
+        text = index_file.key_text(topic, key)
+        hashed = index_file.key_hash(text)
+        steps: list[dict] = [{"step": "hash", "key": text, "hash": hashed}]
+        found = 0
+        for file in reversed(self.files):
+            header = file.header()
+            step = {
+                "step": "file",
+                "file": file.name,
+                "begin_ms": header.begin_timestamp,
+                "end_ms": header.end_timestamp,
+                "entries": header.count - FIRST_ENTRY,
+            }
+            if header.count <= FIRST_ENTRY:
+                steps.append(step | {"used": False, "why": "the file holds no entry"})
+                continue
+            if header.begin_timestamp > end_ms or header.end_timestamp < begin_ms:
+                steps.append(step | {"used": False, "why": "its time range does not overlap the one asked for"})
+            else:
+                steps.append(step | {"used": True, "why": "its time range overlaps the one asked for"})
+                found += self._explain_chain(steps, file, header, hashed, most - found, begin_ms, end_ms)
+                if found >= most:
+                    steps.append({"step": "stop", "why": f"{most} entries were found, more were not asked for"})
+                    break
+            if header.begin_timestamp < begin_ms:
+                steps.append({"step": "stop", "why": "older files end before the time asked for"})
+                break
+            if len(steps) > _MOST_STEPS:
+                steps.append({"step": "stop", "why": f"{_MOST_STEPS} steps are told at the most"})
+                break
+        else:
+            steps.append({"step": "stop", "why": "there is no older file"})
+        return steps
+
+    def _explain_chain(self, steps, file, header, hashed, most, begin_ms, end_ms) -> int:
+        slot = hashed % file.geometry.slots
+        number = index_file.decode_slot(file.map().read(file.geometry.slot_at(slot), 4))
+        steps.append({"step": "slot", "file": file.name, "slot": slot, "of": file.geometry.slots, "entry": number})
+        found = 0
+        while 0 < number < header.count and len(steps) <= _MOST_STEPS:
+            entry = file.entry(number)
+            at_ms = header.begin_timestamp + entry.seconds * 1000
+            kept = entry.key_hash == hashed and begin_ms <= at_ms <= end_ms
+            why = "the hash is the same and the time fits"
+            if entry.key_hash != hashed:
+                why = "another hash that shares the slot"
+            elif not kept:
+                why = "outside the time asked for"
+            steps.append(
+                {
+                    "step": "entry",
+                    "file": file.name,
+                    "entry": number,
+                    "hash": entry.key_hash,
+                    "log_offset": entry.log_offset,
+                    "at_ms": at_ms,
+                    "previous": entry.previous,
+                    "kept": kept,
+                    "why": why,
+                }
+            )
+            found += kept
+            if found >= most:
+                break
+            if entry.seconds < 0 or at_ms < begin_ms or entry.previous >= number:
+                steps.append({"step": "chain end", "why": "older entries are outside, or the chain does not descend"})
+                break
+            number = entry.previous
+        return found
+
+    def end(self) -> tuple[int, int]:
+        """(store time, log offset) of the last entry; zeros without a file."""
+        if not self.files:
+            return 0, 0
+        return _END.unpack(self.files[-1].map().read(0, _END.size))
+
+    def newest(self) -> IndexHeader | None:
+        return self.files[-1].header() if self.files else None
+
+    def facts(self) -> list[dict]:
+        """A dict a file, oldest first (see MessageStore.index_files)."""
+        facts = []
+        for file in self.files:
+            header = file.header()
+            full = header.count >= file.geometry.entries
+            facts.append(
+                {
+                    "name": file.name,
+                    "slots": file.geometry.slots,
+                    "slots_used": header.slots_used,
+                    "entries": header.count - FIRST_ENTRY,
+                    "max_entries": file.geometry.entries - FIRST_ENTRY,
+                    "begin_ms": header.begin_timestamp,
+                    "end_ms": header.end_timestamp,
+                    "begin_offset": header.begin_offset,
+                    "end_offset": header.end_offset,
+                    "state": "full" if full else "writing" if file is self.current else "read",
+                }
+            )
+        return facts
+
+    # After a crash ---------------------------------------------------------------------------------------------------
+
+    def drop_unused(self) -> int:
+        """Remove last files that never held an entry (a spare that a crash left), but not the only one; how many."""
+        dropped = 0
+        while len(self.files) > 1 and self.files[-1].header().count <= FIRST_ENTRY:
+            file = self.files.pop()
+            file.unmap()
+            self.disk.unlink(file.path)
+            dropped += 1
+        if dropped:
+            self.disk.sync_directory(self.directory)
+        return dropped
+
+    def cut(self, from_offset: int, keep_away: Callable[[Path], None]) -> tuple[int, int]:
+        """Keep only entries of records below `from_offset`, in whole and in order, and link the last file anew.
+
+        Files without any such entry go away through `keep_away`. Returns (entries cut, files gone). Slots and header are
+        not append-only, so after an unclean stop only the entries are believed (DESIGN 5).
+        """
+        entries_cut = gone = 0
+        while self.files:
+            file = self.files[-1]
+            header = file.header()
+            region = file.map()
+            first_at = file.geometry.entry_at(FIRST_ENTRY)
+            limit = min(header.count, file.geometry.entries)
+            raw = region.view(first_at, (limit - FIRST_ENTRY) * ENTRY.size)
+            offsets = _entry_offsets(raw)
+            raw.release()
+            # A file whose entries never reached the disk holds zeros, which look like entries of the log's first record.
+            is_begun = len(offsets) > 0 and int(offsets[0]) == header.begin_offset
+            good, last = _good_entries(offsets, from_offset) if is_begun else (FIRST_ENTRY, -1)
+            if good == FIRST_ENTRY and len(self.files) > 1:
+                entries_cut += header.count - FIRST_ENTRY
+                file.unmap()
+                self.files.pop()
+                keep_away(file.path)
+                gone += 1
+                continue
+            entries_cut += header.count - good
+            begin_ms = header.begin_timestamp if good > FIRST_ENTRY else 0
+            end_ms = header.end_timestamp
+            if good < header.count and good > FIRST_ENTRY:
+                end_ms = begin_ms + file.entry(good - 1).seconds * 1000
+            region.punch(file.geometry.entry_at(good))
+            _zero(region, HEADER.size, file.geometry.entries_at - HEADER.size)
+            used = link_slots(region.address, file.geometry.slots, FIRST_ENTRY, good)
+            begin_offset = int(offsets[0]) if good > FIRST_ENTRY else 0
+            stamp = IndexHeader(begin_ms, end_ms if good > FIRST_ENTRY else 0, begin_offset, max(last, 0), used, good)
+            region.write(0, index_file.encode_header(stamp))
+            file.allocated_entries = good
+            break
+        return entries_cut, gone
+
+    # Syncing and cleaning -------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Bring every file that is not known to be synced to the disk. Raises SyncError."""
+        for file in list(self.files):
+            if not file.synced:
+                is_full = file is not self.current
+                try:
+                    file.map().sync(0, file.geometry.file_bytes)
+                except StoreError:
+                    if file in self.files:
+                        raise
+                    continue  # the loop took it away meanwhile
+                file.synced = is_full
+        if self._new_names:
+            self._new_names = False
+            self.disk.sync_directory(self.directory)
+
+    def files_before(self, log_minimum: int) -> list[IndexFile]:
+        """Leading files that only point below the log's minimum, never the last one."""
+        expired = []
+        for file in self.files[:-1]:
+            if file.header().end_offset >= log_minimum:
+                break
+            expired.append(file)
+        return expired
+
+    def drop_first(self) -> IndexFile:
+        return self.files.pop(0)
+
+    def take_over(self, fresh: HashIndex) -> None:
+        """Go on with the files of `fresh`, which now lie in our directory. Loop thread."""
+        self.close()
+        self.files, self.current = fresh.files, fresh.current
+        for spare in fresh.spares:
+            spare.unmap()
+            self.disk.unlink(self.directory / spare.name, missing_ok=True)
+        for file in self.files:
+            file.path = self.directory / file.name
+        if self.current is not None:
+            self._enter(self.current, self.current.header())
+        else:
+            self._context.view[c.INDEX_ADDRESS] = 0
+        self.refresh_room()
+
+    def close(self) -> None:
+        """Unmap; a spare that never held an entry goes away."""
+        for spare in self.spares:
+            spare.unmap()
+            with contextlib.suppress(StoreError):  # left behind it is an empty index file, which does no harm
+                self.disk.unlink(spare.path, missing_ok=True)
+        self.spares = []
+        for file in self.files:
+            file.unmap()
+
+
+def _entry_offsets(raw: memoryview):
+    """Log offsets of the entries in `raw`, as int64."""
+    rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, ENTRY.size)
+    return rows[:, 4:12].copy().view(">i8").reshape(-1)
+
+
+def _good_entries(offsets, from_offset: int) -> tuple[int, int]:
+    """(next entry number, last log offset) of the leading entries that do not step back and lie below `from_offset`."""
+    if len(offsets) == 0:
+        return FIRST_ENTRY, -1
+    steps_back = np.flatnonzero(np.diff(offsets) < 0)
+    end = int(steps_back[0]) + 1 if len(steps_back) else len(offsets)
+    beyond = np.flatnonzero(offsets[:end] >= from_offset)
+    if len(beyond):
+        end = int(beyond[0])
+    return FIRST_ENTRY + end, int(offsets[end - 1]) if end else -1
+
+
+def _zero(region: Region, offset: int, length: int) -> None:
+    view = region.view(offset, length)
+    for at in range(0, length, 1 << 20):
+        view[at : at + (1 << 20)] = bytes(min(1 << 20, length - at))
+    view.release()

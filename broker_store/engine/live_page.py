@@ -1,0 +1,108 @@
+"""The live page: one mapped page in the run directory that tells other processes where the running store is.
+
+    0 magic | 8 sequence | 16 pid | 24 updated ms | 32 minimum | 40 wrote | 48 confirmed | 56 dispatched | 64 flushed
+    | 72 checkpointed | 80 state | 88 recovery step done | 96 recovery step of
+
+All native int64. The sequence is odd while the writer is at it: a reader takes the page only when it found the same
+even sequence before and after. Readers (`StoreReader`) never look at the log beyond `dispatched`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from broker_store.engine.disk import PAGE, Disk
+
+_MAGIC = 0x42524B4C49564531
+_FIELDS = struct.Struct("=13q")
+_TRIES = 1000
+STATES = ("opening", "recovering", "running", "read_only", "closed", "failed")
+
+
+class LivePosition(NamedTuple):
+    """What the page says; offsets are log offsets, `state` is one of STATES."""
+
+    pid: int
+    updated_ms: int
+    minimum: int
+    wrote: int
+    confirmed: int
+    dispatched: int
+    flushed: int
+    checkpointed: int
+    state: str
+    step_done: int
+    step_of: int
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the writer's process exists; a page left by a dead one says nothing."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+
+class LivePage:
+    """The writer's side."""
+
+    def __init__(self, disk: Disk, path: Path):
+        disk.make_directory(path.parent)
+        disk.unlink(path, missing_ok=True)
+        self._disk, self._path = disk, path
+        self._region = disk.create_region(path, PAGE)
+        self._region.allocate(0, PAGE)
+        self._view = self._region.view()
+        self._sequence = 0
+
+    def publish(self, minimum, wrote, confirmed, dispatched, flushed, checkpointed, state, step_done=0, step_of=0) -> None:
+        struct.pack_into("=q", self._view, 8, self._sequence + 1)
+        _FIELDS.pack_into(
+            self._view,
+            0,
+            _MAGIC,
+            self._sequence + 1,
+            os.getpid(),
+            int(time.time() * 1000),
+            minimum,
+            wrote,
+            confirmed,
+            dispatched,
+            flushed,
+            checkpointed,
+            STATES.index(state),
+            step_done,
+            step_of,
+        )
+        self._sequence += 2
+        struct.pack_into("=q", self._view, 8, self._sequence)
+
+    def close(self) -> None:
+        """Take the page away: a stopped store has none."""
+        self._view.release()
+        self._region.close()
+        self._disk.unlink(self._path, missing_ok=True)
+
+
+def read_live_page(disk: Disk, path: Path) -> LivePosition | None:
+    """What a running store says of itself; None without a page or when its writer is dead."""
+    if not disk.exists(path):
+        return None
+    with disk.open_reader(path) as reader:
+        for _ in range(_TRIES):
+            raw = reader.read(0, _FIELDS.size)
+            if len(raw) < _FIELDS.size:
+                return None
+            values = _FIELDS.unpack(raw)
+            (after,) = struct.unpack("=q", reader.read(8, 8))
+            if values[0] == _MAGIC and values[1] == after and after % 2 == 0 and 0 <= values[10] < len(STATES):
+                found = LivePosition(*values[2:10], STATES[values[10]], values[11], values[12])
+                return found if found.is_alive else None
+    return None

@@ -1,0 +1,113 @@
+"""One file of a sequence: its length is fixed, its blocks come in strides, its bytes reach the disk by `sync`.
+
+    0 ......... flushed ......... wrote ......... allocated ......... size
+      on disk      in memory only    blocks, zero      no blocks yet
+
+A sequence (commit log, one consume queue) is named by start offsets of 20 digits and has no gaps.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker_store.engine.disk import Disk, Region
+from broker_store.errors import DamagedStoreError
+
+
+def file_name(base: int) -> str:
+    return f"{base:020d}"
+
+
+class MappedFile:
+    """`base` is the offset of its first byte in the sequence; all positions are relative to the file."""
+
+    __slots__ = ("allocated", "base", "disk", "flushed", "path", "populated", "region", "size", "wrote")
+
+    def __init__(self, disk: Disk, path: Path, base: int, size: int, region: Region | None):
+        self.disk, self.path, self.base, self.size, self.region = disk, path, base, size, region
+        self.wrote = self.flushed = self.allocated = self.populated = 0
+
+    @classmethod
+    def create(cls, disk: Disk, directory: Path, base: int, size: int) -> MappedFile:
+        path = directory / file_name(base)
+        return cls(disk, path, base, size, disk.create_region(path, size))
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+    @property
+    def address(self) -> int:
+        return self.map().address
+
+    def map(self, writable: bool = True) -> Region:
+        if self.region is None:
+            self.region = self.disk.open_region(self.path, writable)
+        return self.region
+
+    def unmap(self) -> None:
+        if self.region is not None:
+            self.region.close()
+            self.region = None
+
+    def allocate(self, to: int) -> None:
+        """Blocks up to `to`. Raises DiskFullError, and then nothing has changed that counts."""
+        to = min(to, self.size)
+        if to > self.allocated:
+            self.map().allocate(self.allocated, to - self.allocated)
+            self.allocated = to
+
+    def sync(self, to: int) -> bool:
+        """Bring [flushed, to) to the disk; False when there was nothing. Raises SyncError."""
+        if to <= self.flushed:
+            return False
+        self.map().sync(self.flushed, to - self.flushed)
+        # Another thread may have synced further meanwhile.
+        self.flushed = max(self.flushed, to)
+        return True
+
+
+def load_sequence(disk: Disk, directory: Path, size: int, delete: bool = True) -> list[MappedFile]:
+    """The files of a directory, ascending, not mapped; wrote, flushed and allocated stand at the file's end.
+
+    A last file of length 0 is deleted, as Apache does (it was made and never used). Another length, a name that is
+    no offset and a gap are refused: DamagedStoreError with what to do.
+    """
+    files: list[MappedFile] = []
+    names = [name for name in disk.list_names(directory) if not disk.is_directory(directory / name)]
+    for position, name in enumerate(names):
+        path = directory / name
+        if len(name) != 20 or not (name.isascii() and name.isdigit()):
+            raise DamagedStoreError(
+                "is no file of the store (its name must be a start offset of 20 digits)",
+                file=str(path),
+                advice="Move it out of this directory.",
+            )
+        length = disk.size_of(path)
+        if length == 0 and position == len(names) - 1:
+            if delete:
+                disk.unlink(path)
+            continue
+        if length != size:
+            raise DamagedStoreError(
+                f"has {length} bytes, expected {size}",
+                file=str(path),
+                advice="Set the file size this store was written with, or put the file back from a copy;"
+                " `manage.py check_store DIR` tells more.",
+            )
+        file = MappedFile(disk, path, int(name), size, None)
+        file.wrote = file.flushed = file.allocated = size
+        if files and file.base != files[-1].end:
+            raise DamagedStoreError(
+                f"follows {files[-1].path.name}, but {file_name(files[-1].end)} should: a file is missing",
+                file=str(path),
+                advice="Put the missing file back from a copy; `manage.py check_store DIR` tells more.",
+            )
+        if file.base % size:
+            raise DamagedStoreError(
+                f"starts at {file.base}, which is no multiple of the file size {size}",
+                file=str(path),
+                advice="Set the file size this store was written with.",
+            )
+        files.append(file)
+    return files

@@ -1,0 +1,520 @@
+"""Recovery: from whatever a crash left to a store whose log, queues and index agree.
+
+The log alone decides what exists. In order:
+
+1. load every file; a wrong length, a gap or a foreign name stops the start;
+2. find the end of each queue (a zero unit, a step back);
+3. choose the file to scan from: abnormally by the checkpoint's stamps, normally by what the queues know
+   (spec/store-behaviour.md 4.2, 4.3);
+4. scan from there, record by record, to the first that is not good: the log's end;
+5. decide what that end is. Above the checkpoint's log stamp it is the ordinary end of a crash. Below, bytes that were
+   on disk have changed: damage, and the start stops, unless told to accept it (DESIGN section 5);
+6. cut the log there, keep copies of what goes, zero the tail; cut queues and index;
+7. dispatch again from the file of step 3. What is there is left, what is missing is made from the log. A queue that
+   turns out to have a hole makes the walk start over further back.
+
+Where this differs from Apache's and why stands in RELIABILITY.md section 1.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from broker_store.config import StoreSettings
+from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
+from broker_store.engine.disk import Disk
+from broker_store.engine.dispatcher import Dispatcher
+from broker_store.engine.flusher import CheckpointFile
+from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.report import RecoveryReport
+from broker_store.engine.rows import Words, WriterContext
+from broker_store.errors import DamagedStoreError
+from broker_store.formats import queue_unit
+from broker_store.formats.checkpoint import Checkpoint
+from broker_store.formats.record import FIXED, FIXED_IPV4, MAX_BEYOND_BODY, MIN_RECORD, STORE_TIMESTAMP, SYS_FLAG, SYS_FLAG_AT
+from broker_store.kernels import context as c
+from broker_store.kernels.scan import find_unit_break, scan
+
+_SLICE = 64 << 20
+_QUEUE_FILES_LOOKED_AT = 3
+_REASONS = {
+    c.REASON_NOT_A_RECORD: "no record begins here",
+    c.REASON_LENGTH: "a length in the record is out of bounds",
+    c.REASON_PLACE: "the record names another place than its own",
+    c.REASON_BODY_CRC: "the body's CRC is wrong",
+    c.REASON_SYNTAX: "its topic or properties are malformed",
+}
+
+
+class Recovery:
+    """One run. All parts are loaded by it; afterwards `log_end` and the queues' next offsets stand."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        settings: StoreSettings,
+        context: WriterContext,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: HashIndex,
+        dispatcher: Dispatcher,
+        checkpoint_file: CheckpointFile,
+        report: RecoveryReport,
+        root: Path,
+    ):
+        self._disk, self._settings, self._context = disk, settings, context
+        self._log, self._queues, self._index, self._dispatcher = log, queues, index, dispatcher
+        self._checkpoint, self._report, self._root = checkpoint_file, report, root
+        self._kept_in: Path | None = None
+        self._max_record = settings.max_message_size + MAX_BEYOND_BODY
+        self.last_store_ms = 0
+        self._was_clean = False
+        self.has_changed_files = False
+
+    def run(self, clean: bool) -> int:
+        """Bring everything to agreement; returns the log's end. Raises DamagedStoreError, StoreError."""
+        report = self._report
+        self._was_clean = clean
+        self._load()
+        if not self._log.files:
+            report.kind = "first start" if clean and not len(self._queues) else "normal" if clean else "abnormal"
+            self._empty_log()
+            report.log_end = 0
+            return 0
+        report.kind = "normal" if clean else "abnormal"
+        with report.step("find the end of each queue") as step:
+            for queue in self._queues:
+                self._drop_if_deleted(queue)
+                self._find_queue_end(queue, clean)
+            step.detail = f"{len(self._queues)} queues"
+        start = self._choose_start(clean)
+        end = self._scan(start)
+        self.has_changed_files = True
+        self._cut_log(end)
+        self._lower_stamps()
+        with report.step("cut queues at the log's end") as step:
+            cut = sum(self._cut_queue(queue, end) for queue in self._queues)
+            step.detail = f"{cut} units pointed at or beyond {end}" if cut else "nothing beyond the log's end"
+        if not clean:
+            self._sync_what_was_left(start)
+        dispatch_from = self._mend_index(start.base, end, clean)
+        self._dispatch_again(dispatch_from, end)
+        with report.step("correct the minimum offsets"):
+            for queue in self._queues:
+                queue.row[c.Q_NEXT] = queue.maximum
+                if queue.files:
+                    queue.minimum = max(queue.minimum, queue.files[0].base // UNIT)
+                queue.correct_minimum(self._log.minimum)
+        self._context.view[c.QUEUED_KEYS] = 0
+        self._log.start_writing(end)
+        self._dispatcher.start_at(end)
+        report.log_end = end
+        return end
+
+    # 1 --------------------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        report = self._report
+        with report.step("load the commit log") as step:
+            self._log.load()
+            step.detail = f"{len(self._log.files)} files of {self._log.file_size} bytes"
+        with report.step("load the queues") as step:
+            self._queues.load()
+            step.detail = f"{len(self._queues)} queues"
+        with report.step("load the checkpoint") as step:
+            self._checkpoint.load()
+            stamps = self._checkpoint.stamps
+            step.detail = (
+                f"log {stamps.physic_msg_timestamp}, queues {stamps.logics_msg_timestamp}, index {stamps.index_msg_timestamp}"
+                if self._checkpoint.found
+                else "there is none: its stamps count as 0"
+            )
+        with report.step("load the index") as step:
+            self._index.load()
+            step.detail = f"{len(self._index.files)} files"
+
+    def _empty_log(self) -> None:
+        """No log file at all: what queues and index point to does not exist (spec/store-behaviour.md 4.3)."""
+        for queue in self._queues:
+            for file in queue.files:
+                self._keep_away(file.path)
+            queue.files = []
+            queue.start_at(0)
+        for file in self._index.files:
+            self._keep_away(file.path)
+        self._index.files = []
+        self._index.start_writing()
+        self._log.start_writing(0)
+        self._dispatcher.start_at(0)
+
+    # 2 --------------------------------------------------------------------------------------------------------------
+
+    def _find_queue_end(self, queue: ConsumeQueue, clean: bool) -> None:
+        """Its next unit: behind the last good one. After a clean stop only the last three files are looked at."""
+        files = queue.files[-_QUEUE_FILES_LOOKED_AT:] if clean else queue.files
+        beyond = self._log.files[-1].end
+        least = Words(1)
+        end = files[0].base // UNIT if files else 0
+        for file in files:
+            count = queue.units_a_file
+            good = find_unit_break(file.address, count, beyond, least[0], least.address)
+            end = file.base // UNIT + good
+            if good < count:
+                break
+        if files and end == queue.files[0].base // UNIT and least[0] == 0:
+            end = 0  # not one unit: numbering starts again, as in Apache (4.4)
+        queue.start_at(end)
+        queue.row[c.Q_LOG_END] = least[0]
+
+    def _drop_if_deleted(self, queue: ConsumeQueue) -> None:
+        """A queue of a deleted topic whose files a crash left, or brought back, holds nothing that may be served."""
+        before = self._context.topic(queue.topic).row[c.T_DELETED_BEFORE]
+        if not queue.files or not before:
+            return
+        units = queue_unit.decode_all(queue.files[0].map().read(0, queue.file_size))
+        first = next((unit for unit in units if not unit.is_pre_blank), None)
+        if first is not None and first.is_data and first.log_offset < before:
+            for file in queue.files:
+                file.unmap()
+                self._disk.unlink(file.path)
+            queue.files = []
+            self._disk.sync_directory(queue.directory)
+
+    def _drop_queue_files(self, queue: ConsumeQueue, end: int) -> None:
+        """Files that begin behind the end go away; zero is left behind it in the file that holds it."""
+        while queue.files and (queue.files[-1].base > end * UNIT or end == 0):
+            file = queue.files.pop()
+            file.unmap()
+            self._keep_away(file.path)
+        if queue.files and queue.files[-1].end > end * UNIT:
+            at = end * UNIT - queue.files[-1].base
+            queue.files[-1].map().punch(at)
+            # A unit that came back after a later clean stop would be believed.
+            queue.files[-1].map().sync(at, queue.files[-1].size - at)
+
+    # 3 --------------------------------------------------------------------------------------------------------------
+
+    def _choose_start(self, clean: bool) -> MappedFile:
+        files = self._log.files
+        with self._report.step("choose the file to scan from") as step:
+            if clean:
+                known = max((queue.row[c.Q_LOG_END] for queue in self._queues), default=0)
+                chosen = next((file for file in reversed(files) if file.base <= known), files[0])
+                step.detail = f"the queues know the log up to {known}"
+            else:
+                limit = self._checkpoint.stamps.min_timestamp
+                chosen = files[0]
+                for file in reversed(files):
+                    first_ms = self._first_store_ms(file)
+                    if first_ms is not None and 0 < first_ms <= limit:
+                        chosen = file
+                        break
+                step.detail = f"its first record must not be younger than {limit} (the checkpoint less 3 s)"
+            step.file = chosen.path.name
+            self._report.total_bytes = files[-1].end - chosen.base
+        return chosen
+
+    def _first_store_ms(self, file: MappedFile) -> int | None:
+        """Store time of the file's first record, None when that is not good."""
+        words = self._scan_words(file)
+        words[c.S_SLICE_END] = 1
+        scan(words.address)
+        return words[c.S_LAST_MS] if words[c.S_COUNT] == 1 else None
+
+    # 4 --------------------------------------------------------------------------------------------------------------
+
+    def _scan_words(self, file: MappedFile) -> Words:
+        words = Words(c.S_WORDS)
+        words[c.S_ADDRESS] = file.address
+        words[c.S_BASE] = file.base
+        words[c.S_SIZE] = file.size
+        words[c.S_SLICE_END] = file.size
+        words[c.S_CHECK_CRC] = int(self._settings.check_crc_on_recover)
+        words[c.S_MAX_RECORD] = self._max_record
+        # A torn write may leave zeros in the properties, which no CRC covers; what was synced is not torn.
+        # Of records of the stamp's very ms that is certain only after a clean stop.
+        words[c.S_STRICT_ABOVE_MS] = self._checkpoint.stamps.physic_msg_timestamp - (not self._was_clean)
+        return words
+
+    def _scan(self, start: MappedFile) -> int:
+        """Log offset behind the last good record from `start` on. Raises DamagedStoreError when synced bytes are bad."""
+        report, files = self._report, self._log.files
+        number = files.index(start)
+        end = start.base
+        last_ms, any_good = 0, False
+        while True:
+            file = files[number]
+            is_last = number == len(files) - 1
+            words = self._scan_words(file)
+            with report.step("scan the log", file.path.name) as step:
+                while True:
+                    words[c.S_SLICE_END] = min(words[c.S_AT] + _SLICE, file.size)
+                    before = words[c.S_AT]
+                    stopped = scan(words.address)
+                    report.scanned_bytes += words[c.S_AT] - before
+                    step.bytes, step.messages = words[c.S_AT], words[c.S_COUNT]
+                    report.changed()
+                    if stopped != c.EXHAUSTED or words[c.S_AT] >= file.size:
+                        break
+                report.messages += words[c.S_COUNT]
+                if words[c.S_COUNT]:
+                    last_ms, any_good = words[c.S_LAST_MS], True
+                end = file.base + words[c.S_AT]
+                if stopped == c.LOG_FILE_END:
+                    step.detail = f"a blank closes the file at {words[c.S_AT]}"
+                elif stopped == c.BAD_RECORD:
+                    step.detail = f"{_REASONS[words[c.S_REASON]]}, at {words[c.S_AT]}"
+            if stopped == c.LOG_FILE_END and not is_last:
+                number += 1
+                end = files[number].base
+                continue
+            if stopped == c.BAD_RECORD:
+                self._judge_end(file, words, last_ms if any_good else None)
+            elif stopped == c.EXHAUSTED and not is_last:
+                self._judge_end(file, words, last_ms if any_good else None)
+            self.last_store_ms = last_ms
+            self._context.view[c.LAST_DISPATCHED_MS] = last_ms
+            return end
+
+    # 5 --------------------------------------------------------------------------------------------------------------
+
+    def _judge_end(self, file: MappedFile, words: Words, last_ms: int | None) -> None:
+        """The ordinary end of a crash, or damage? What the log stamp covers was on disk and cannot be missing."""
+        stamp = self._checkpoint.stamps.physic_msg_timestamp
+        at = words[c.S_AT]
+        reason = _REASONS.get(words[c.S_REASON], "the file ends without a blank")
+        # The record's own time, if it still knows its place and the time is not torn: times never step back along the log.
+        # At the stamp's very ms only a clean stop synced all records.
+        stated_ms = self._stated_ms(file, at)
+        was_synced = stated_ms is not None and (last_ms or 1) <= stated_ms < stamp + self._was_clean
+        if (last_ms or 0) >= stamp and not was_synced:
+            if self._is_data(file, at):
+                self._report.finding(
+                    "warning", f"{reason}; what follows was not acknowledged as synced and is cut", file.path.name, at
+                )
+            return
+        lost = self._log.files[-1].end - file.base - at
+        what = (
+            f"{reason}, but the checkpoint says that records up to store time {stamp} were on disk"
+            f" (the last good one is of {last_ms}); cutting here would lose what follows, up to {lost} bytes"
+        )
+        if self._settings.accept_damage:
+            self._report.finding("error", what + "; accepted", file.path.name, at)
+            return
+        raise DamagedStoreError(
+            what,
+            file=str(file.path),
+            offset=at,
+            advice=f"To see all of it: `manage.py check_store {self._root}`. To cut here, as Apache does, with a copy kept in"
+            " lost+found: start again with --accept-damage.",
+        )
+
+    def _stated_ms(self, file: MappedFile, at: int) -> int | None:
+        """Store time that the bad record at `at` states, None when it does not state its own place."""
+        if at + MIN_RECORD > file.size:
+            return None
+        place_at = FIXED_IPV4.offset["log_offset"]
+        raw = file.map().read(at, MIN_RECORD)
+        if raw[place_at : place_at + 8] != (file.base + at).to_bytes(8, "big"):
+            return None
+        (sys_flag,) = SYS_FLAG.unpack(raw, SYS_FLAG_AT)
+        (stated_ms,) = STORE_TIMESTAMP.unpack(raw, FIXED[(sys_flag >> 4) & 1].offset["store_timestamp"])
+        return stated_ms
+
+    def _lower_stamps(self) -> None:
+        """After damage was accepted the stamps claim more than there is; left so, they would stop every later start."""
+        stamps, newest = self._checkpoint.stamps, self.last_store_ms
+        if max(stamps.physic_msg_timestamp, stamps.logics_msg_timestamp, stamps.index_msg_timestamp) > newest:
+            lowered = (min(stamp, newest) for stamp in stamps[:3])
+            self._checkpoint.write(Checkpoint(*lowered, stamps.master_flushed_offset, stamps.confirm_phy_offset))
+
+    def _is_data(self, file: MappedFile, at: int) -> bool:
+        return at + 8 <= file.size and any(file.map().read(at, 8))
+
+    # 6 --------------------------------------------------------------------------------------------------------------
+
+    def _keep_away(self, path: Path) -> None:
+        """Take a file out of the store: into lost+found when it holds anything, removed when it is all zero."""
+        if self._holds_nothing(path):
+            self._disk.unlink(path)
+        else:
+            name = str(path.relative_to(self._root)) if path.is_relative_to(self._root) else f"commitlog/{path.name}"
+            target = self._lost_and_found() / name.replace("/", ".")
+            self._disk.rename(path, target)
+            self._report.finding("info", f"moved to {target.relative_to(self._root.parent)}", name)
+        # A file that came back after a later clean stop would be believed.
+        self._disk.sync_directory(path.parent)
+
+    def _holds_nothing(self, path: Path) -> bool:
+        region = self._disk.open_region(path, writable=False)
+        try:
+            end = region.data_end()
+            for at in range(0, end, 1 << 20):
+                if any(region.read(at, min(1 << 20, end - at))):
+                    return False
+            return True
+        finally:
+            region.close()
+
+    def _lost_and_found(self) -> Path:
+        if self._kept_in is None:
+            parent = self._root.parent / "lost+found"
+            stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
+            number = 0
+            while self._disk.exists(path := parent / (stamp + (f"-{number}" if number else ""))):
+                number += 1
+            self._disk.make_directory(path)
+            self._kept_in = path
+        return self._kept_in
+
+    def _cut_log(self, end: int) -> None:
+        with self._report.step("cut the log at its end") as step:
+            files = self._log.files
+            removed = 0
+            while files and files[-1].base > end:
+                file = files.pop()
+                file.unmap()
+                self._keep_away(file.path)
+                removed += 1
+            file = self._log.file_at(end)
+            if file is not None:
+                at = end - file.base
+                region = file.map()
+                last = self._last_data(region, at)
+                if last > at:
+                    kept = self._lost_and_found() / f"commitlog.{file.path.name}.from-{at}"
+                    self._disk.copy_range(region, at, last - at, kept)
+                    self._report.cut_bytes += last - at
+                    self._report.finding("info", f"{last - at} bytes copied to {kept.relative_to(self._root.parent)}", file.path.name, at)
+                region.punch(at)
+                region.sync(0, region.size)
+                step.file = file.path.name
+            step.detail = f"the log ends at {end}" + (f", {removed} later files away" if removed else "")
+
+    def _last_data(self, region, at: int) -> int:
+        """Offset behind the last byte that is not zero, `at` when there is none."""
+        end = region.data_end()
+        while end > at:
+            start = max(at, end - (1 << 20))
+            piece = region.read(start, end - start).rstrip(b"\0")
+            if piece:
+                return start + len(piece)
+            end = start
+        return at
+
+    def _cut_queue(self, queue: ConsumeQueue, log_end: int) -> int:
+        """Take away units of records at or beyond the log's end; returns how many."""
+        before = end = queue.maximum
+        self._drop_queue_files(queue, end)
+        queue.start_at(end)
+        while end > 0 and queue.files:
+            file = queue.file_of(end - 1)
+            if file is None:
+                break
+            unit = queue_unit.decode(file.map().read((end - 1) * UNIT - file.base, UNIT))
+            if unit.size == queue_unit.PRE_BLANK_SIZE or unit.log_offset + unit.size <= log_end:
+                break
+            end -= 1
+        if end < before:
+            if queue.files and end <= queue.files[0].base // UNIT:
+                end = 0
+            self._drop_queue_files(queue, end)
+            queue.start_at(end)
+            file = queue.file_of(end - 1) if end else None
+            if file is not None:
+                unit = queue_unit.decode(file.map().read((end - 1) * UNIT - file.base, UNIT))
+                queue.row[c.Q_LOG_END] = unit.log_offset + unit.size
+            else:
+                queue.row[c.Q_LOG_END] = 0
+        return before - end
+
+    def _sync_what_was_left(self, start: MappedFile) -> None:
+        """Bring to the disk what the run before left in memory only.
+
+        A killed process leaves its pages to the kernel, which may write them late or, when the power goes, never. They are
+        taken over here as they are found, so they must be as durable as what the next stamps will say.
+        """
+        with self._report.step("sync what the run before left in memory"):
+            for file in self._log.files[self._log.files.index(start) :]:
+                file.map().sync(0, file.size)
+            directories = {self._root, self._root / "config", self._log.directory, self._index.directory, self._queues.directory}
+            for queue in self._queues:
+                directories |= {queue.directory.parent, queue.directory}
+                for file in reversed(queue.files):
+                    file.map().sync(0, file.size)
+                    first = queue_unit.decode(file.map().read(0, UNIT))
+                    if not first.is_pre_blank and first.log_offset < start.base:
+                        break  # everything before was synced when the stamps that chose `start` were set
+            for directory in sorted(directories):
+                if self._disk.is_directory(directory):
+                    self._disk.sync_directory(directory)
+
+    def _mend_index(self, start: int, end: int, clean: bool) -> int:
+        """Cut the index to what surely is right; returns from where the log must be dispatched again."""
+        if not self._settings.message_index_enable:
+            return start
+        with self._report.step("mend the index") as step:
+            self._index.drop_unused()
+            newest = self._index.newest()
+            if newest is not None and clean and newest.end_offset < end:
+                self._index.start_writing()
+                # The record at which the file ends is in it whole: do not add it again.
+                self._context.view[c.INDEX_END_OFFSET] = newest.end_offset + 1
+                step.detail = "it was closed in order"
+                return start
+            cut, gone = self._index.cut(min(start, end), self._keep_away)
+            self._index.start_writing()
+            reached = self._index.newest()
+            behind = reached.end_offset if reached is not None and reached.count > 1 else self._log.minimum
+            step.detail = f"{cut} entries and {gone} files taken out, its slots linked anew; built again from {behind}"
+            if reached is not None and reached.count > 1:
+                self._context.view[c.INDEX_END_OFFSET] = behind + 1
+            return max(self._log.minimum, min(start, behind))
+
+    # 7 --------------------------------------------------------------------------------------------------------------
+
+    def _dispatch_again(self, start: int, end: int) -> None:
+        """Queues and index from the log, [start, end). A hole sends the walk back to where that queue is complete."""
+        view = self._context.view
+        walked_from = start
+        before = sum(queue.maximum for queue in self._queues)
+
+        def on_hole(queue: ConsumeQueue, unit: int) -> None:
+            nonlocal walked_from
+            back = max(self._log.minimum, queue.row[c.Q_LOG_END])
+            if back < walked_from:
+                # The first hole: back to where this queue is complete. Another: once over the whole log.
+                walked_from = back if walked_from == start else self._log.minimum
+                self._dispatcher.start_at(walked_from)
+                self._report.finding(
+                    "warning", f"units {queue.maximum} to {unit - 1} are missing and are made again from the log",
+                    f"consumequeue/{queue.topic}/{queue.queue_id}",
+                )
+                return
+            if queue.maximum == 0 or self._settings.accept_damage:
+                # The log does not hold the records before: they were deleted by age, or are lost.
+                queue.begin_behind(unit)
+                return
+            raise DamagedStoreError(
+                f"units {queue.maximum} to {unit - 1} are missing and the log does not hold their records either",
+                file=str(queue.directory),
+                advice=f"See `manage.py check_store {self._root}`; start with --accept-damage to go on without them.",
+            )
+
+        with self._report.step("dispatch again") as step:
+            if not self._index.files:
+                self._index.start_writing()
+            self._dispatcher.start_at(start)
+            view[c.CONFIRMED] = end
+
+            def on_progress(dispatched: int) -> None:
+                step.bytes = max(step.bytes, dispatched - start)
+                self._report.redispatched = sum(queue.maximum for queue in self._queues) - before
+                self._report.changed()
+
+            self._dispatcher.catch_up(on_hole, on_progress)
+            step.messages = self._report.redispatched
+            step.detail = f"from {start} to {end}, {self._report.redispatched} units were missing"

@@ -1,0 +1,62 @@
+"""Retention: old files go, by age or because the disk fills up (spec/store-behaviour.md section 5).
+
+    use > warning   : the disk-full flag is set, nothing is written; the oldest files go at once
+    use > forcibly  : the oldest files go at once
+    use > normal    : expired files go now, not only at the hour of deleteWhen
+
+The look (`Retention.look`) may run in a worker; what it decided is done on the loop, a file at a time, because the loop owns
+the tables. The flag clears itself when the cause is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker_store.config import StoreSettings
+from broker_store.engine.disk import Disk, Usage
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a look found: disk use and whether, and how, to clean."""
+
+    usage: Usage
+    disk_full: bool
+    delete_expired: bool
+    delete_any: bool
+    why: str
+
+
+class Retention:
+    """Decides; the store acts."""
+
+    def __init__(self, disk: Disk, settings: StoreSettings, *paths: Path):
+        """`paths` are the directories that may lie on disks of their own; the fullest one counts."""
+        self._disk, self._settings, self._paths = disk, settings, paths
+        self.last: Decision | None = None
+        self.hours = {int(hour) for hour in settings.delete_when.split(";") if hour.strip().isdigit()}
+
+    def look(self, now_ms: int) -> Decision:
+        settings = self._settings
+        usage = max((self._disk.usage(path) for path in self._paths if self._disk.exists(path)), key=lambda found: found.used_ratio)
+        used = usage.used_ratio * 100
+        full = used > settings.disk_space_warning_level_ratio
+        forcibly = full or used > settings.disk_space_clean_forcibly_ratio
+        tight = used > settings.disk_max_used_space_ratio
+        its_hour = time.localtime(now_ms / 1000).tm_hour in self.hours
+        why = f"{used:.1f} % of the disk is used"
+        self.last = Decision(
+            usage=usage,
+            disk_full=full,
+            delete_expired=tight or forcibly or its_hour,
+            delete_any=forcibly and settings.clean_file_forcibly_enable,
+            why=why if tight or forcibly else "the hour of deleteWhen" if its_hour else "nothing to do",
+        )
+        return self.last
+
+    def is_expired(self, modified_ms: int, now_ms: int) -> bool:
+        return modified_ms + self._settings.file_reserved_time * _HOUR_MS <= now_ms

@@ -1,0 +1,169 @@
+"""The int64 memory that Python and the kernels share: the writer's context, queue rows, topic rows.
+
+What a kernel needs to append and dispatch a message is found here by address, never in a dict a message. Rows stay
+where they are once made; the arrays behind them are kept for the life of the store.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker_store.formats.java_hash import java_hash
+from broker_store.kernels import context as c
+
+_ROWS_A_BLOCK = 1024
+_FIRST_TABLE = 1024
+_FNV_PRIME = 1099511628211
+_FNV_START = 1469598103934665603
+_ARRIVAL_ROOM = 65536
+
+
+def name_hash(name: bytes) -> int:
+    """FNV-1a as the dispatch kernel computes it, 63 bits."""
+    value = _FNV_START
+    for byte in name:
+        value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
+    return value & 0x7FFFFFFFFFFFFFFF
+
+
+class Words:
+    """An int64 array with its address; `words[n]` costs an ndarray access, for what is not hot."""
+
+    __slots__ = ("address", "array")
+
+    def __init__(self, count: int):
+        self.array = np.zeros(count, dtype=np.int64)
+        self.address = self.array.ctypes.data
+
+    def __getitem__(self, word: int) -> int:
+        return int(self.array[word])
+
+    def __setitem__(self, word: int, value: int) -> None:
+        self.array[word] = value
+
+
+class Row:
+    """A row of words in a block; the address is what kernels get."""
+
+    __slots__ = ("_view", "address")
+
+    def __init__(self, view: memoryview, address: int):
+        self._view, self.address = view, address
+
+    def __getitem__(self, word: int) -> int:
+        return self._view[word]
+
+    def __setitem__(self, word: int, value: int) -> None:
+        self._view[word] = value
+
+
+class Rows:
+    """Rows of `width` words, given out one by one."""
+
+    def __init__(self, width: int):
+        self._width = width
+        self._blocks: list[np.ndarray] = []
+        self._count = 0
+
+    def add(self) -> tuple[int, Row]:
+        """(number, row) of a new row of zeros."""
+        block, place = divmod(self._count, _ROWS_A_BLOCK)
+        if block == len(self._blocks):
+            self._blocks.append(np.zeros(_ROWS_A_BLOCK * self._width, dtype=np.int64))
+        array = self._blocks[block]
+        start = place * self._width
+        row = Row(memoryview(array)[start : start + self._width], array.ctypes.data + start * 8)
+        self._count += 1
+        return self._count - 1, row
+
+
+class TopicRow:
+    """A topic as kernels see it; `queues` holds the addresses of queue rows by queue id."""
+
+    __slots__ = ("_name", "name", "queues", "row")
+
+    def __init__(self, name: str, row: Row, delayed: bool):
+        encoded = name.encode()
+        self.name, self.row = name, row
+        self._name = np.frombuffer(encoded, dtype=np.uint8).copy()
+        self.queues = Words(8)
+        row[c.T_HASH] = name_hash(encoded)
+        row[c.T_NAME] = self._name.ctypes.data
+        row[c.T_LENGTH] = len(encoded)
+        row[c.T_KEY_HASH] = java_hash(name + "#")
+        row[c.T_DELAYED] = int(delayed)
+        self._publish()
+
+    def _publish(self) -> None:
+        self.row[c.T_QUEUES] = self.queues.address
+        self.row[c.T_QUEUE_COUNT] = len(self.queues.array)
+
+    def set_queue(self, queue_id: int, address: int) -> None:
+        if queue_id >= len(self.queues.array):
+            wider = Words(max(queue_id + 1, 2 * len(self.queues.array)))
+            wider.array[: len(self.queues.array)] = self.queues.array
+            self.queues = wider
+            self._publish()
+        self.queues[queue_id] = address
+
+
+class WriterContext:
+    """The context of append and dispatch with what it points to."""
+
+    def __init__(self) -> None:
+        self.words = Words(c.CONTEXT_WORDS)
+        self.address = self.words.address
+        # A memoryview gives and takes plain ints, several times cheaper than the array's own items.
+        self.view = memoryview(self.words.array)
+        self._topic_rows = Rows(c.T_WORDS)
+        self._queue_rows = Rows(c.Q_WORDS)
+        self.topics: dict[str, TopicRow] = {}
+        self._table = Words(_FIRST_TABLE)
+        self._arrivals = Words(_ARRIVAL_ROOM)
+        self._publish_table()
+        self.view[c.ARRIVALS] = self._arrivals.address
+        self.view[c.ARRIVAL_ROOM] = _ARRIVAL_ROOM
+        self.view[c.TAGS_CODE_AT] = -1
+        self.view[c.KEY_ROOM_GRANTED] = -1
+
+    def _publish_table(self) -> None:
+        self.view[c.TOPIC_TABLE] = self._table.address
+        self.view[c.TOPIC_MASK] = len(self._table.array) - 1
+
+    def topic(self, name: str, delayed: bool = False) -> TopicRow:
+        """The topic's row, made when new."""
+        found = self.topics.get(name)
+        if found is None:
+            _, row = self._topic_rows.add()
+            found = self.topics[name] = TopicRow(name, row, delayed)
+            if 2 * len(self.topics) > len(self._table.array):
+                self._table = Words(2 * len(self._table.array))
+                for other in self.topics.values():
+                    self._enter(other)
+                self._publish_table()
+            else:
+                self._enter(found)
+        return found
+
+    def _enter(self, topic: TopicRow) -> None:
+        mask = len(self._table.array) - 1
+        place = topic.row[c.T_HASH] & mask
+        while self._table[place]:
+            place = (place + 1) & mask
+        self._table[place] = topic.row.address
+
+    def add_queue(self, topic: TopicRow, queue_id: int) -> Row:
+        number, row = self._queue_rows.add()
+        row[c.Q_ID] = queue_id
+        row[c.Q_TOPIC] = topic.row.address
+        row[c.Q_NUMBER] = number
+        topic.set_queue(queue_id, row.address)
+        return row
+
+    def take_arrivals(self) -> list[int]:
+        """Addresses of queue rows that were watched and got a unit since the last call."""
+        count = self.view[c.ARRIVAL_COUNT]
+        if not count:
+            return []
+        self.view[c.ARRIVAL_COUNT] = 0
+        return self._arrivals.array[:count].tolist()

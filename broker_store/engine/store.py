@@ -1,0 +1,1315 @@
+"""The message store: one directory, one writer, put together from the parts of this package.
+
+    put ──► append kernel ──► log ──(confirmed)──► dispatch kernel ──► queues, index ──► answers, arrivals
+                                └── flusher ──► disk ──► checkpoint
+
+Everything here runs on the loop's thread, unless a docstring says otherwise; `open` and `close` may run in another as long
+as nothing else is called meanwhile. What is acknowledged when stands in RELIABILITY.md section 2: a put result with
+ASYNC_FLUSH may be answered at once, with SYNC_FLUSH when `confirmed` has reached its `log_end`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from broker_store.config import StoreSettings
+from broker_store.engine.cold import ColdReads, LogReaders
+from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
+from broker_store.engine.disk import Disk, InspectDisk, StoreLock
+from broker_store.engine.dispatcher import Dispatcher
+from broker_store.engine.file_facts import index_file_facts, log_file_facts, queue_file_facts
+from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
+from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.live_page import LivePage
+from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.rebuild import FRESH, OLD, IndexRebuild, remove_directory
+from broker_store.engine.recovery import Recovery
+from broker_store.engine.report import RecoveryReport
+from broker_store.engine.retention import Retention
+from broker_store.engine.rows import Words, WriterContext
+from broker_store.engine.tombstones import Tombstones
+from broker_store.engine.worker import Worker
+from broker_store.errors import (
+    DiskFullError,
+    MisuseError,
+    NameError_,
+    StoreClosedError,
+    StoreError,
+    SyncError,
+)
+from broker_store.formats import names, queue_unit, record
+from broker_store.formats.index_file import IndexGeometry
+from broker_store.kernels import context as c
+from broker_store.kernels import read
+from broker_store.kernels.append import append, append_and_dispatch, record_offsets
+from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult, Message, PutResult, PutStatus
+
+NUDGE_BYTES = 2 << 20  # appended between two looks of the preallocator
+LONGEST_BUSY_MS = 10_000_000  # longer than this no append takes: the clock was set
+_GROUP = 1024  # rows a kernel call; larger groups are appended in several
+_PACK_ROW = struct.Struct("=5q16x8q").pack_into  # the two words between are D_MORE, which messages here do not have
+_PACK_GROUP = struct.Struct("=4q").pack_into
+_ROW_RESULT = struct.Struct("=5q")
+_UNIT = queue_unit.LAYOUT.struct
+_ROW_RESULT_AT = c.D_LOG_OFFSET * 8
+_OK = PutStatus.PUT_OK
+_ROW_BYTES = c.D_WORDS * 8
+_BYTES_HEADER = bytes.__basicsize__ - 1  # of a CPython bytes object before its data
+_READ_ROOM = record.MAX_RECORD + (1 << 20)
+_MOST_READ = 4096
+_MOST_RECORDS_FIT = 2048  # bytes: read at once, before the record's size is known
+_HOT_SHARE = 16  # of the machine's memory
+_MOST_UNITS_A_READ = 800
+_MOST_FILTERS = 1024
+_REFUSED = 100  # D_STATUS of a row that Python refused: this plus the PutStatus
+_STATUS = {
+    c.D_OK: PutStatus.PUT_OK,
+    c.D_BAD_BATCH: PutStatus.MESSAGE_ILLEGAL,
+    c.D_BAD_PROPERTIES: PutStatus.MESSAGE_ILLEGAL,
+    c.D_PROPERTIES_TOO_LONG: PutStatus.PROPERTIES_SIZE_EXCEEDED,
+    c.D_TOO_LARGE: PutStatus.MESSAGE_ILLEGAL,
+} | {_REFUSED + status: status for status in PutStatus}
+_V6_BORN, _V6_STORE, _V6_BOTH = 0x10, 0x20, 0x30
+_INNER_BATCH = 0x80
+_BLOCKING_FLAGS = ("closed", "slave", "sync_failed", "disk_full", "no_room", "dispatch_failed", "inspect")
+
+
+class PutResults(Sequence):
+    """Results of a group, one a message; a `PutResult` is made when it is asked for.
+
+    `rows` are the kernel's (log offset, queue offset, bytes, records, status), or a PutStatus for a refused message.
+    """
+
+    __slots__ = ("_now_ms", "rows")
+
+    def __init__(self, rows: list, now_ms: int):
+        self.rows, self._now_ms = rows, now_ms
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number):
+        if number.__class__ is slice:
+            return [self[at] for at in range(*number.indices(len(self.rows)))]
+        row = self.rows[number]
+        if row.__class__ is PutStatus:
+            return PutResult(row)
+        log_offset, queue_offset, size, records, _ = row
+        return PutResult(PutStatus.PUT_OK, log_offset, queue_offset, self._now_ms, log_offset + size, records)
+
+    def __iter__(self):
+        now_ms = self._now_ms
+        for row in self.rows:
+            if row.__class__ is PutStatus:
+                yield PutResult(row)
+            else:
+                yield PutResult(_OK, row[0], row[1], now_ms, row[0] + row[2], row[3])
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class MessageStore:
+    """A store over `settings.store_path_root_dir`.
+
+    `clock` gives milliseconds since 1970. `wake(function)` runs a function on the loop's thread, from any other; by
+    default it waits there for the next `tick` (tests, tools).
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        disk: Disk | None = None,
+        clock: Callable[[], int] = wall_clock_ms,
+        wake: Callable[[Callable[[], None]], None] | None = None,
+        live_page_path: Path | None = None,
+        store_host: tuple[bytes, int] = (b"\x7f\x00\x00\x01", 10911),
+        lock: StoreLock | None = None,
+    ):
+        self.settings = settings
+        self.root = Path(settings.store_path_root_dir)
+        self.store_host = store_host
+        self.arrival_listener: Callable[[list[tuple[str, int]]], None] | None = None
+        self._disk = disk or (InspectDisk() if settings.inspect else Disk())
+        self._clock = clock
+        self._woken: deque[Callable[[], None]] = deque()
+        self._wake = wake or self._woken.append
+        self._live_page_path = live_page_path
+        self._live_page: LivePage | None = None
+        self._context = WriterContext()
+        self._view = self._context.view
+        self._address = self._context.address
+        self._group_words = self._view[c.NOW_MS : c.KEY_ROOM_GRANTED + 1].cast("B")
+        log_path = Path(settings.store_path_commit_log or self.root / "commitlog")
+        self.log = CommitLog(self._disk, log_path, settings.mapped_file_size_commit_log, self._context)
+        self.queue_table = ConsumeQueues(
+            self._disk, self.root / "consumequeue", settings.mapped_file_size_consume_queue, self._context
+        )
+        geometry = IndexGeometry(settings.max_hash_slot_num, settings.max_index_num)
+        self.index = HashIndex(self._disk, self.root / "index", geometry, self._context, clock)
+        self.dispatcher = Dispatcher(self._context, self.log, self.queue_table, self.index, settings.delay_levels_ms)
+        self._checkpoint = CheckpointFile(self._disk, self.root / "checkpoint")
+        self._retention = Retention(self._disk, settings, self.root, log_path)
+        self._log_readers = LogReaders(self._disk, self.log)
+        self._cold = ColdReads(self._log_readers, self._wake)
+        self._log_flusher = LogFlusher(self.log, lambda: self._last_ms, self._flushed)
+        self._round_flusher = RoundFlusher(
+            self._context,
+            self.log,
+            self.queue_table,
+            self.index,
+            self._checkpoint,
+            settings.flush_consume_queue_thorough_interval,
+        )
+        self.report = RecoveryReport(clock())
+        self.state = "opening"
+        self._is_sync = settings.flush_disk_type == "SYNC_FLUSH"
+        self._append = append if self._is_sync else append_and_dispatch
+        self._lock = lock
+        self._workers: list[Worker] = []
+        self._flags: dict[str, tuple[str, int]] = {}
+        self._refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
+        self._waiting: deque[tuple[int, int, Callable[[PutStatus], None]]] = deque()
+        self._max_body = settings.max_message_size
+        self._busy_after_ms = settings.os_page_cache_busy_time_out_mills
+        self._busy_until_ms = 0
+        self._last_ms = 0
+        self._nudge_at = 0
+        self._hot_from = 0
+        self._hot_units: dict[int, int] = {}
+        self._config_lock = threading.Lock()
+        self._tombstones = Tombstones(self.read_config, self.write_config, self._context)
+        self._rebuild: IndexRebuild | None = None
+        self._rebuild_worker: Worker | None = None
+        # What a group of appends needs, made once.
+        self._rows = np.zeros((_GROUP, c.D_WORDS), dtype=np.int64)
+        self._row_bytes = memoryview(self._rows).cast("B")
+        self._append_rows: dict[str, dict[int, int]] = {}
+        self._hosts: dict[tuple[bytes, int], tuple[int, int, bytes]] = {}
+        self._older_hosts = self._hosts
+        self._pack_row = self._make_packer()
+        # What a read needs.
+        self._read_words = Words(c.R_WORDS)
+        self._read_view = memoryview(self._read_words.array)
+        self._read_room = np.zeros(_READ_ROOM, dtype=np.uint8)
+        self._read_address = self._read_room.ctypes.data
+        self._read_sizes = Words(_MOST_READ)
+        self._filters: dict[frozenset[int], Words] = {}
+        self._totals = dict.fromkeys(
+            ("puts", "put_bytes", "gets", "get_messages", "get_bytes", "cold_gets", "key_lookups"), 0
+        )
+        self._refused: dict[str, int] = {}
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self._in_memory_bytes = memory * settings.access_message_in_memory_max_ratio // 100
+        # What was written last is still in memory: the loop may read it through the map.
+        self._hot_bytes = memory // _HOT_SHARE
+        self._view[c.DESCRIPTORS] = self._rows.ctypes.data
+        self._view[c.MAX_RECORD] = settings.max_message_size + record.MAX_BEYOND_BODY
+        self._view[c.INDEX_ENABLED] = int(settings.message_index_enable)
+
+    # Start and stop ---------------------------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Take the store for this process. Raises StoreLockedError within moments, before anything else is done."""
+        if self._lock is None:
+            self._disk.make_directory(self.root)
+            self._lock = self._disk.lock(self.root / "lock")
+
+    def open(self, on_step: Callable[[RecoveryReport], None] | None = None) -> RecoveryReport:
+        """Load and recover; blocking, in any one thread. Raises StoreError (locked, damaged, disk full)."""
+        report = self.report
+        report.on_change = self._on_recovery_step(on_step)
+        try:
+            self.lock()
+            self.state = "recovering"
+            if self._live_page_path is not None:
+                self._live_page = LivePage(Disk() if self.settings.inspect else self._disk, self._live_page_path)
+            self._remove_leftovers()
+            abort = self.root / "abort"
+            clean = not self._disk.exists(abort)
+            if clean:
+                # Before the first write of a run, so that no crash of recovery itself can pass for a clean stop.
+                self._disk.write_file(abort, str(os.getpid()).encode())
+                self._disk.sync_directory(self.root)
+            self._tombstones.load()
+            recovery = Recovery(
+                self._disk,
+                self.settings,
+                self._context,
+                self.log,
+                self.queue_table,
+                self.index,
+                self.dispatcher,
+                self._checkpoint,
+                report,
+                self.root,
+            )
+            try:
+                end = recovery.run(clean)
+            except BaseException:
+                if clean and not recovery.has_changed_files:
+                    self._disk.unlink(abort)
+                raise
+            self._tombstones.lower(end)
+            self._last_ms = recovery.last_store_ms
+            self._log_flusher.flushed_ms = recovery.last_store_ms
+            self._hot_from = end
+            for queue in self.queue_table:
+                self._hot_units[queue.row.address] = queue.maximum
+            self._view[c.CONFIRMED] = end
+            if not clean:
+                self._disk.write_file(abort, str(os.getpid()).encode())
+                self._disk.sync_directory(self.root)
+            with report.step("bring what was mended to the disk"):
+                self._round_flusher.round(self._clock())
+            report.finish("done")
+            self._keep_report()
+        except BaseException as error:
+            self.state = "failed"
+            report.finish("failed", str(error))
+            self._release()
+            raise
+        return report
+
+    def _on_recovery_step(self, on_step):
+        def changed(report: RecoveryReport) -> None:
+            if self._live_page is not None:
+                self._publish(report.scanned_bytes, report.total_bytes)
+            if on_step is not None:
+                on_step(report)
+
+        return changed
+
+    def _remove_leftovers(self) -> None:
+        """Half-written replacements of an earlier run."""
+        remove_directory(self._disk, self.root / FRESH)
+        remove_directory(self._disk, self.root / OLD)
+        for directory in (self.root, self.root / "config"):
+            for name in self._disk.list_names(directory):
+                if name.endswith(".tmp"):
+                    self._disk.unlink(directory / name)
+
+    def _keep_report(self) -> None:
+        kept = self.root.parent / "run"
+        if self._disk.is_directory(kept):
+            text = json.dumps(self.report.as_dict())
+            self._disk.replace_file(kept / f"recovery-{self.report.started_ms}.json", text.encode())
+
+    def start(self) -> None:
+        """Begin to take messages: workers run from here on. Loop thread."""
+        if self.state != "recovering" or self.report.state != "done":
+            raise MisuseError("start() comes after open()")
+        if self.settings.inspect:
+            # Nothing is taken and nothing deleted, so there is nothing for workers to do.
+            self.state = "running"
+            self._set_flag("inspect", "the store was opened to be looked at")
+            return
+        flush_s = self.settings.flush_interval_commit_log / 1000
+        self._workers = [
+            Worker("log-flusher", self._log_flusher.step, min(flush_s, 0.5), self._worker_failed),
+            Worker("round-flusher", self._round_flusher.step, self.settings.flush_interval_consume_queue / 1000, self._worker_failed),
+            Worker("preallocator", self._prepare, 1.0, self._worker_failed),
+            Worker("retention", self._look_at_disk, self.settings.clean_resource_interval / 1000, self._worker_failed),
+        ]
+        for worker in self._workers:
+            worker.start()
+        self._flusher_worker, _, self._preallocator_worker, _ = self._workers
+        if self.settings.broker_role == "SLAVE":
+            self._set_flag("slave", "the broker's role is SLAVE")
+        self.state = "running"
+        self._update_refusal()
+
+    def close(self) -> None:
+        """Stop in order: no more puts, workers out, last sync, checkpoint, `abort` away. Idempotent."""
+        if self.state in ("closed", "failed"):
+            self._release()
+            return
+        was_running = self.state in ("running", "read_only")
+        self._set_flag("closed", "the store is shut down")
+        self._stop_rebuild()
+        for worker in self._workers:
+            worker.stop()
+            if worker.last_error is not None and "sync_failed" not in self._flags:
+                # Its word may still be on the way to the loop, and the system tells of a failed sync only once.
+                self._set_flag("sync_failed", f"{worker.name}: {worker.last_error}")
+        if was_running and "sync_failed" not in self._flags and "dispatch_failed" not in self._flags:
+            try:
+                self.log.sync(self.log.wrote)
+                self._flushed_on_loop(self.log.flushed)
+                self._round_flusher.round(self._clock())
+                if self.dispatcher.dispatched == self.log.wrote:
+                    self._disk.unlink(self.root / "abort", missing_ok=True)
+                    self._disk.sync_directory(self.root)
+            except StoreError as error:
+                # `abort` stays: the next start looks at everything again.
+                self._set_flag("sync_failed", str(error))
+        self._fail_waiting(PutStatus.SERVICE_NOT_AVAILABLE)
+        self.state = "closed"
+        self._release()
+
+    def _release(self) -> None:
+        self._cold.close()
+        self._log_readers.close()
+        self._checkpoint.close()
+        if self._lock is not None:
+            self.index.close()
+            self.queue_table.close()
+            self.log.close()
+            if self._live_page is not None:
+                self._live_page.close()
+                self._live_page = None
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> MessageStore:
+        self.open()
+        self.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    # Flags ------------------------------------------------------------------------------------------------------------
+
+    def _set_flag(self, name: str, cause: str) -> None:
+        if name not in self._flags:
+            self._flags[name] = (cause, self._clock())
+        self._update_refusal()
+
+    def _clear_flag(self, name: str) -> None:
+        if self._flags.pop(name, None) is not None:
+            self._update_refusal()
+
+    def _update_refusal(self) -> None:
+        blocked = self.state not in ("running", "read_only") or any(flag in self._flags for flag in _BLOCKING_FLAGS)
+        busy = PutStatus.OS_PAGE_CACHE_BUSY if "page_cache_busy" in self._flags else None
+        self._refusal = PutStatus.SERVICE_NOT_AVAILABLE if blocked else busy
+        if self.state in ("running", "read_only"):
+            self.state = "read_only" if blocked else "running"
+
+    @property
+    def is_writable(self) -> bool:
+        return self._refusal is None
+
+    def _worker_failed(self, name: str, error: BaseException) -> None:
+        """In the worker's thread: a failed sync is final, and so is anything that was not foreseen."""
+        self._wake(lambda: self._stop_writing(f"{name}: {error}"))
+
+    def _stop_writing(self, cause: str) -> None:
+        self._set_flag("sync_failed", cause)
+        self._fail_waiting(PutStatus.SERVICE_NOT_AVAILABLE)
+
+    # Writing ------------------------------------------------------------------------------------------------------------
+
+    def put(self, message: Message) -> PutResult:
+        """Append one message; with ASYNC_FLUSH it is dispatched when this returns."""
+        status = self._refusal
+        if status is None:
+            status = self._pack_row(0, message, 0)
+        if status is not None:
+            return PutResult(self._count_refusal(status))
+        now_ms = self._append_group(1, (message,))
+        log_offset, queue_offset, size, records, status = _ROW_RESULT.unpack_from(self._row_bytes, _ROW_RESULT_AT)
+        if status:
+            return PutResult(self._count_refusal(_STATUS[status]))
+        totals = self._totals
+        totals["puts"] += 1
+        totals["put_bytes"] += size
+        return PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size, records)
+
+    def put_batch(self, message: Message) -> PutResult:
+        """Append an encoded batch (spec 2.6): all of its messages with consecutive queue offsets, or none.
+
+        The properties of `message` are written behind each inner message's own.
+        """
+        if message.sys_flag & record.SYS_TRANSACTION_MASK or len(message.body) > self.settings.max_message_size:
+            return PutResult(self._count_refusal(PutStatus.MESSAGE_ILLEGAL))
+        result = self.put_many((message,), batch=True)[0]
+        if result.status is PutStatus.PUT_OK:
+            file = self.log.file_at(result.log_offset)
+            offsets = self._read_sizes
+            if result.count > len(offsets.array):
+                offsets = self._read_sizes = Words(result.count)
+            length = result.log_end - result.log_offset
+            record_offsets(file.address + result.log_offset - file.base, length, result.log_offset, offsets.address)
+            result.log_offsets = tuple(offsets.array[: result.count].tolist())
+        return result
+
+    def put_many(self, messages: Sequence[Message], batch: bool = False) -> Sequence[PutResult]:
+        """Append messages in order, each on its own: a refused one does not hold up the rest."""
+        if len(messages) > _GROUP:
+            results = []
+            for start in range(0, len(messages), _GROUP):
+                results += self.put_many(messages[start : start + _GROUP], batch)
+            return results
+        if self._refusal is not None:
+            return PutResults([self._count_refusal(self._refusal) for _ in messages], 0)
+        is_batch = 1 if batch else 0
+        taken = []
+        refused = None
+        for number, message in enumerate(messages):
+            status = self._pack_row(len(taken) * _ROW_BYTES, message, is_batch)
+            if status is None:
+                taken.append(message)
+            else:
+                refused = refused or {}
+                refused[number] = status
+        now_ms = self._append_group(len(taken), taken)
+        rows = self._rows[: len(taken), c.D_LOG_OFFSET : c.D_STATUS + 1].tolist()
+        stored = size = 0
+        for number, row in enumerate(rows):
+            if row[4]:
+                rows[number] = self._count_refusal(_STATUS[row[4]])
+            else:
+                stored += row[3]
+                size += row[2]
+        self._totals["puts"] += stored
+        self._totals["put_bytes"] += size
+        if refused is not None:
+            for number in sorted(refused):
+                rows.insert(number, self._count_refusal(refused[number]))
+        return PutResults(rows, now_ms)
+
+    def _make_packer(self) -> Callable[[int, Message, int], PutStatus | None]:
+        """The function that describes a message to the kernel. A closure, because it runs once a message: what it needs
+        each time is at hand, and what is the same as for the message before (topic, hosts) is not looked up again."""
+        rows, append_rows, most = self._row_bytes, self._append_rows, self._max_body
+        last_topic = last_born = last_stored = None
+        queues: dict[int, int] = {}
+        born_word = born_flag = store_word = store_flag = 0
+        born_raw = store_raw = b""  # IPv6 words are addresses of these, so they must live
+
+        def pack_row(at: int, message: Message, is_batch: int) -> PutStatus | None:
+            """Write the row at byte `at`; or say why the message is refused."""
+            nonlocal last_topic, last_born, last_stored, queues
+            nonlocal born_word, born_flag, born_raw, store_word, store_flag, store_raw
+            if message.topic is not last_topic:
+                last_topic = message.topic
+                queues = append_rows.get(last_topic) or {}
+            queue = queues.get(message.queue_id)
+            if queue is None:
+                last_topic = None
+                queue = self._open_append_row(message)
+                if queue.__class__ is PutStatus:
+                    return queue
+            body = message.body
+            properties = message.properties
+            sys_flag = message.sys_flag
+            if len(body) > most or sys_flag & _INNER_BATCH or b"INNER_NUM\x01" in properties:
+                return PutStatus.MESSAGE_ILLEGAL
+            if body.__class__ is not bytes or properties.__class__ is not bytes:
+                # The kernel reads them by address: they must be bytes, and live as long as the message.
+                message.body = body = bytes(body)
+                message.properties = properties = bytes(properties)
+            if message.born_host is not last_born:
+                last_born = message.born_host
+                born_word, born_flag, born_raw = self._hosts.get(last_born) or self._host_words(last_born)
+                born_flag &= _V6_BORN
+            stored = message.store_host or self.store_host
+            if stored is not last_stored:
+                last_stored = stored
+                store_word, store_flag, store_raw = self._hosts.get(stored) or self._host_words(stored)
+                store_flag &= _V6_STORE
+            _PACK_ROW(
+                rows,
+                at,
+                queue,
+                id(body) + _BYTES_HEADER,
+                len(body),
+                id(properties) + _BYTES_HEADER,
+                len(properties),
+                message.flag,
+                sys_flag & ~_V6_BOTH | born_flag | store_flag,
+                message.born_timestamp,
+                born_word,
+                store_word,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                is_batch,
+            )
+            return None
+
+        return pack_row
+
+    def _append_group(self, count: int, messages: Sequence[Message]) -> int:
+        """Run the kernel over the first `count` rows, of `messages`, until all are in or refused; returns their store time."""
+        view = self._view
+        now_ms = self._clock()
+        if now_ms < self._last_ms:
+            # The clock stepped back: store times never decrease along the log, or recovery would start too late.
+            now_ms = self._last_ms
+        _PACK_GROUP(self._group_words, 0, now_ms, count, 0, -1)
+        address = self._address
+        while stopped := self._append(address):
+            if stopped > c.KEYS_NOT_ALLOCATED:
+                self._settle(stopped)
+                break
+            self._make_room(stopped, messages)
+        self._last_ms = now_ms
+        took_ms = self._clock() - now_ms
+        if self._busy_after_ms < took_ms < LONGEST_BUSY_MS:
+            # The disk cannot take what is written: let it breathe for as long as it held us up.
+            self._busy_until_ms = now_ms + 2 * took_ms
+            self._set_flag("page_cache_busy", f"an append took {took_ms} ms")
+        if view[c.LOG_AT] >= self._nudge_at:
+            self._nudge_at = view[c.LOG_AT] + NUDGE_BYTES
+            self._preallocator_worker.nudge()
+        if self._is_sync:
+            self._flusher_worker.nudge()
+        elif view[c.ARRIVAL_COUNT]:
+            self._announce()
+        return now_ms
+
+    def _settle(self, stopped: int) -> None:
+        try:
+            self.dispatcher.settle(stopped)
+        except StoreError as error:
+            # What was appended stays in the log, and the next start dispatches it; until then nothing more is taken.
+            self._set_flag("dispatch_failed", str(error))
+
+    def _make_room(self, stopped: int, messages: Sequence[Message]) -> None:
+        """Give the row that stopped the kernel what it lacks, or refuse it."""
+        view = self._view
+        number = view[c.DESCRIPTOR_DONE]
+        row = self._rows[number]
+        status = PutStatus.SERVICE_NOT_AVAILABLE
+        try:
+            if stopped == c.LOG_FILE_FULL:
+                self._check_disk()
+                self.log.roll()
+                self._nudge_at = 0
+                self._let_go_of_maps()
+            elif stopped == c.LOG_NOT_ALLOCATED:
+                self.log.give_room(0)
+            elif stopped == c.QUEUE_NOT_ALLOCATED:
+                self.queue_table.by_row(int(row[c.D_QUEUE])).give_room(int(row[c.D_COUNT]))
+            else:
+                self.index.adopt_prepared()
+                self.index.give_room(view[c.QUEUED_KEYS] + self._exact_keys(number, messages[number]))
+                view[c.KEY_ROOM_GRANTED] = number
+            return
+        except DiskFullError as error:
+            self._set_flag("no_room", str(error))
+        except SyncError as error:
+            self._stop_writing(str(error))
+        except StoreError as error:
+            self._set_flag("no_room", str(error))
+            status = PutStatus.CREATE_MAPPED_FILE_FAILED
+        row[c.D_STATUS] = _REFUSED + status
+        view[c.DESCRIPTOR_DONE] = number + 1
+
+    def _exact_keys(self, number: int, message: Message) -> int:
+        """Index entries the row's records will get, counted as dispatch will count them."""
+        if not self._rows[number, c.D_BATCH]:
+            return HashIndex.keys_of(message.properties)
+        keys = at = 0
+        while at < len(message.body):
+            (size,) = struct.unpack_from(">i", message.body, at)
+            (body_length,) = struct.unpack_from(">i", message.body, at + 16)
+            own = message.body[at + 22 + body_length : at + size]
+            joint = b"\x02" if own and not own.endswith(b"\x02") else b""
+            keys += HashIndex.keys_of(own + joint + message.properties)
+            at += size
+        return keys
+
+    def _check_disk(self) -> None:
+        """The disk thresholds count before each new file too (RELIABILITY.md R13)."""
+        decision = self._retention.look(self._clock())
+        if decision.disk_full:
+            raise DiskFullError(f"{self.root}: {decision.why}, no new file is made")
+
+    def _open_append_row(self, message: Message) -> int | PutStatus:
+        """Address of the queue's row, or why a message for it is refused."""
+        topic = message.topic
+        length = len(topic.encode())
+        if length > names.MAX_TOPIC and not topic.startswith(names.RETRY_PREFIX) or length > names.MAX_RETRY_TOPIC:
+            return PutStatus.MESSAGE_ILLEGAL
+        try:
+            queue = self.queue_table.open(topic, message.queue_id)
+        except (NameError_, ValueError):
+            return PutStatus.MESSAGE_ILLEGAL
+        self._append_rows.setdefault(topic, {})[message.queue_id] = queue.row.address
+        self._hot_units.setdefault(queue.row.address, queue.maximum)
+        return queue.row.address
+
+    def _host_words(self, host: tuple[bytes, int]) -> tuple[int, int, bytes]:
+        """(word or address, flags when IPv6, the bytes that must live)."""
+        address, port = host
+        raw = address + struct.pack(">i", port)
+        if len(address) == 4:
+            words = (int.from_bytes(raw, "big", signed=True), 0, raw)
+        else:
+            words = (id(raw) + _BYTES_HEADER, _V6_BORN | _V6_STORE, raw)
+        if len(self._hosts) > 65536:
+            # Client addresses come and go. The rows of a group under way may point to what is kept one time more.
+            self._older_hosts, self._hosts = self._hosts, {}
+        self._hosts[host] = words
+        return words
+
+    def _count_refusal(self, status: PutStatus) -> PutStatus:
+        self._refused[status.name] = self._refused.get(status.name, 0) + 1
+        return status
+
+    # Confirming -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def confirmed(self) -> int:
+        """Log offset below which records may be shown and acknowledged."""
+        return self._view[c.CONFIRMED]
+
+    def when_confirmed(self, log_end: int, callback: Callable[[PutStatus], None]) -> None:
+        """Call back on the loop when `log_end` is confirmed (PUT_OK), late (FLUSH_DISK_TIMEOUT), or will never be."""
+        if self.confirmed >= log_end:
+            callback(PutStatus.PUT_OK)
+        elif "sync_failed" in self._flags:
+            callback(PutStatus.SERVICE_NOT_AVAILABLE)
+        else:
+            self._waiting.append((log_end, self._clock() + self.settings.sync_flush_timeout, callback))
+
+    def _flushed(self, position: int) -> None:
+        """Flusher's thread: the log is on disk up to `position`."""
+        self._wake(lambda: self._flushed_on_loop(position))
+
+    def _flushed_on_loop(self, position: int) -> None:
+        if self._is_sync and position > self.confirmed:
+            try:
+                self.dispatcher.confirm(position)
+            except StoreError as error:
+                self._set_flag("dispatch_failed", str(error))
+            waiting = self._waiting
+            while waiting and waiting[0][0] <= position:
+                waiting.popleft()[2](PutStatus.PUT_OK)
+            if self._view[c.ARRIVAL_COUNT]:
+                self._announce()
+
+    def _fail_waiting(self, status: PutStatus) -> None:
+        while self._waiting:
+            self._waiting.popleft()[2](status)
+
+    def tick(self) -> None:
+        """Small things that are due; call it about ten times a second on the loop."""
+        while self._woken:
+            self._woken.popleft()()
+        now_ms = self._clock()
+        while self._waiting and self._waiting[0][1] <= now_ms:
+            self._waiting.popleft()[2](PutStatus.FLUSH_DISK_TIMEOUT)
+        self._hot_from = max(self._hot_from, self.log.wrote - self._hot_bytes)
+        if now_ms >= self._busy_until_ms:
+            self._clear_flag("page_cache_busy")
+        self.index.adopt_prepared()
+        if self._live_page is not None:
+            self._publish()
+
+    def _publish(self, step_done: int = 0, step_of: int = 0) -> None:
+        self._live_page.publish(
+            self.log.minimum,
+            self.log.wrote,
+            self.confirmed,
+            self.dispatcher.dispatched,
+            self.log.flushed,
+            self._round_flusher.position or 0,
+            self.state,
+            step_done,
+            step_of,
+        )
+
+    def _announce(self) -> None:
+        arrived = []
+        for address in self._context.take_arrivals():
+            queue = self.queue_table.find_row(address)
+            if queue is not None:
+                queue.row[c.Q_ARRIVED] = 0
+                arrived.append((queue.topic, queue.queue_id))
+        if arrived and self.arrival_listener is not None:
+            self.arrival_listener(arrived)
+
+    def watch(self, topic: str, queue_id: int) -> None:
+        """Tell `arrival_listener` when the queue gets a message."""
+        queue = self.queue_table.open(topic, queue_id)
+        self._hot_units.setdefault(queue.row.address, queue.maximum)
+        queue.row[c.Q_WATCHED] = 1
+
+    def unwatch(self, topic: str, queue_id: int) -> None:
+        queue = self.queue_table.find(topic, queue_id)
+        if queue is not None:
+            queue.row[c.Q_WATCHED] = 0
+
+    # Workers' steps -------------------------------------------------------------------------------------------------------
+
+    def _prepare(self, now_ms: int) -> bool:
+        """Preallocator: room ahead of the writer. What the disk refuses here the writer will find out."""
+        try:
+            did = self.log.prepare()
+            return self.index.prepare() or did
+        except SyncError:
+            raise
+        except StoreError:
+            return False
+
+    def _look_at_disk(self, now_ms: int) -> bool:
+        try:
+            decision = self._retention.look(now_ms)
+        except StoreError:
+            return False  # nothing is known now, and the next look is near
+        self._wake(lambda: self._clean(decision))
+        return False
+
+    def _clean(self, decision) -> None:
+        """Loop: obey the look at the disk. Flags clear themselves when their cause is gone."""
+        if decision.disk_full:
+            self._set_flag("disk_full", decision.why)
+        else:
+            self._clear_flag("disk_full")
+            self._clear_flag("no_room")
+        if self.state not in ("running", "read_only") or not (decision.delete_expired or decision.delete_any):
+            return
+        try:
+            self.delete_expired(any_age=decision.delete_any)
+            self._clear_flag("cleaning_failed")
+        except SyncError as error:
+            self._stop_writing(str(error))
+        except StoreError as error:
+            self._set_flag("cleaning_failed", str(error))
+
+    def delete_expired(self, any_age: bool = False, most: int | None = None) -> int:
+        """Remove log files that are too old (or the oldest of any age), then what only pointed to them; how many."""
+        removed = 0
+        now_ms = self._clock()
+        most = self.settings.delete_file_batch_max if most is None else most
+        # Units and entries of what goes must be on the disk: a power cut could not have them made again. And a record that
+        # stays must be there: by its time the next start sees that nothing which the stamps cover is missing.
+        safe_to = self._round_flusher.position or 0
+        try:
+            while len(self.log.files) > 1 and removed < most:
+                file = self.log.files[0]
+                if file.end >= safe_to or file.flushed < file.size:
+                    break
+                if not any_age and not self._retention.is_expired(self._disk.modified_ms(file.path), now_ms):
+                    break
+                # The name first: a file that cannot be removed stays in the tables too, or a later start would find a gap.
+                self._disk.unlink(file.path)
+                self.log.drop_first()
+                self._log_readers.forget(file.base)
+                file.unmap()
+                removed += 1
+        finally:
+            if removed:
+                self._disk.sync_directory(self.log.directory)
+                self._correct_after_cleaning()
+        return removed
+
+    def _correct_after_cleaning(self) -> None:
+        minimum = self.log.minimum
+        for queue in self.queue_table:
+            for file in queue.files_before(minimum):
+                self._disk.unlink(file.path)
+                queue.files.remove(file)
+                file.unmap()
+            queue.correct_minimum(minimum)
+        for file in self.index.files_before(minimum):
+            self._disk.unlink(file.path)
+            self.index.drop_first()
+            file.unmap()
+        self._tombstones.drop_below(minimum)
+
+    def _let_go_of_maps(self) -> None:
+        """After a roll: files that are full, on disk and dispatched need no map any more."""
+        self.log.unmap_before(self.log.wrote - self.log.file_size)
+        for queue in self.queue_table:
+            queue.unmap_full()
+
+    # Reading ------------------------------------------------------------------------------------------------------------
+
+    def get(self, request: GetRequest, done: Callable[[GetResult], None] | None = None) -> GetResult | None:
+        """Read a queue (spec/store-behaviour.md 6.1). What is in memory is answered at once.
+
+        What is cold is read in another thread: then this returns None and `done(result)` is called later on the loop.
+        Without `done` it is read here and now.
+        """
+        self._totals["gets"] += 1
+        queue = self.queue_table.find(request.topic, request.queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        row = queue.row
+        maximum, minimum, offset = row[c.Q_DISPATCHED], queue.minimum, request.offset
+        if maximum == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        if offset < minimum:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
+        if offset >= maximum:
+            if offset == maximum:
+                return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, minimum, maximum)
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, maximum, minimum, maximum)
+        file = queue.file_of(offset)
+        if file is not None:
+            log_from = self._hot_from
+            if offset < self._hot_units.get(row.address, maximum) or file.region is None:
+                log_from = self._resident_from(file, request, maximum)
+            result = self._get_hot(queue, file, request, log_from) if log_from is not None else None
+            if result is not None:
+                self._count_read(result)
+                return result
+        return self._get_cold(queue, request, done)
+
+    def _resident_from(self, file: MappedFile, request: GetRequest, maximum: int) -> int | None:
+        """What lies further back may still be in memory, and is then read through the map too: the least log offset
+        the read may touch. None when its units, or the records of a full answer, are not all there."""
+        first = request.offset * UNIT - file.base
+        count = min(request.max_count, maximum - request.offset, (file.size - first) // UNIT)
+        region = file.map()
+        if request.tag_codes is not None or not region.is_resident(first, count * UNIT):
+            return None
+        start, _, _ = _UNIT.unpack(region.read(first, UNIT))
+        last, size, _ = _UNIT.unpack(region.read(first + (count - 1) * UNIT, UNIT))
+        log_file = self.log.file_at(start)
+        if log_file is None or not start <= last or last + size > log_file.end:
+            return None
+        self.log.map_for_reading(log_file)
+        if not log_file.region.is_resident(start - log_file.base, last + size - start):
+            return None
+        return start
+
+    def _get_hot(self, queue: ConsumeQueue, file: MappedFile, request: GetRequest, log_from: int) -> GetResult | None:
+        view = self._read_view
+        minimum, maximum = queue.minimum, queue.maximum
+        end = file.end // UNIT
+        view[c.R_UNITS_ADDRESS] = file.region.address
+        view[c.R_UNITS_FIRST] = file.base // UNIT
+        view[c.R_UNITS_END] = end if end < maximum else maximum
+        view[c.R_OFFSET] = request.offset
+        most, most_bytes = self._limits(queue, request)
+        view[c.R_MAX_COUNT] = min(most, _MOST_READ)
+        view[c.R_MAX_BYTES] = most_bytes
+        view[c.R_MAX_UNITS] = max(_MOST_UNITS_A_READ, request.max_count)
+        if request.tag_codes is None:
+            view[c.R_TAG_COUNT] = 0
+        else:
+            wanted = self._filter(request.tag_codes)
+            view[c.R_TAGS] = wanted.address
+            view[c.R_TAG_COUNT] = len(wanted.array)
+        view[c.R_LOG_FILES] = self.log.addresses
+        view[c.R_LOG_FIRST] = self.log.minimum
+        view[c.R_LOG_FILE_SIZE] = self.log.file_size
+        view[c.R_LOG_FROM] = log_from
+        view[c.R_LOG_TO] = self._view[c.CONFIRMED]
+        view[c.R_TARGET] = self._read_address
+        view[c.R_TARGET_ROOM] = _READ_ROOM
+        view[c.R_SIZES] = self._read_sizes.address
+        stopped = read.read_units(self._read_words.address)
+        count = view[c.R_COUNT]
+        following = view[c.R_OFFSET]
+        if count:
+            body = ctypes.string_at(self._read_address, view[c.R_BYTES])
+            sizes = tuple(self._read_sizes.array[:count].tolist())
+            return GetResult(GetStatus.FOUND, following, minimum, maximum, body, sizes)
+        if stopped == c.READ_DONE:
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, following, minimum, maximum)
+        if stopped == c.READ_GONE:
+            return GetResult(GetStatus.MESSAGE_WAS_REMOVING, following + 1, minimum, maximum)
+        return None
+
+    def _filter(self, codes: frozenset[int]) -> Words:
+        found = self._filters.get(codes)
+        if found is None:
+            if len(self._filters) >= _MOST_FILTERS:
+                self._filters.clear()
+            # An empty set passes nothing; no Java hash has more than 32 bits, so this code matches no unit.
+            wanted = sorted(codes) or [1 << 40]
+            found = Words(len(wanted))
+            found.array[:] = wanted
+            self._filters[codes] = found
+        return found
+
+    def _get_cold(self, queue: ConsumeQueue, request: GetRequest, done) -> GetResult | None:
+        self._totals["cold_gets"] += 1
+        most, most_bytes = self._limits(queue, request)
+        limited = GetRequest(
+            request.topic, request.queue_id, request.offset, most, most_bytes, request.tag_codes, request.group
+        )
+        if done is None:
+            result = self._cold.read(queue, limited, self.confirmed)
+            self._count_read(result)
+            return result
+
+        def finish(result: GetResult) -> None:
+            self._count_read(result)
+            done(result)
+
+        if not self._cold.submit(queue, limited, self.confirmed, finish):
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, request.offset, queue.minimum, queue.maximum)
+        return None
+
+    def _limits(self, queue: ConsumeQueue, request: GetRequest) -> tuple[int, int]:
+        """(messages, bytes) of an answer: less for what Apache would call on disk, by its distance from the log's end."""
+        settings = self.settings
+        behind = self.log.wrote - self.log.minimum
+        if behind > self._in_memory_bytes:
+            unit = queue.unit(request.offset)
+            if unit is not None and self.log.wrote - unit.log_offset > self._in_memory_bytes:
+                return (
+                    min(request.max_count, settings.max_transfer_count_on_message_in_disk),
+                    min(request.max_bytes, settings.max_transfer_bytes_on_message_in_disk),
+                )
+        return (
+            min(request.max_count, settings.max_transfer_count_on_message_in_memory),
+            min(request.max_bytes, settings.max_transfer_bytes_on_message_in_memory),
+        )
+
+    def get_blocking(self, request: GetRequest) -> GetResult:
+        """The same from any other thread: reads by position, never through the maps."""
+        queue = self.queue_table.find(request.topic, request.queue_id)
+        if queue is None or not queue.minimum <= request.offset < queue.maximum:
+            return self.get(request)
+        return self._cold.read(queue, request, self.confirmed)
+
+    def _count_read(self, result: GetResult) -> None:
+        totals = self._totals
+        totals["get_messages"] += len(result.sizes)
+        totals["get_bytes"] += len(result.body)
+
+    def record_at(self, log_offset: int) -> bytes | None:
+        """The raw record at a log offset, None when no sound one begins there. Any thread."""
+        return self._record_by(self._log_readers.read, log_offset)
+
+    def _read_here(self, log_offset: int, length: int) -> bytes:
+        """Bytes of the log for the loop: by the map when they are in memory, else by position."""
+        file = self.log.file_at(log_offset)
+        if file is not None and file.region is not None:
+            at = log_offset - file.base
+            length = min(length, file.size - at)
+            if log_offset >= self._hot_from or file.region.is_resident(at, length):
+                return file.region.read(at, length)
+        return self._log_readers.read(log_offset, length)
+
+    def _record_by(self, read_log: Callable[[int, int], bytes], log_offset: int) -> bytes | None:
+        if not self.log.minimum <= log_offset < self.confirmed:
+            return None
+        raw = read_log(log_offset, _MOST_RECORDS_FIT)
+        if len(raw) < record.MIN_RECORD:
+            return None
+        size, magic = record.read_head(raw)
+        if magic not in record.TOPIC_LENGTH or not record.MIN_RECORD <= size <= self._view[c.MAX_RECORD]:
+            return None
+        if log_offset + size > self.confirmed:
+            return None
+        raw = raw[:size] if size <= len(raw) else read_log(log_offset, size)
+        if len(raw) < size or raw[28:36] != log_offset.to_bytes(8, "big"):
+            return None
+        return raw
+
+    def log_bytes(self, log_offset: int, length: int) -> bytes:
+        """Raw bytes of the log, cut at `wrote` and at a file's end. Any thread."""
+        length = min(length, self.log.wrote - log_offset)
+        return self._log_readers.read(log_offset, length) if length > 0 else b""
+
+    def _store_ms_of(self, unit: queue_unit.QueueUnit | None) -> int:
+        """Store time of a unit's record, -1 when it cannot be read."""
+        if unit is None or unit.log_offset < self.log.minimum:
+            return -1
+        head = self._log_readers.read(unit.log_offset, 76)
+        if len(head) < 76:
+            return -1
+        (sys_flag,) = struct.unpack_from(">i", head, 36)
+        return struct.unpack_from(">q", head, 68 if sys_flag & _V6_BORN else 56)[0]
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self.queue_table.find(topic, queue_id)
+        return queue.minimum if queue is not None else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        queue = self.queue_table.find(topic, queue_id)
+        return queue.maximum if queue is not None else 0
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time in ms of the message at a queue offset, -1 when there is none. Any thread."""
+        queue = self.queue_table.find(topic, queue_id)
+        return self._store_ms_of(queue.unit(offset)) if queue is not None else -1
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        return self.store_time_at(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def last_store_time(self, topic: str, queue_id: int) -> int | None:
+        """Store time of the queue's last message, None when it has none."""
+        queue = self.queue_table.find(topic, queue_id)
+        if queue is None or queue.maximum <= queue.minimum:
+            return None
+        if queue.row[c.Q_LAST_MS] == 0:
+            queue.row[c.Q_LAST_MS] = max(0, self._store_ms_of(queue.unit(queue.maximum - 1)))
+        return queue.row[c.Q_LAST_MS] or None
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, upper: bool = False) -> int:
+        """LOWER: the first message stored at or after `time_ms`, the maximum when there is none. UPPER: the last one
+        stored at or before it, the minimum when there is none (spec/store-behaviour.md 6.2). Any thread."""
+        queue = self.queue_table.find(topic, queue_id)
+        if queue is None:
+            return 0
+        low, high = queue.minimum, queue.maximum
+        while low < high:
+            middle = (low + high) // 2
+            at_ms = self._store_ms_of(queue.unit(middle))
+            if at_ms < time_ms or (upper and at_ms == time_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, queue.minimum) if upper else low
+
+    def read_units(self, topic: str, queue_id: int, offset: int, count: int) -> list[queue_unit.QueueUnit]:
+        """Units of a queue from `offset`, at most `count` and at most to the end of a queue file. Any thread."""
+        queue = self.queue_table.find(topic, queue_id)
+        return list(queue_unit.decode_all(queue.read_units(offset, count))) if queue is not None else []
+
+    # Keys ---------------------------------------------------------------------------------------------------------------
+
+    def query_keys(self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = 1 << 62) -> KeyQueryResult:
+        """Records by key (spec/store-behaviour.md 6.3). Hash collisions stay in."""
+        self._totals["key_lookups"] += 1
+        offsets = self.index.query(topic, key, min(max_count, self.settings.max_msgs_num_batch), begin_ms, end_ms)
+        result = KeyQueryResult()
+        for offset in sorted(offsets):
+            raw = self._record_by(self._read_here, offset)
+            if raw is not None:
+                result.offsets.append(offset)
+                result.records.append(raw)
+        if offsets:
+            result.index_last_timestamp, result.index_last_offset = self.index.end()
+        return result
+
+    def explain_key(self, topic: str, key: str, begin_ms: int = 0, end_ms: int = 1 << 62, max_count: int = 64) -> list[dict]:
+        """Each step a key query takes, in words and numbers."""
+        return self.index.explain(topic, key, max_count, begin_ms, end_ms)
+
+    # Rebuilding the index ----------------------------------------------------------------------------------------------
+
+    def rebuild_index(self) -> dict:
+        """Begin to build the index anew from the log, beside the old one; the state as `rebuild_state` tells it."""
+        if not self.settings.message_index_enable:
+            raise MisuseError("messageIndexEnable is off: there is no index to rebuild")
+        if not self.is_writable:
+            raise StoreClosedError("the store takes no writes now, so its index is not rebuilt")
+        if self._rebuild is None or self._rebuild.state != "running":
+            self._rebuild = IndexRebuild(
+                self._disk,
+                self.root,
+                self.index.geometry,
+                self.log,
+                lambda: self.dispatcher.dispatched,
+                self._view[c.MAX_RECORD],
+                self._clock,
+            )
+            self._rebuild_worker = Worker("index-rebuild", self._rebuild_step, 0.2, self._worker_failed)
+            self._rebuild_worker.start()
+        return self._rebuild.as_dict()
+
+    def rebuild_state(self) -> dict:
+        """{"state": idle | running | done | failed | cancelled, "done_bytes", "total_bytes", "error"}"""
+        if self._rebuild is None:
+            return {"state": "idle", "done_bytes": 0, "total_bytes": 0, "error": None}
+        return self._rebuild.as_dict()
+
+    def cancel_rebuild(self) -> dict:
+        if self._rebuild is not None:
+            self._rebuild.cancel()
+        return self.rebuild_state()
+
+    def _rebuild_step(self, now_ms: int) -> bool:
+        """The rebuild's worker. What fails there fails the rebuild, not the store."""
+        rebuild = self._rebuild
+        try:
+            if rebuild.step():
+                return True
+        except SyncError:
+            rebuild.end("failed", "a sync failed")
+            raise
+        except StoreError as error:
+            rebuild.end("failed", str(error))
+        if rebuild.is_ready:
+            self._wake(self._finish_rebuild)
+        return False
+
+    def _finish_rebuild(self) -> None:
+        rebuild = self._rebuild
+        if rebuild is None or not rebuild.is_ready or self.state not in ("running", "read_only"):
+            return
+        try:
+            rebuild.finish(self.index)
+        except SyncError as error:
+            rebuild.end("failed", str(error))
+            self._stop_writing(str(error))
+        except StoreError as error:
+            rebuild.end("failed", str(error))
+        self._retire_rebuild_worker()
+
+    def _retire_rebuild_worker(self) -> None:
+        if self._rebuild_worker is not None:
+            worker, self._rebuild_worker = self._rebuild_worker, None
+            worker.stop()
+
+    def _stop_rebuild(self) -> None:
+        if self._rebuild is not None:
+            self._rebuild.cancel()
+        self._retire_rebuild_worker()
+        if self._rebuild is not None and self._rebuild.state == "running":
+            self._rebuild.end("cancelled")
+
+    # Topics -------------------------------------------------------------------------------------------------------------
+
+    def queues(self) -> list[tuple[str, int]]:
+        return [(queue.topic, queue.queue_id) for queue in self.queue_table]
+
+    def queue_ids(self, topic: str) -> list[int]:
+        return self.queue_table.ids_of(topic)
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove the topic's queues; its records stay in the log until they are too old.
+
+        Where they end is kept in config/deletedTopics.json: a topic of that name made later must not get them back when
+        a start dispatches the log again.
+        """
+        if self.dispatcher.dispatched < self.log.wrote:
+            try:
+                self.log.sync(self.log.wrote)
+            except SyncError as error:
+                self._stop_writing(str(error))
+                raise
+            self._flushed_on_loop(self.log.flushed)
+        if not self.queue_table.ids_of(topic):
+            return
+        # On disk first: from then on the queues' files are rubbish, which a start clears away should we not come to it.
+        self._tombstones.add(topic, self.log.wrote)
+        self._append_rows.pop(topic, {}).clear()
+        for queue in self.queue_table.forget_topic(topic):
+            self._hot_units.pop(queue.row.address, None)
+            queue.close()
+            for file in queue.files:
+                self._disk.unlink(file.path, missing_ok=True)
+            if self._disk.is_directory(queue.directory):
+                self._disk.remove_directory(queue.directory)
+        if self._disk.is_directory(self.queue_table.directory / topic):
+            self._disk.remove_directory(self.queue_table.directory / topic)
+        self._disk.sync_directory(self.queue_table.directory)
+
+    # Config files ---------------------------------------------------------------------------------------------------------
+
+    def read_config(self, name: str) -> str | None:
+        """The text of config/<name>, of its .bak when the file is missing or empty, None when neither is there."""
+        for path in (self.root / "config" / name, self.root / "config" / f"{name}.bak"):
+            raw = self._disk.read_file(path)
+            if raw:
+                return raw.decode("utf-8", "replace")
+        return None
+
+    def write_config(self, name: str, text: str) -> None:
+        """Replace config/<name> atomically and keep the old one as .bak. Any thread. Raises StoreError."""
+        if self._lock is None:
+            raise StoreClosedError("config files are written by the process that holds the store")
+        with self._config_lock:
+            self._disk.make_directory(self.root / "config")
+            path = self.root / "config" / name
+            self._disk.replace_file(path, text.encode(), self.root / "config" / f"{name}.bak")
+
+    # Facts --------------------------------------------------------------------------------------------------------------
+
+    def positions(self) -> dict:
+        """Log offsets of now; cheap."""
+        stamps = self._checkpoint.stamps
+        return {
+            "min": self.log.minimum,
+            "wrote": self.log.wrote,
+            "confirmed": self.confirmed,
+            "flushed": self.log.flushed,
+            "dispatched": self.dispatcher.dispatched,
+            "checkpoint_position": self._round_flusher.position,
+            "checkpoint": {
+                "physic_ms": stamps.physic_msg_timestamp,
+                "logics_ms": stamps.logics_msg_timestamp,
+                "index_ms": stamps.index_msg_timestamp,
+            },
+        }
+
+    def snapshot(self) -> dict:
+        """One picture of everything that is cheap to know."""
+        now_ms = self._clock()
+        positions = self.positions()
+        unflushed = positions["wrote"] - positions["flushed"]
+        decision = self._retention.last
+        flusher = self._log_flusher
+        settings = self.settings
+        return {
+            "at_ms": now_ms,
+            "state": self.state,
+            "positions": positions,
+            "behind": {
+                "dispatch_bytes": positions["wrote"] - positions["dispatched"],
+                "unflushed_bytes": unflushed,
+                "oldest_unflushed_ms": max(0, now_ms - flusher.flushed_ms) if unflushed and flusher.flushed_ms else 0 if not unflushed else None,
+            },
+            "flags": [{"name": name, "cause": cause, "since_ms": since} for name, (cause, since) in self._flags.items()],
+            "flush": {
+                "type": settings.flush_disk_type,
+                "count": flusher.count,
+                "last_duration_ms": flusher.last_duration_ms if flusher.count else None,
+                "max_duration_ms": flusher.max_duration_ms if flusher.count else None,
+                "errors": int("sync_failed" in self._flags),
+            },
+            "totals": {**self._totals, "refused": dict(self._refused)},
+            "disk": (
+                {
+                    "total_bytes": decision.usage.total,
+                    "free_bytes": decision.usage.free,
+                    "used_ratio": decision.usage.used_ratio,
+                }
+                if decision is not None
+                else None
+            ),
+            "queues": len(self.queue_table),
+            "commit_log_files": len(self.log.files),
+            "index": self.index.facts()[-1] if self.index.files else None,
+            "sizes": {
+                "commit_log_file": settings.mapped_file_size_commit_log,
+                "queue_file": settings.mapped_file_size_consume_queue,
+                "index_slots": settings.max_hash_slot_num,
+                "index_entries": settings.max_index_num,
+            },
+        }
+
+    def files(self, *kinds: str) -> list[dict]:
+        """A dict a file: kind, name, topic, queue_id, base, size, allocated, wrote, flushed, state, mapped.
+
+        Of the kinds asked for (commitlog, consumequeue, index), of all when none is: those of the queues may be thousands.
+        """
+        facts = []
+        if not kinds or "commitlog" in kinds:
+            facts += log_file_facts(self.log)
+        if not kinds or "consumequeue" in kinds:
+            for queue in self.queue_table:
+                facts += queue_file_facts(queue)
+        if not kinds or "index" in kinds:
+            facts += index_file_facts(self.index)
+        return facts
+
+    def queue_files(self, topic: str, queue_id: int) -> list[dict]:
+        """The files of one queue, as in `files`; none for a queue that is not there."""
+        queue = self.queue_table.find(topic, queue_id)
+        return [] if queue is None else queue_file_facts(queue)
+
+    def index_files(self) -> list[dict]:
+        """A dict an index file, oldest first: name, slots, slots_used, entries, max_entries, times, offsets, state."""
+        return self.index.facts()
+
+    def recovery_report(self) -> dict:
+        """What this start found and did; live while it runs. Any thread."""
+        return self.report.as_dict()
+

@@ -1,0 +1,65 @@
+"""Topics that were deleted, and where in the log: config/deletedTopics.json, which Apache's broker passes over.
+
+A deleted topic's records stay in the log until they are too old. A topic of that name made later must not get them
+back when a start dispatches the log again, so dispatch gives no unit to a record of a topic below its tombstone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from broker_store.engine.rows import WriterContext
+from broker_store.errors import DamagedStoreError
+from broker_store.formats import queue_unit
+from broker_store.kernels import context as c
+
+FILE_NAME = "deletedTopics.json"
+
+
+class Tombstones:
+    """Log offset by topic; `read(name)` and `write(name, text)` are the store's, for a file in config/."""
+
+    def __init__(self, read: Callable[[str], str | None], write: Callable[[str, str], None], context: WriterContext):
+        self._read, self._write, self._context = read, write, context
+        self._before: dict[str, int] = {}
+
+    def load(self) -> None:
+        """Raises DamagedStoreError when the file is no table of offsets."""
+        text = self._read(FILE_NAME)
+        try:
+            self._before = {topic: int(before) for topic, before in json.loads(text).items()} if text else {}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DamagedStoreError(
+                f"is no JSON table of log offsets by topic ({error})",
+                file=f"config/{FILE_NAME}",
+                advice=f"Put {FILE_NAME}.bak in its place; without the file deleted topics come back.",
+            ) from error
+        self._publish()
+
+    def before(self, topic: str) -> int:
+        """Log offset below which the topic's records are of one that is gone; 0 for none."""
+        return self._before.get(topic, 0)
+
+    def lower(self, log_end: int) -> None:
+        """A power cut may take the end of the log; what is written there from now on was not deleted."""
+        self._replace({topic: min(before, log_end) for topic, before in self._before.items()})
+
+    def add(self, topic: str, before: int) -> None:
+        """Records of `topic` below `before` are of a topic that is gone. Raises StoreError, and then nothing has changed."""
+        self._replace({**self._before, topic: before})
+
+    def drop_below(self, log_minimum: int) -> None:
+        """Forget those whose records the log does not hold any more."""
+        self._replace({topic: before for topic, before in self._before.items() if before > log_minimum})
+
+    def _replace(self, before: dict[str, int]) -> None:
+        if before != self._before:
+            self._write(FILE_NAME, json.dumps(before))
+            self._before = before
+            self._publish()
+
+    def _publish(self) -> None:
+        for topic, before in self._before.items():
+            delayed = topic == queue_unit.SCHEDULE_TOPIC
+            self._context.topic(topic, delayed).row[c.T_DELETED_BEFORE] = before

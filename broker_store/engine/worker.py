@@ -1,0 +1,58 @@
+"""The only thread class of the package: repeats a step until there is nothing to do, then waits to be nudged.
+
+A job is `step(now_ms) -> bool`: do one piece, say whether there was any. Tests call the step; a `Worker` runs it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class Worker:
+    """Runs `step` in a thread; waits at most `interval_s` between rounds without work. Stop it with `stop`.
+
+    `on_failure` hears of an exception that left the step (once: the worker ends, since what failed is not understood).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[int], bool],
+        interval_s: float,
+        on_failure: Callable[[str, BaseException], None],
+    ):
+        self.name = name
+        self._step, self._interval_s, self._on_failure = step, interval_s, on_failure
+        self._nudged = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.last_run_ms: int | None = None
+        self.last_error: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def nudge(self) -> None:
+        """There is work now. From any thread; cheap when it was nudged already."""
+        self._nudged.set()
+
+    def stop(self, limit_s: float = 2.0) -> bool:
+        """Let the current step end; False when it did not within the limit. Idempotent."""
+        self._stopping = True
+        self._nudged.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(limit_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._nudged.clear()
+                self.last_run_ms = int(time.time() * 1000)
+                if not self._step(self.last_run_ms) and not self._stopping:
+                    self._nudged.wait(self._interval_s)
+        except BaseException as error:
+            self.last_error = error
+            self._on_failure(self.name, error)

@@ -1,0 +1,120 @@
+"""The log: files that follow one another, blanks between them, blocks and files made ahead."""
+
+import pytest
+
+from broker_store.engine.disk import Region
+from broker_store.errors import DiskFullError
+from broker_store.formats import record
+from broker_store.messages import PutStatus
+from tests.support.hand_store import message
+from tests.support.reference import walk_log
+
+
+def test_a_record_that_does_not_fit_begins_the_next_file_behind_a_blank(open_store):
+    store = open_store()
+    first = store.put(message(body=b"x" * 9000))
+    second = store.put(message(body=b"x" * 9000))
+    assert second.log_offset == 16384
+    head = record.read_head(store._disk.read_file(store.log.files[0].path), first.log_end)
+    assert head.is_blank and head.total_size == 16384 - first.log_end
+
+
+def test_eight_bytes_are_always_left_for_the_blank(open_store):
+    store = open_store()
+    room = 16384 - record.BLANK_BYTES - store.put(message(body=b"")).log_end * 2
+    result = store.put(message(body=b"x" * room))
+    assert result.log_end == 16384 - record.BLANK_BYTES
+    assert store.put(message(body=b"")).log_offset == 16384
+    assert walk_log([(file.base, store._disk.read_file(file.path)) for file in store.log.files]).end == store.log.wrote
+
+
+def test_the_next_file_is_made_ahead_and_used(open_store):
+    store = open_store()
+    store.put(message(body=b"x" * 9000))
+    store.prepare()
+    prepared = store.log.prepared
+    assert prepared.base == 16384 and store._disk.list_names(store.log.directory) == [f"{0:020d}", f"{16384:020d}"]
+    store.put(message(body=b"x" * 9000))
+    assert store.log.current is prepared and store.log.prepared is None
+
+
+def test_a_file_made_ahead_and_not_used_is_found_empty_and_made_again(open_store):
+    store = open_store()
+    store.put(message(body=b"x" * 9000))
+    store.prepare()
+    store.close()
+    store = open_store()
+    assert store.positions()["wrote"] < 16384 and len(store.log.files) == 1
+    assert store.put(message(body=b"x" * 9000)).log_offset == 16384
+
+
+def test_full_files_that_are_on_disk_are_unmapped_and_still_read(open_store):
+    store = open_store(mapped_file_size_commit_log=4096)
+    for number in range(20):
+        store.put(message(body=b"%d" % number * 700))
+        store.flush()
+    assert [file.region is not None for file in store.log.files][:5] == [False] * 5
+    assert all(store.record_at(found.log_offset) for found in walk_log([(f.base, store._disk.read_file(f.path)) for f in store.log.files]).records)
+
+
+def test_when_no_file_can_be_made_the_log_is_unchanged_and_goes_on_when_there_is_room(open_store, monkeypatch):
+    store = open_store()
+    good = [store.put(message(body=b"x" * 5000)) for _ in range(3)]
+    before = store._disk.read_file(store.log.files[0].path)
+    with monkeypatch.context() as patch:
+
+        def full(*_):
+            raise DiskFullError("no room")
+
+        patch.setattr(Region, "allocate", full)
+        for _ in range(2):
+            assert store.put(message(body=b"x" * 5000)).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert [flag["name"] for flag in store.snapshot()["flags"]] == ["no_room"]
+        assert store._disk.list_names(store.log.directory) == [f"{0:020d}"]
+        assert store._disk.read_file(store.log.files[0].path) == before
+        assert all(store.record_at(result.log_offset) for result in good)
+    assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.look_at_disk()
+    assert store.snapshot()["flags"] == []
+    result = store.put(message(body=b"x" * 5000))
+    assert (result.status, result.queue_offset, result.log_offset) == (PutStatus.PUT_OK, 3, 16384)
+
+
+@pytest.mark.parametrize("where", ["queue", "index"])
+def test_a_message_without_room_for_its_unit_or_keys_leaves_no_trace(open_store, monkeypatch, where):
+    store = open_store()
+    store.put(message(queue_id=0, keys=("k",)))
+    wrote = store.log.wrote
+    part = store.queue_table.find("topic", 0).directory.parent if where == "queue" else store.root / "index"
+    real = Region.allocate
+
+    def full(region, offset, length):
+        if region.path.is_relative_to(part):
+            raise DiskFullError("no room")
+        real(region, offset, length)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Region, "allocate", full)
+        keys = tuple(f"k{number}" for number in range(70)) if where == "index" else ()
+        assert store.put(message(queue_id=1, keys=keys)).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.log.wrote == wrote and store.max_offset("topic", 1) == 0
+    store.look_at_disk()
+    assert store.put(message(queue_id=1)).queue_offset == 0
+
+
+def test_a_sync_that_another_overtook_takes_nothing_back(open_store, monkeypatch):
+    store = open_store()
+    first, second = store.put(message()), store.put(message())
+    file = store.log.files[0]
+    real = Region.sync
+    overtaken = []
+
+    def sync(region, offset, length):
+        overtaken.append(length)
+        if len(overtaken) == 1:
+            assert file.sync(second.log_end)
+        real(region, offset, length)
+
+    monkeypatch.setattr(Region, "sync", sync)
+    file.sync(first.log_end)
+    assert len(overtaken) == 2 and file.flushed == second.log_end

@@ -1,0 +1,79 @@
+"""Queues: units in files of equal size, found by number, trusted no further than they are good."""
+
+import pytest
+
+from broker_store.errors import DamagedStoreError
+from broker_store.formats import queue_unit
+from broker_store.formats.java_hash import java_hash
+from tests.support.hand_store import HandStore, message, small_settings
+
+
+def test_units_fill_files_of_twenty_and_are_found_by_number(open_store):
+    store = open_store()
+    results = [store.put(message(tag="a")) for _ in range(45)]
+    queue = store.queue_table.find("topic", 0)
+    assert [file.path.name for file in queue.files] == [f"{base:020d}" for base in (0, 400, 800)]
+    assert all(store._disk.size_of(file.path) == 400 for file in queue.files)
+    for number, result in enumerate(results):
+        assert queue.unit(number) == queue_unit.QueueUnit(result.log_offset, result.log_end - result.log_offset, java_hash("a"))
+    assert (queue.unit(45), queue.unit(-1)) == (None, None)
+    assert [unit.log_offset for unit in store.read_units("topic", 0, 15, 100)] == [result.log_offset for result in results[15:20]]
+
+
+def test_full_files_that_are_on_disk_are_unmapped(open_store):
+    store = open_store()
+    for _ in range(45):
+        store.put(message(body=b"x" * 1000))
+    store.flush(), store.round()
+    for _ in range(16):
+        store.put(message(body=b"x" * 1000))
+    assert [file.region is not None for file in store.queue_table.find("topic", 0).files][:2] == [False, False]
+
+
+def test_no_file_is_made_before_the_first_message(open_store):
+    store = open_store()
+    store.watch("topic", 5)
+    assert store.queue_ids("topic") == [5] and not store._disk.exists(store.root / "consumequeue/topic")
+    store.put(message(queue_id=5))
+    assert store._disk.list_names(store.root / "consumequeue/topic/5") == [f"{0:020d}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "says"),
+    [
+        (f"{400:020d}", 399, "has 399 bytes, expected 400"),
+        ("notes.txt", 400, "is no file of the store"),
+        (f"{800:020d}", 400, "a file is missing"),
+        (f"{0:019d}", 400, "is no file of the store"),
+    ],
+)
+def test_a_file_that_does_not_belong_refuses_the_start_and_is_named(open_store, clock, name, length, says):
+    store = open_store()
+    store.put(message())
+    store.close()
+    path = store.root / "consumequeue/topic/0" / name
+    path.write_bytes(bytes(length))
+    with pytest.raises(DamagedStoreError, match=f"{name}.*{says}"):
+        HandStore(small_settings(store.root), clock).open()
+    path.unlink()
+    assert open_store().max_offset("topic", 0) == 1
+
+
+def test_a_directory_that_is_no_queue_id_refuses_the_start(open_store, clock):
+    store = open_store()
+    store.put(message())
+    store.close()
+    for name in ("x", "65536"):
+        (store.root / "consumequeue/topic" / name).mkdir()
+        with pytest.raises(DamagedStoreError, match="is no queue id"):
+            HandStore(small_settings(store.root), clock).open()
+        (store.root / "consumequeue/topic" / name).rmdir()
+
+
+def test_a_last_file_of_length_zero_is_removed(open_store):
+    store = open_store()
+    store.put(message())
+    store.close()
+    empty = store.root / f"consumequeue/topic/0/{400:020d}"
+    empty.touch()
+    assert open_store().max_offset("topic", 0) == 1 and not empty.exists()

@@ -1,0 +1,95 @@
+"""Bytes that were on disk and have changed stop the start; what a crash tore does not (DESIGN section 5)."""
+
+import random
+
+import pytest
+
+from broker_store.engine.check import check_store
+from broker_store.errors import DamagedStoreError
+from broker_store.formats import record
+from broker_store.messages import Message
+from tests.support.hand_store import Clock, HandStore, opened, small_settings
+
+
+def written(root, count=12, step_ms=0):
+    """A store with so many messages that was closed; returns where each record lies."""
+    clock, places = Clock(), []
+    with opened(root, clock) as store:
+        for number in range(count):
+            clock.advance(step_ms)
+            places.append(store.put(Message("T", 0, bytes([65 + number]) * 100, f"KEYS\x01k{number}\x02".encode())).log_offset)
+    return places
+
+
+def flip(root, place, bit=0):
+    path = root / "commitlog/00000000000000000000"
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("step_ms", [0, 7])
+def test_any_changed_bit_of_a_record_that_was_closed_in_order_stops_the_start(step_ms, tmp_path):
+    root = tmp_path / "store"
+    places = written(root, step_ms=step_ms)
+    choose = random.Random(step_ms)
+    watched = [*range(12), *range(28, 36), *range(84, 84 + 4 + 100 + 1)]  # size, magic, CRC, own place, body, lengths
+    for at in [places[-1], *choose.sample(places[:-1], 4)]:
+        for place in choose.sample(watched, 12):
+            bit = choose.randrange(8)
+            flip(root, at + place, bit)
+            lost_its_place = place in range(28, 36)
+            if not lost_its_place or (step_ms and at != places[-1]):  # else nothing tells it from what a crash tore
+                with pytest.raises(DamagedStoreError) as raised:
+                    HandStore(small_settings(root)).open()
+                assert raised.value.offset == at
+                assert "accept-damage" in str(raised.value)
+            assert not check_store(root, small_settings(root)).ok
+            flip(root, at + place, bit)
+    assert check_store(root, small_settings(root)).ok
+
+
+def test_damage_that_is_accepted_is_kept_aside_and_not_asked_about_again(tmp_path):
+    root = tmp_path / "store"
+    places = written(root, step_ms=5)
+    before = (root / "commitlog/00000000000000000000").read_bytes()
+    flip(root, places[4] + 120)
+    damaged = (root / "commitlog/00000000000000000000").read_bytes()
+    with opened(root, accept_damage=True) as store:
+        assert store.max_offset("T", 0) == 4
+        report = store.recovery_report()
+        assert any(finding["severity"] == "error" for finding in report["findings"])
+    (kept,) = (tmp_path / "lost+found").rglob("commitlog.*")
+    assert kept.read_bytes() == damaged[places[4] : places[4] + len(kept.read_bytes())]
+    assert len(kept.read_bytes()) >= places[-1] - places[4] and before != damaged
+    assert check_store(root, small_settings(root)).findings == []
+    with opened(root) as store:
+        assert store.put(Message("T", 0, b"goes on")).queue_offset == 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_log_that_was_cut_at_any_byte_comes_back_up_to_its_last_whole_record(seed, tmp_path):
+    """The process was killed and nothing behind a byte had reached the log yet, though queues and index had it."""
+    root = tmp_path / "store"
+    store = HandStore(small_settings(root)).begin()
+    ends = [store.put(Message("T", 0, bytes([65 + number]) * (37 * number), f"KEYS\x01k{number}\x02".encode())).log_end for number in range(20)]
+    log = (root / "commitlog/00000000000000000000").read_bytes()
+    everything = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    store.close()
+    choose = random.Random(seed)
+    for cut in [*ends[-2:], *(end + choose.choice((-1, 1, 4, 8)) for end in ends[:-1]), *choose.sample(range(ends[-1]), 25)]:
+        for path in root.rglob("*"):
+            if path.is_file():
+                path.unlink()
+        for path, content in everything.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        (root / "commitlog/00000000000000000000").write_bytes(log[:cut].ljust(len(log), b"\0"))
+        (root / "checkpoint").unlink(missing_ok=True)
+        whole = sum(end <= cut for end in ends)
+        with opened(root) as again:
+            assert again.max_offset("T", 0) == whole, cut
+            if whole:
+                (offset,) = again.query_keys("T", f"k{whole - 1}", 32).offsets
+                assert record.decode(again.record_at(offset)).queue_offset == whole - 1
+        assert check_store(root, small_settings(root)).findings == []

@@ -1,0 +1,168 @@
+"""The seam over a real file system: lengths, blocks, names, locks, and errors in words."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from broker_store.engine import disk as disk_module
+from broker_store.engine.disk import PAGE, Disk
+from broker_store.errors import DamagedStoreError, DiskFullError, StoreError, StoreLockedError, SyncError
+
+
+@pytest.fixture
+def disk():
+    return Disk()
+
+
+@pytest.fixture
+def region(disk, tmp_path):
+    made = disk.create_region(tmp_path / "file", 3 * PAGE + 100)
+    yield made
+    made.close()
+
+
+def test_a_new_region_has_its_length_but_no_blocks_until_they_are_given(disk, region):
+    assert disk.size_of(region.path) == 3 * PAGE + 100
+    assert disk.allocated_bytes(region.path) == 0
+    region.allocate(0, PAGE)
+    assert PAGE <= disk.allocated_bytes(region.path) < 3 * PAGE
+    region.allocate(PAGE, 1 << 30)
+    assert disk.size_of(region.path) == 3 * PAGE + 100
+
+
+def test_what_is_written_is_in_the_file(disk, region):
+    region.write(PAGE - 2, b"abcd")
+    region.sync(PAGE - 2, 4)
+    assert (region.read(PAGE - 2, 4), region.path.read_bytes()[PAGE - 2 : PAGE + 2]) == (b"abcd", b"abcd")
+    with disk.open_reader(region.path) as reader:
+        assert (reader.read(PAGE, 2), reader.read(3 * PAGE + 98, 10), reader.size) == (b"cd", b"\0\0", 3 * PAGE + 100)
+    view = region.view(PAGE - 2, 4)
+    view[0] = ord("x")
+    view.release()
+    assert region.read(PAGE - 2, 1) == b"x"
+
+
+@pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, -1), (3 * PAGE + 100, 1), (0, 3 * PAGE + 101)])
+def test_nothing_outside_a_region_is_touched(region, offset, length):
+    with pytest.raises(IndexError):
+        region.read(offset, length)
+    with pytest.raises(IndexError):
+        region.view(offset, length)
+    if length >= 0:
+        with pytest.raises(IndexError):
+            region.write(offset, bytes(length))
+
+
+@pytest.mark.parametrize("offset", [0, 1, PAGE, PAGE + 1, 3 * PAGE, 3 * PAGE + 99])
+def test_punching_leaves_what_is_before_and_zero_behind(region, offset):
+    region.write(0, b"\xee" * region.size)
+    region.sync(0, region.size)
+    region.punch(offset)
+    assert region.read(0, region.size) == b"\xee" * offset + bytes(region.size - offset)
+    assert offset <= region.data_end() <= region.size
+
+
+def test_populating_and_forgetting_change_no_byte(region):
+    region.write(0, b"\xee" * region.size)
+    region.populate(10, 2 * PAGE)
+    region.forget(10, 3 * PAGE)
+    assert region.read(0, region.size) == b"\xee" * region.size
+
+
+def test_a_failed_sync_says_so(region, monkeypatch):
+    monkeypatch.setattr(disk_module._libc, "msync", lambda *_: -1)
+    with pytest.raises(SyncError, match=r"file: sync of \[0, 5\) failed"):
+        region.sync(0, 5)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EDQUOT, DiskFullError), (errno.EIO, StoreError), (errno.EMFILE, StoreError)])
+def test_errors_of_the_system_become_ours_with_the_file(disk, region, tmp_path, monkeypatch, number, kind):
+    def fails(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    for name, call in {
+        "posix_fallocate": lambda: region.allocate(0, PAGE),
+        "ftruncate": lambda: disk.create_region(tmp_path / "other", PAGE),
+        "mkdir": lambda: disk.make_directory(tmp_path / "new"),
+        "replace": lambda: disk.rename(region.path, tmp_path / "moved"),
+        "unlink": lambda: disk.unlink(region.path),
+        "write": lambda: disk.write_file(tmp_path / "small", b"x"),
+        "statvfs": lambda: disk.usage(tmp_path),
+    }.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, fails)
+            with pytest.raises(StoreError, match=str(tmp_path)) as raised:
+                call()
+            assert type(raised.value) is kind
+
+
+def test_a_directory_that_cannot_be_synced_is_a_failed_sync(disk, tmp_path):
+    with pytest.raises(SyncError):
+        disk.sync_directory(tmp_path / "none")
+
+
+def test_replacing_leaves_the_new_bytes_the_old_beside_and_no_third(disk, tmp_path):
+    path, kept = tmp_path / "a.json", tmp_path / "a.json.bak"
+    for data in (b"1", b"2", b"3"):
+        disk.replace_file(path, data, kept)
+    assert (path.read_bytes(), kept.read_bytes(), disk.list_names(tmp_path)) == (b"3", b"2", ["a.json", "a.json.bak"])
+
+
+def test_what_is_no_regular_file_is_refused(disk, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    (tmp_path / "target").write_bytes(b"x")
+    (tmp_path / "dir").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "dir", "pipe"):
+        with pytest.raises(DamagedStoreError, match="is no regular file"):
+            disk.open_region(tmp_path / name)
+        with pytest.raises(DamagedStoreError):
+            disk.read_file(tmp_path / name)
+    assert not disk.is_directory(tmp_path / "link")
+
+
+def test_a_file_longer_than_allowed_is_not_read(disk, tmp_path):
+    (tmp_path / "big").write_bytes(b"x" * 11)
+    with pytest.raises(DamagedStoreError, match="is 11 bytes, at most 10"):
+        disk.read_file(tmp_path / "big", 10)
+    assert disk.read_file(tmp_path / "none") is None
+
+
+def test_files_and_directories_are_for_their_owner_only(disk, tmp_path):
+    disk.make_directory(tmp_path / "a/b")
+    disk.write_file(tmp_path / "a/b/file", b"x")
+    disk.create_region(tmp_path / "a/b/region", PAGE).close()
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in (tmp_path / "a").rglob("*")}
+    assert modes == {"b": "0o700", "file": "0o600", "region": "0o600"}
+
+
+def test_a_part_of_a_region_is_copied(disk, region, tmp_path):
+    region.write(0, bytes(range(256)) * 40)
+    disk.copy_range(region, 5, 9000, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == (bytes(range(256)) * 40)[5:9005]
+
+
+_TRY = "import sys; from broker_store.engine.disk import *; from pathlib import Path; Disk().lock(Path(sys.argv[1]))"
+
+
+def test_one_process_and_one_store_of_it_hold_the_lock(disk, tmp_path):
+    path = tmp_path / "lock"
+    lock = disk.lock(path)
+    with pytest.raises(StoreLockedError, match="this process"):
+        disk.lock(path)
+    other = subprocess.run([sys.executable, "-c", _TRY, str(path)], capture_output=True, text=True)
+    assert other.returncode != 0 and "is locked by another process" in other.stderr
+    lock.release()
+    lock.release()
+    assert subprocess.run([sys.executable, "-c", _TRY, str(path)], capture_output=True).returncode == 0
+    disk.lock(path).release()
+
+
+def test_a_reader_is_closed_with_its_last_reference(disk, region):
+    readers = [disk.open_reader(region.path) for _ in range(20)]
+    held = len(os.listdir("/proc/self/fd"))
+    readers.clear()
+    assert len(os.listdir("/proc/self/fd")) == held - 20

@@ -1,0 +1,85 @@
+"""The index: files that fill up one after another, named so that they sort by age."""
+
+import pytest
+
+from broker_store.errors import DamagedStoreError
+from broker_store.formats.index_file import IndexGeometry
+from tests.support.hand_store import HandStore, message, small_settings
+
+
+def test_names_ascend_within_a_millisecond_and_when_the_clock_is_put_back(open_store, clock):
+    store = open_store()
+    for number in range(300):
+        if number == 150:
+            clock.advance(-3_600_000)
+        store.put(message(keys=(f"k{number}",)))
+    names = [file.name for file in store.index.files]
+    assert len(names) == 5 and names == sorted(set(names)) and {len(name) for name in names} == {17}
+    assert names == store._disk.list_names(store.root / "index")
+
+
+def test_a_full_file_hands_its_end_on_as_the_begin_of_the_next(open_store, clock):
+    store = open_store()
+    for number in range(70):
+        clock.advance(1000)
+        store.put(message(keys=(f"k{number}",)))
+    first, second = store.index_files()
+    assert (first["state"], first["entries"], second["state"], second["entries"]) == ("full", 63, "writing", 7)
+    assert second["begin_ms"] == first["end_ms"] + 1000 and second["begin_offset"] > first["end_offset"]
+
+
+@pytest.mark.parametrize(("name", "length", "says"), [("2023111422132000", 1384, "17 digits"), ("20231114221320000", 1383, "expected 1384")])
+def test_a_file_that_does_not_belong_refuses_the_start_and_is_named(open_store, clock, name, length, says):
+    store = open_store()
+    store.put(message())
+    store.close()
+    path = store.root / "index" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(bytes(length))
+    with pytest.raises(DamagedStoreError, match=f"{name}.*{says}"):
+        HandStore(small_settings(store.root), clock).open()
+    path.unlink()
+    open_store()
+
+
+def test_a_file_of_length_zero_that_a_crash_left_is_removed(open_store):
+    store = open_store()
+    store.put(message(keys=("k",)))
+    store.die()
+    (store.root / "index/20991231235959999").touch()
+    store = open_store()
+    assert len(store.index.files) == 1 and len(store.query_keys("topic", "k", 9).records) == 1
+
+
+def test_a_file_whose_entries_never_reached_the_disk_is_not_believed(open_store):
+    store = open_store()
+    for number in range(80):
+        store.put(message(body=b"x" * 300, keys=(f"k{number}",)))
+    store.flush(), store.round()
+    store.die()
+    last = store.index.files[-1]
+    raw = bytearray(last.path.read_bytes())
+    entries_at = IndexGeometry(16, 64).entries_at
+    raw[entries_at:] = bytes(len(raw) - entries_at)
+    last.path.write_bytes(raw)
+    store = open_store()
+    assert all(len(store.query_keys("topic", f"k{number}", 9).records) == 1 for number in range(80))
+
+
+def test_a_spare_that_a_crash_left_does_not_have_keys_entered_twice(open_store):
+    store = open_store()
+    for number in range(62):
+        store.put(message(keys=(f"k{number}",)))
+    store.close()
+    spare = store.root / "index/20991231235959999"
+    spare.write_bytes(bytes(36) + b"\0\0\0\1" + bytes(1384 - 40))
+    store = open_store()
+    assert [file["entries"] for file in store.index_files()] == [62]
+    assert len(store.query_keys("topic", "k5", 9).records) == 1
+
+
+def test_a_message_with_more_keys_than_a_file_holds_fills_several(open_store):
+    store = open_store()
+    assert store.put(message(keys=tuple(f"k{number}" for number in range(200)))).ok
+    assert len(store.index.files) == 4
+    assert all(store.query_keys("topic", f"k{number}", 9).offsets == [0] for number in range(200))

@@ -1,0 +1,91 @@
+"""The index built anew beside the old one, exchanged in one turn, and given up without a trace."""
+
+import pytest
+
+from broker_store.engine import store as store_module
+from broker_store.engine.disk import Disk
+from broker_store.errors import MisuseError, StoreClosedError, StoreError, SyncError
+from tests.support.hand_store import HandWorker, message
+
+
+@pytest.fixture
+def store(open_store, monkeypatch):
+    monkeypatch.setattr(store_module, "Worker", HandWorker)
+    made = open_store()
+    for number in range(150):
+        made.put(message(body=b"x" * 300, keys=(f"k{number}",)))
+    return made
+
+
+def found(store):
+    return [number for number in range(200) if store.query_keys("topic", f"k{number}", 9).records]
+
+
+def work(store):
+    store._rebuild_worker.run(store.clock())
+    store.tick()
+
+
+def test_the_new_index_finds_what_the_old_one_found_and_what_came_meanwhile(store):
+    store.rebuild_index()
+    store.put(message(keys=("k150",)))
+    work(store)
+    assert store.rebuild_state()["state"] == "done"
+    store.put(message(keys=("k151",)))
+    assert found(store) == list(range(152))
+    assert set(store._disk.list_names(store.root)) >= {"index"} and not {"index.old", "index.rebuilding"} & set(store._disk.list_names(store.root))
+
+
+def test_a_rebuild_that_is_cancelled_or_interrupted_leaves_the_index_as_it_was(store, open_store):
+    store.rebuild_index()
+    store.cancel_rebuild()
+    work(store)
+    assert store.rebuild_state()["state"] == "cancelled" and found(store) == list(range(150))
+    store.rebuild_index()
+    store.die()
+    store = open_store()
+    assert found(store) == list(range(150)) and "index.rebuilding" not in store._disk.list_names(store.root)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_when_an_exchange_fails_the_old_index_stays_in_its_place(store, open_store, monkeypatch, at):
+    store.rebuild_index()
+    calls, real = [], Disk.rename
+
+    def rename(disk, source, target):
+        calls.append(source)
+        if len(calls) == at:
+            raise StoreError("input/output error")
+        real(disk, source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Disk, "rename", rename)
+        work(store)
+    assert store.rebuild_state()["state"] == "failed" and store.is_writable
+    store.put(message(keys=("k150",)))
+    assert found(store) == list(range(151))
+    store.close()
+    assert found(open_store()) == list(range(151))
+
+
+def test_a_failed_sync_in_a_rebuild_is_final_too(store, monkeypatch):
+    store.rebuild_index()
+    with monkeypatch.context() as patch:
+
+        def fails(*_):
+            raise SyncError("input/output error")
+
+        patch.setattr(Disk, "sync_directory", fails)
+        work(store)
+    assert store.rebuild_state()["state"] == "failed" and not store.is_writable
+    store.close()
+    assert (store.root / "abort").exists()
+
+
+def test_it_is_refused_where_there_is_no_index_or_nothing_may_be_written(store, open_store):
+    store.close()
+    with pytest.raises(StoreClosedError):
+        store.rebuild_index()
+    store = open_store(message_index_enable=False)
+    with pytest.raises(MisuseError):
+        store.rebuild_index()

@@ -1,0 +1,65 @@
+"""A worker repeats its step while there is work, waits to be nudged, and ends with what its step raised."""
+
+import threading
+
+from broker_store.engine.worker import Worker
+
+
+def test_it_repeats_while_there_is_work_and_again_when_nudged():
+    left, idle = [3], threading.Semaphore(0)
+
+    def step(now_ms):
+        if left[0] == 0:
+            idle.release()
+            return False
+        left[0] -= 1
+        return True
+
+    worker = Worker("test", step, 60, lambda *_: None)
+    worker.start()
+    assert idle.acquire(timeout=5) and left == [0]
+    left[0] = 2
+    worker.nudge()
+    assert idle.acquire(timeout=5) and left == [0]
+    assert worker.stop() and worker.stop()
+
+
+def test_it_wakes_by_itself_after_its_interval():
+    seen = threading.Semaphore(0)
+    worker = Worker("test", lambda now_ms: bool(seen.release()), 0.001, lambda *_: None)
+    worker.start()
+    assert all(seen.acquire(timeout=5) for _ in range(3))
+    assert worker.stop()
+
+
+def test_what_the_step_raises_is_told_once_and_kept_and_the_worker_ends():
+    told = []
+    error = ValueError("broken")
+    done = threading.Event()
+
+    def step(now_ms):
+        raise error
+
+    def failed(name, raised):
+        told.append((name, raised))
+        done.set()
+
+    worker = Worker("test", step, 60, failed)
+    worker.start()
+    assert done.wait(5) and worker.stop()
+    assert told == [("test", error)] and worker.last_error is error
+
+
+def test_it_may_stop_itself():
+    stopped = []
+    done = threading.Event()
+
+    def step(now_ms):
+        stopped.append(worker.stop())
+        done.set()
+        return False
+
+    worker = Worker("test", step, 60, lambda *_: None)
+    worker.start()
+    assert done.wait(5)
+    assert worker.stop() and stopped == [False]
