@@ -1,0 +1,157 @@
+"""Builds and orders the parts of a broker process: store, broker, name server. Used by runbroker, runnamesrv and tests.
+
+    start:  load and recover (a thread) ─► store.start ─► name server port ─► broker ports, registration
+    stop:   the reverse; the store's last sync and the removal of `abort` come last
+
+Web, Redis and job workers are the dashboard's; whoever starts those puts them around this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from broker_store.config import NameServerSettings, Settings
+from broker_store.engine.disk import Disk, StoreLock
+from broker_store.engine.store import MessageStore, wall_clock_ms
+from broker_store.nameserver.handlers import NameServer
+from broker_store.server.broker import Broker, NameServerPort
+from broker_store.server.parts import BrokerParts, build_parts
+
+_TICK_S = 0.1
+_KV_FILE = "kvConfig.json"
+
+
+def build_name_server(settings: NameServerSettings, directory: Path) -> NameServer:
+    """A name server that keeps its key-value config in `directory`."""
+    disk = Disk()
+    disk.make_directory(directory)
+    path = directory / _KV_FILE
+    return NameServer(
+        wall_clock_ms,
+        kv_config=disk.read_file(path),
+        persist=lambda content: disk.replace_file(path, content, path.with_name(_KV_FILE + ".bak")),
+        return_order_topic_config=settings.return_order_topic_config_to_broker,
+        delete_topics_with_registration=settings.delete_topic_with_broker_registration,
+    )
+
+
+class BrokerProcess:
+    """The engine and what serves it, on the running loop.
+
+    `store` is there from the beginning, so that the dashboard can watch it recover; `parts` when the broker is up.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        bind: str = "127.0.0.1",
+        data: Path | None = None,
+        with_name_server: bool = True,
+        lock: StoreLock | None = None,
+    ):
+        self.settings = settings
+        self.bind = bind
+        self._data = data
+        self._with_name_server = with_name_server
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tick_timer: asyncio.TimerHandle | None = None
+        self.name_server_port: NameServerPort | None = None
+        self.broker: Broker | None = None
+        self.parts: BrokerParts | None = None
+        self.store = MessageStore(
+            settings.store,
+            wake=self._wake,
+            live_page_path=data / "run" / "live" if data is not None else None,
+            lock=lock,
+        )
+
+    def _wake(self, function: Callable[[], None]) -> None:
+        """From a worker's thread to the loop; a loop that is gone means that nobody waits any more."""
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    async def start(self) -> None:
+        """Recover and open every port. Raises StoreError, OSError; what was started is stopped again."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._in_thread(self.store.open)
+            looks_only = self.settings.store.inspect
+            nameserver = None
+            if self._with_name_server and not looks_only:
+                place = (self._data or self.store.root) / "namesrv"
+                nameserver = build_name_server(self.settings.name_server, place)
+            parts = build_parts(self.settings.broker, self.settings.store, self.store, wall_clock_ms, nameserver)
+            self.store.store_host = parts.store_host
+            broker = Broker(parts)
+            await self._in_thread(broker.load)
+            self.store.start()
+            self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+            if looks_only:
+                # No port: whoever looks at a store serves nobody, and another broker may be running.
+                self.parts = parts
+                return
+            if nameserver is not None:
+                self.name_server_port = NameServerPort(nameserver, wall_clock_ms, self.settings.name_server.scan_not_active_broker_interval)
+                await self.name_server_port.start(self.bind, self.settings.name_server.listen_port)
+            self.broker = broker
+            await broker.start(self.bind)
+            self.store.store_host = parts.store_host
+            self.parts = parts
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _in_thread(self, function: Callable[[], object]) -> None:
+        """Run a blocking step in a thread of its own; a stop that comes meanwhile waits for it."""
+        done = self._loop.create_future()
+
+        def finish(error: BaseException | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        def work() -> None:
+            try:
+                function()
+                error = None
+            except BaseException as found:
+                error = found
+            self._wake(lambda: finish(error))
+
+        threading.Thread(target=work, name="start", daemon=True).start()
+        error = await done
+        if error is not None:
+            raise error
+
+    def _tick(self) -> None:
+        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+        self.store.tick()
+
+    async def stop(self) -> None:
+        """Ports closed and waiting pulls answered, then the store. Idempotent."""
+        if self.broker is not None:
+            await self.broker.stop()
+        if self.name_server_port is not None:
+            await self.name_server_port.stop()
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+            self._tick_timer = None
+        if self._loop is None:  # it never started: nothing waits for this thread
+            self.store.close()
+        else:
+            await self._in_thread(self.store.close)
+
+    @property
+    def ports(self) -> dict[str, str]:
+        """What listens where, for the run file and READY."""
+        listening = {} if self.broker is None else {"broker": self.parts.address.rpartition(":")[2]}
+        if self.name_server_port is not None:
+            listening["nameserver"] = str(self.name_server_port.listener.port)
+        return {name: f"{self.bind}:{port}" for name, port in listening.items()}
+

@@ -1,0 +1,214 @@
+"""Who is connected: producers and consumers by group, as their heartbeats say (spec/remoting.md 34, 35, 38).
+
+A *channel* is any hashable object that stands for a connection; this module never uses it but as a key. A client that
+is silent for `expired_after_ms` is forgotten, and at once when its channel closes. Whenever a consumer group's members
+or topics change, `on_group_changed(group)` is called, so that its members can share the queues out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from broker_store.broker.filters import Subscription, of_heartbeat
+from broker_store.errors import PeerError
+from broker_store.protocol.bodies import ConsumerData, Heartbeat
+
+EXPIRED_AFTER_MS = 120_000
+# A client is in a few groups; more than this in one heartbeat is none that we know.
+MAX_GROUPS_OF_CLIENT = 1_000
+# Memberships of all clients together: what a flood of invented names may take, far above the connections allowed.
+MAX_MEMBERSHIPS = 200_000
+
+
+class TooManyClientsError(PeerError):
+    """One more membership would exceed the broker's bound."""
+
+Channel = Hashable
+
+
+@dataclass(slots=True)
+class Client:
+    """One client of one group, on one channel. `seen_ms` is its last heartbeat."""
+
+    client_id: str
+    channel: Channel
+    language: str = "JAVA"
+    version: int = 0
+    seen_ms: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a consumer group and what they subscribe to, as the latest heartbeats have it."""
+
+    name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    members: dict[Channel, Client] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    fingerprint: int = 0
+
+    @property
+    def broadcasting(self) -> bool:
+        return self.message_model == "BROADCASTING"
+
+    def client_ids(self) -> list[str]:
+        return [member.client_id for member in self.members.values()]
+
+    def find(self, client_id: str) -> Client | None:
+        return next((member for member in self.members.values() if member.client_id == client_id), None)
+
+
+class Clients:
+    """The groups of producers and consumers that are online."""
+
+    def __init__(self, *, expired_after_ms: int = EXPIRED_AFTER_MS, max_memberships: int = MAX_MEMBERSHIPS):
+        self._max_memberships = max_memberships
+        self._expired_after_ms = expired_after_ms
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Channel, Client]] = {}
+        self.on_group_changed: Callable[[ConsumerGroup], None] = lambda group: None
+
+    def heartbeat(self, channel: Channel, heartbeat: Heartbeat, language: str, version: int, now_ms: int) -> bool:
+        """Take in what a client says of itself; whether a group's subscriptions differ from what was known.
+
+        FilterError for an expression that cannot be understood, TooManyClientsError; nothing is changed then.
+        """
+        self._check_room(channel, heartbeat)
+        subscriptions = [[of_heartbeat(data) for data in consumer.subscriptions] for consumer in heartbeat.consumers]
+        changed = False
+        for consumer, wanted in zip(heartbeat.consumers, subscriptions, strict=True):
+            client = Client(heartbeat.client_id, channel, language, version, now_ms)
+            changed |= self._consumer_beat(consumer, wanted, client, heartbeat)
+        for group in heartbeat.producers:
+            members = self._producers.setdefault(group, {})
+            members[channel] = Client(heartbeat.client_id, channel, language, version, now_ms)
+        return changed
+
+    def _check_room(self, channel: Channel, heartbeat: Heartbeat) -> None:
+        new = sum(channel not in self._producers.get(group, ()) for group in heartbeat.producers)
+        new += sum(
+            consumer.group not in self._consumers or channel not in self._consumers[consumer.group].members
+            for consumer in heartbeat.consumers
+        )
+        if not new:
+            return
+        taken = sum(map(len, self._producers.values())) + sum(len(group.members) for group in self._consumers.values())
+        if taken + new > self._max_memberships:
+            raise TooManyClientsError(f"no room for {new} more memberships: there are {taken} of at most {self._max_memberships}")
+
+    def _consumer_beat(self, data: ConsumerData, wanted: list[Subscription], client: Client, heartbeat: Heartbeat) -> bool:
+        group = self._consumers.get(data.group)
+        if group is None:
+            group = self._consumers[data.group] = ConsumerGroup(data.group)
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        known = group.members.get(client.channel)
+        joined = known is None or known.client_id != client.client_id
+        group.members[client.channel] = client
+        differs = group.fingerprint != heartbeat.fingerprint or heartbeat.fingerprint == 0
+        group.fingerprint = heartbeat.fingerprint
+        topics_changed = False if heartbeat.without_sub else _update(group.subscriptions, wanted)
+        if joined or topics_changed:
+            self.on_group_changed(group)
+        return differs
+
+    def unregister(self, channel: Channel, client_id: str, producer_group: str | None, consumer_group: str | None) -> None:
+        """A client says good-bye to groups."""
+        members = self._producers.get(producer_group or "")
+        if members and channel in members:
+            del members[channel]
+            if not members:
+                del self._producers[producer_group]
+        group = self._consumers.get(consumer_group or "")
+        if group and channel in group.members and group.members[channel].client_id == client_id:
+            self._leave(group, [channel])
+
+    def channel_closed(self, channel: Channel) -> None:
+        for name, members in list(self._producers.items()):
+            if members.pop(channel, None) is not None and not members:
+                del self._producers[name]
+        for group in list(self._consumers.values()):
+            if channel in group.members:
+                self._leave(group, [channel])
+
+    def scan(self, now_ms: int) -> list[Channel]:
+        """Forget who has been silent for too long; their channels, to be closed."""
+        oldest_ms = now_ms - self._expired_after_ms
+        gone: dict[Channel, None] = {}
+        for name, members in list(self._producers.items()):
+            for channel in _silent(members, oldest_ms):
+                del members[channel]
+                gone[channel] = None
+            if not members:
+                del self._producers[name]
+        for group in list(self._consumers.values()):
+            silent = _silent(group.members, oldest_ms)
+            gone.update(dict.fromkeys(silent))
+            if silent:
+                self._leave(group, silent)
+        return list(gone)
+
+    def _leave(self, group: ConsumerGroup, channels: Iterable[Channel]) -> None:
+        for channel in channels:
+            del group.members[channel]
+        if not group.members:
+            del self._consumers[group.name]
+        else:
+            self.on_group_changed(group)
+
+    def consumer_group(self, name: str) -> ConsumerGroup | None:
+        return self._consumers.get(name)
+
+    def consumers(self, group: str) -> list[Client]:
+        found = self._consumers.get(group)
+        return list(found.members.values()) if found else []
+
+    def producers(self, group: str) -> list[Client]:
+        return list(self._producers.get(group, {}).values())
+
+    def consumer_groups(self) -> list[ConsumerGroup]:
+        return list(self._consumers.values())
+
+    def producer_groups(self) -> dict[str, list[Client]]:
+        return {name: list(members.values()) for name, members in self._producers.items()}
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Consumer groups online that subscribe to a topic."""
+        return [group.name for group in self._consumers.values() if topic in group.subscriptions]
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        found = self._consumers.get(group)
+        return found.subscriptions.get(topic) if found else None
+
+    def all(self) -> list[Client]:
+        """Every client once a channel, whatever its groups."""
+        seen: dict[Channel, Client] = {}
+        for group in self._consumers.values():
+            seen.update(group.members)
+        for members in self._producers.values():
+            seen.update(members)
+        return list(seen.values())
+
+
+def _update(known: dict[str, Subscription], wanted: list[Subscription]) -> bool:
+    """Take over what is new or newer, forget topics no longer listed; whether the set of topics changed."""
+    changed = False
+    for subscription in wanted:
+        old = known.get(subscription.topic)
+        if old is None:
+            changed = True
+        if old is None or subscription.version > old.version:
+            known[subscription.topic] = subscription
+    listed = {subscription.topic for subscription in wanted}
+    for topic in [topic for topic in known if topic not in listed]:
+        del known[topic]
+        changed = True
+    return changed
+
+
+def _silent(members: dict[Channel, Client], oldest_ms: int) -> list[Channel]:
+    return [channel for channel, client in members.items() if client.seen_ms < oldest_ms]

@@ -1,0 +1,235 @@
+"""Messages that wait for a delay level (spec/store-behaviour.md section 8).
+
+A message with DELAY=level is stored in SCHEDULE_TOPIC_XXXX, queue level - 1, with its real place in REAL_TOPIC and
+REAL_QID; the unit of that queue carries the time of delivery instead of a tag. All messages of a level wait equally
+long, so a level is delivered in its order: only its head has to be looked at.
+
+    step(now) -> the time of the next delivery, None when nothing waits
+
+reads what is due of each level and puts it to its real place. The position of a level moves on when the put was
+accepted; what is *saved* moves on only when the log has been synced beyond that put. A crash therefore delivers some
+messages twice, as Apache does, and never forgets one, which Apache may after a power cut.
+
+The delivered record keeps DELAY, REAL_TOPIC and REAL_QID, as Apache's does; it is put to the store directly and so is
+not delayed again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from broker_store.broker.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from broker_store.errors import DamagedStoreError, FormatError
+from broker_store.formats import config_json, properties, record
+from broker_store.formats.config_json import DataVersion
+from broker_store.messages import GetRequest, GetResult, GetStatus, Message
+
+FILE_NAME = "delayOffset.json"
+# At most this many deliveries of one level in one step, so that a step stays within 2 ms.
+BATCH = 64
+RETRY_MS = 100
+
+
+@dataclass(slots=True)
+class _Level:
+    """One level: `offset` is the next to deliver, `done` the (offset, log end) pairs that are not known to be synced."""
+
+    delay_ms: int
+    queue_id: int
+    offset: int = 0
+    saved: int = 0
+    retry_ms: int = 0
+    reading: bool = False
+    watched: bool = False
+    done: deque[tuple[int, int]] = field(default_factory=deque)
+
+
+class Delay:
+    """The delay levels; `levels_ms[0]` is the delay of level 1. `on_ready()` asks for a step as soon as possible."""
+
+    def __init__(self, store, *, levels_ms: Sequence[int], clock: Callable[[], int]):
+        self._store = store
+        self._clock = clock
+        self._levels = [_Level(delay_ms, number) for number, delay_ms in enumerate(levels_ms)]
+        self.data_version = DataVersion(timestamp=clock())
+        self.delivered = 0
+        self.dropped = 0
+        self.failures = 0
+        self.on_ready: Callable[[], None] = lambda: None
+        self.on_delivered: Callable[[list[Message], list], None] = lambda messages, results: None
+
+    @property
+    def max_level(self) -> int:
+        return len(self._levels)
+
+    def schedule(self, message: Message, level: int) -> None:
+        """Turn a message for its topic into one that waits; `level` above the highest counts as the highest."""
+        level = min(level, self.max_level)
+        message.properties = properties.set_values(
+            message.properties,
+            {
+                properties.DELAY: str(level),
+                properties.REAL_TOPIC: message.topic,
+                properties.REAL_QUEUE_ID: str(message.queue_id),
+            },
+        )
+        message.topic = SCHEDULE_TOPIC
+        message.queue_id = level - 1
+
+    def start(self) -> None:
+        """Bring the loaded positions into the range of what the store holds."""
+        for level in self._levels:
+            low = self._store.min_offset(SCHEDULE_TOPIC, level.queue_id)
+            high = self._store.max_offset(SCHEDULE_TOPIC, level.queue_id)
+            level.offset = level.saved = max(low, min(level.offset, high))
+
+    def step(self, now_ms: int) -> int | None:
+        """Deliver what is due; when to come again (ms), None when nothing waits: an arrival will tell."""
+        times = []
+        for level in self._levels:
+            if level.reading:
+                continue
+            due_ms = self._step_level(level, now_ms)
+            if due_ms is not None:
+                times.append(due_ms)
+        return min(times) if times else None
+
+    def _step_level(self, level: _Level, now_ms: int) -> int | None:
+        if level.retry_ms > now_ms:
+            return level.retry_ms
+        units = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, level.offset, BATCH)
+        if not units:
+            return self._nothing_at(level, now_ms)
+        self._watch(level, False)
+        count = 0
+        for _, _, due_ms in units:
+            if now_ms < due_ms <= now_ms + level.delay_ms:
+                break
+            count += 1
+        if not count:
+            return units[0][2]
+        request = GetRequest(SCHEDULE_TOPIC, level.queue_id, level.offset, max_count=count)
+        result = self._store.get(request, lambda result: self._arrived(level, result))
+        if result is None:
+            level.reading = True
+            return None
+        return self._deliver(level, result, now_ms)
+
+    def _nothing_at(self, level: _Level, now_ms: int) -> int | None:
+        low = self._store.min_offset(SCHEDULE_TOPIC, level.queue_id)
+        if level.offset < low:
+            level.offset = low
+            return now_ms
+        self._watch(level, True)
+        return None
+
+    def _watch(self, level: _Level, watched: bool) -> None:
+        if level.watched != watched:
+            level.watched = watched
+            (self._store.watch if watched else self._store.unwatch)(SCHEDULE_TOPIC, level.queue_id)
+
+    def _arrived(self, level: _Level, result: GetResult) -> None:
+        level.reading = False
+        self._deliver(level, result, self._clock())
+        self.on_ready()
+
+    def _deliver(self, level: _Level, result: GetResult, now_ms: int) -> int:
+        """Put what was read to its real place; the time of the level's next step."""
+        if result.status is not GetStatus.FOUND:
+            # Records that are gone are passed over; a read that did not get on (the readers are busy) is repeated later.
+            level.retry_ms = 0 if result.next_offset > level.offset else now_ms + RETRY_MS
+            level.offset = max(level.offset, result.next_offset)
+            return level.retry_ms or now_ms
+        stored = record.decode_all(result.body, check_crc=False)
+        waiting = [(item.queue_offset, _real_message(item)) for item in stored]
+        messages = [message for _, message in waiting if message is not None]
+        self.dropped += len(waiting) - len(messages)
+        results = iter(self._store.put_many(messages) if messages else ())
+        accepted = []
+        for queue_offset, message in waiting:
+            put = next(results) if message is not None else None
+            if put is not None and not put.ok:
+                self.failures += 1
+                level.retry_ms = now_ms + RETRY_MS
+                break
+            level.offset = queue_offset + 1
+            level.done.append((level.offset, put.log_end if put else 0))
+            if put is not None:
+                accepted.append(put)
+        else:
+            level.retry_ms = 0
+        self.delivered += len(accepted)
+        if accepted:
+            self.on_delivered(messages[: len(accepted)], accepted)
+        return level.retry_ms or now_ms
+
+    def facts(self) -> list[dict]:
+        """level, delay, position and end of each level that was ever used."""
+        found = []
+        for number, level in enumerate(self._levels, 1):
+            end = self._store.max_offset(SCHEDULE_TOPIC, level.queue_id)
+            if end:
+                found.append({"level": number, "delay_ms": level.delay_ms, "offset": level.offset, "max_offset": end})
+        return found
+
+    def to_json(self) -> dict:
+        table = {number: level.saved for number, level in enumerate(self._levels, 1) if level.saved}
+        return {"dataVersion": self.data_version.to_json(), "offsetTable": table}
+
+    def unsaved_end(self) -> int:
+        """How far the log must be synced before everything delivered may be saved; 0 when all is."""
+        return max((level.done[-1][1] for level in self._levels if level.done), default=0)
+
+    def picture(self, synced: int) -> Callable[[], str] | None:
+        """A function that makes the file's text, for a log synced up to `synced`; None when nothing moved."""
+        moved = False
+        for level in self._levels:
+            while level.done and level.done[0][1] <= synced:
+                level.saved = level.done.popleft()[0]
+                moved = True
+        if not moved:
+            return None
+        self.data_version = self.data_version.next(self._clock())
+        value = self.to_json()
+        return lambda: config_json.write(value)
+
+    def load(self, text: str | None) -> None:
+        """Take over a delayOffset.json. DamagedStoreError when it is none."""
+        if text is None:
+            return
+        try:
+            value = config_json.read(text)
+            if not isinstance(value, dict):
+                raise FormatError("delayOffset.json must hold an object")
+            self.data_version = DataVersion.from_json(value.get("dataVersion"))
+            for number, offset in config_json.int_keys(value.get("offsetTable") or {}, "offsetTable").items():
+                if type(offset) is not int:
+                    raise FormatError("an offset is an integer", found=str(offset)[:60])
+                if 1 <= number <= self.max_level:
+                    self._levels[number - 1].offset = self._levels[number - 1].saved = max(0, offset)
+        except FormatError as error:
+            advice = "restore the file from its .bak; without it all that is kept in the delay queues is delivered again"
+            raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
+
+
+def _real_message(stored: record.StoredMessage) -> Message | None:
+    """The message as it goes to its real place; None for one that must not, or does not say where."""
+    topic = stored.properties.get(properties.REAL_TOPIC)
+    queue_id = stored.properties.get(properties.REAL_QUEUE_ID, "")
+    if not topic or topic == HALF_TOPIC or not queue_id.isascii() or not queue_id.isdigit():
+        return None
+    return Message(
+        topic,
+        int(queue_id),
+        stored.body,
+        stored.raw_properties,
+        stored.flag,
+        stored.sys_flag,
+        stored.born_timestamp,
+        stored.born_host,
+        stored.store_host,
+        stored.reconsume_times,
+        stored.prepared_transaction_offset,
+    )

@@ -1,0 +1,76 @@
+"""What a consumer wants of a topic: all, some tags, or (later) an SQL92 expression (spec/store-behaviour.md 6.1).
+
+The broker filters by the Java hash of a tag, which the queue entry carries. Two tags may share a hash; clients compare
+the text. An expression is bounded because it comes with every pull of some clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker_store.errors import PeerError
+from broker_store.formats.java_hash import java_hash
+from broker_store.protocol import bodies
+
+TAG = "TAG"
+SQL92 = "SQL92"
+EVERYTHING = "*"
+MAX_EXPRESSION_CHARACTERS = 16 * 1024
+MAX_TAGS = 1024
+
+
+class FilterError(PeerError):
+    """An expression that cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One topic of a group. `version` is the client's time (ms); the newer one wins."""
+
+    topic: str
+    expression: str = EVERYTHING
+    expression_type: str = TAG
+    tags: frozenset[str] = frozenset()
+    version: int = 0
+    class_filter: bool = False
+    tag_codes: frozenset[int] | None = None
+
+    def to_json(self) -> dict:
+        """As Apache's SubscriptionData."""
+        return {
+            "classFilterMode": self.class_filter,
+            "codeSet": sorted(self.tag_codes or ()),
+            "expressionType": self.expression_type,
+            "subString": self.expression,
+            "subVersion": self.version,
+            "tagsSet": sorted(self.tags),
+            "topic": self.topic,
+        }
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    return not expression_type or expression_type == TAG
+
+
+def parse(topic: str, expression: str | None, expression_type: str | None = TAG, version: int = 0) -> Subscription:
+    """The subscription for `TagA || TagB`, `*` or nothing. FilterError when it is too long or holds no tag.
+
+    `tag_codes` of the result is what a queue read takes: None for everything.
+    """
+    if expression is not None and len(expression) > MAX_EXPRESSION_CHARACTERS:
+        raise FilterError(f"an expression of {len(expression)} characters, most is {MAX_EXPRESSION_CHARACTERS}")
+    if not is_tag_type(expression_type):
+        return Subscription(topic, expression or "", str(expression_type), version=version)
+    if not expression or expression == EVERYTHING:
+        return Subscription(topic, version=version)
+    tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
+    if not tags or len(tags) > MAX_TAGS:
+        raise FilterError(f"{len(tags)} tags in {expression!r:.60}, want 1 to {MAX_TAGS}")
+    return Subscription(topic, expression, TAG, tags, version, False, frozenset(map(java_hash, tags)))
+
+
+def of_heartbeat(data: bodies.Subscription) -> Subscription:
+    """The subscription that a client announced. FilterError when its expression cannot be understood."""
+    if data.class_filter_mode:
+        return Subscription(data.topic, data.expression or EVERYTHING, version=data.version, class_filter=True)
+    return parse(data.topic, data.expression, data.expression_type, data.version)

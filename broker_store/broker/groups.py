@@ -1,0 +1,193 @@
+"""Subscription groups: what a consumer group may do and how it retries (config/subscriptionGroup.json).
+
+Groups come into being when an administrator makes them or, with autoCreateSubscriptionGroup, at the first heartbeat or
+pull. Unknown fields of a group that another version of the broker wrote are kept as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker_store.errors import DamagedStoreError, FormatError, PeerError
+from broker_store.formats import config_json
+from broker_store.formats.config_json import DataVersion
+from broker_store.formats.names import check_group
+
+FILE_NAME = "subscriptionGroup.json"
+# What an administrator may make; `max_auto_created` bounds what comes into being by being seen.
+MAX_GROUPS = 100_000
+
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+# Groups of Apache's own jobs and tools; they need no retry topic and cannot be deleted.
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+
+class TooManyGroupsError(PeerError):
+    """One more group would exceed the broker's bound."""
+
+
+@dataclass(slots=True)
+class SubscriptionGroup:
+    """One group, with Apache's defaults. `others` are fields that do not act here and are kept."""
+
+    name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    attributes: dict[str, str] = field(default_factory=dict)
+    retry_policy: dict = field(default_factory=lambda: {"type": "CUSTOMIZED"})
+    others: dict = field(default_factory=dict)
+
+    def to_json(self) -> dict:
+        value = {wire: getattr(self, name) for wire, name, _ in _FIELDS}
+        return dict(sorted({**self.others, **value}.items()))
+
+    @classmethod
+    def from_json(cls, value: object) -> SubscriptionGroup:
+        """From Apache's object; FormatError when a field has a wrong type."""
+        if not isinstance(value, dict) or not isinstance(value.get("groupName"), str):
+            raise FormatError("a group needs an object with groupName", found=str(value)[:60])
+        group = cls(value["groupName"])
+        for wire, name, kind in _FIELDS:
+            item = value.get(wire)
+            if item is None:
+                continue
+            if type(item) is not kind or (kind is int and not -(1 << 63) <= item < 1 << 63):
+                raise FormatError(f"group {group.name!r:.60}: {wire} must be {kind.__name__}", found=str(item)[:60])
+            setattr(group, name, item)
+        group.others = {wire: item for wire, item in value.items() if wire not in _WIRE_NAMES}
+        return group
+
+
+_FIELDS = (
+    ("attributes", "attributes", dict),
+    ("brokerId", "broker_id", int),
+    ("consumeBroadcastEnable", "consume_broadcast_enable", bool),
+    ("consumeEnable", "consume_enable", bool),
+    ("consumeFromMinEnable", "consume_from_min_enable", bool),
+    ("consumeMessageOrderly", "consume_message_orderly", bool),
+    ("consumeTimeoutMinute", "consume_timeout_minute", int),
+    ("groupName", "name", str),
+    ("groupRetryPolicy", "retry_policy", dict),
+    ("groupSysFlag", "group_sys_flag", int),
+    ("notifyConsumerIdsChangedEnable", "notify_consumer_ids_changed_enable", bool),
+    ("retryMaxTimes", "retry_max_times", int),
+    ("retryQueueNums", "retry_queue_nums", int),
+    ("whichBrokerWhenConsumeSlowly", "which_broker_when_consume_slowly", int),
+)
+_WIRE_NAMES = frozenset(wire for wire, _, _ in _FIELDS)
+
+
+class Groups:
+    """The table of groups. `clock` gives milliseconds; `on_change()` is called after each change."""
+
+    def __init__(self, *, clock: Callable[[], int], auto_create: bool = True, max_auto_created: int = 5_000):
+        self._clock = clock
+        self._auto_create = auto_create
+        self._max_auto_created = max_auto_created
+        self._table: dict[str, SubscriptionGroup] = {}
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self.data_version = DataVersion(timestamp=clock())
+        self.dirty = False
+        self.refused_creations = 0
+        self.on_change: Callable[[], None] = lambda: None
+        self.get = self._table.get
+        for name in SYSTEM_GROUPS:
+            self._table[name] = SubscriptionGroup(name)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def all(self) -> list[SubscriptionGroup]:
+        return list(self._table.values())
+
+    @staticmethod
+    def is_system(name: str) -> bool:
+        return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
+
+    def find_or_create(self, name: str) -> SubscriptionGroup | None:
+        """The group, made now when that is allowed; None when not. NameError_, TooManyGroupsError."""
+        group = self._table.get(name)
+        if group is None and (self._auto_create or self.is_system(name)):
+            self._check_room(name, self._max_auto_created)
+            group = self.put(SubscriptionGroup(name))
+        return group
+
+    def put(self, group: SubscriptionGroup) -> SubscriptionGroup:
+        """Create or replace a group. NameError_ for its name, TooManyGroupsError over the bound."""
+        check_group(group.name)
+        if group.name not in self._table:
+            self._check_room(group.name, MAX_GROUPS)
+        self._table[group.name] = group
+        self._changed()
+        return group
+
+    def _check_room(self, name: str, limit: int) -> None:
+        if len(self._table) >= limit:
+            self.refused_creations += 1
+            raise TooManyGroupsError(f"no room for group {name:.120}: there are {len(self._table)} of at most {limit}")
+
+    def delete(self, name: str) -> bool:
+        if self._table.pop(name, None) is None:
+            return False
+        self._forbidden.pop(name, None)
+        self._changed()
+        return True
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._clock())
+        self.dirty = True
+        self.on_change()
+
+    def to_json(self) -> dict:
+        """The content of subscriptionGroup.json, which is also the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "forbiddenTable": self._forbidden,
+            "subscriptionGroupTable": {name: group.to_json() for name, group in self._table.items()},
+        }
+
+    def picture(self) -> Callable[[], str]:
+        """A function that makes the file's text from the table as it is now, in any thread."""
+        value = self.to_json()
+        self.dirty = False
+        return lambda: config_json.write(value)
+
+    def load(self, text: str | None) -> None:
+        """Take over a subscriptionGroup.json. DamagedStoreError when it is none."""
+        if text is None:
+            return
+        try:
+            value = config_json.read(text)
+            if not isinstance(value, dict) or not isinstance(value.get("subscriptionGroupTable", {}), dict):
+                raise FormatError("subscriptionGroup.json must hold subscriptionGroupTable")
+            groups = [SubscriptionGroup.from_json(item) for item in value.get("subscriptionGroupTable", {}).values()]
+            version = DataVersion.from_json(value.get("dataVersion"))
+            forbidden = value.get("forbiddenTable") or {}
+            if not isinstance(forbidden, dict):
+                raise FormatError("forbiddenTable must be an object")
+        except FormatError as error:
+            advice = "restore the file from its .bak or remove it: groups are made again when they connect"
+            raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
+        self.data_version = version
+        self._forbidden = forbidden
+        for group in groups:
+            self._table[group.name] = group

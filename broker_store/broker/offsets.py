@@ -1,0 +1,152 @@
+"""How far each group has consumed each queue (config/consumerOffset.json, spec/store-behaviour.md section 12).
+
+Commits may go backwards; the last one counts. A reset is kept twice: in the table, and as a pending reset that the
+group's next pull takes away. Until then commits of the group for that queue are accepted and ignored, so that a
+consumer which does not know of the reset yet cannot undo it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker_store.errors import DamagedStoreError, FormatError
+from broker_store.formats import config_json
+from broker_store.formats.config_json import DataVersion
+
+FILE_NAME = "consumerOffset.json"
+_SEPARATOR = "@"
+
+
+class Offsets:
+    """group and topic -> queue -> offset. `clock` gives milliseconds."""
+
+    def __init__(self, *, clock: Callable[[], int]):
+        self._clock = clock
+        self._table: dict[tuple[str, str], dict[int, int]] = {}
+        self._pulled: dict[tuple[str, str], dict[int, int]] = {}
+        self._resets: dict[tuple[str, str], dict[int, int]] = {}
+        self._groups: dict[str, set[str]] = {}
+        self.data_version = DataVersion(timestamp=clock())
+        self.dirty = False
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The committed offset, a pending reset first; None when there is none."""
+        pending = self._resets.get((group, topic))
+        if pending and queue_id in pending:
+            return pending[queue_id]
+        queues = self._table.get((group, topic))
+        return None if queues is None else queues.get(queue_id)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        pending = self._resets.get((group, topic))
+        if pending and queue_id in pending:
+            return
+        self._store(group, topic, queue_id, offset)
+
+    def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        queues = self._table.get((group, topic))
+        if queues is None:
+            queues = self._table[group, topic] = {}
+            self._groups.setdefault(group, set()).add(topic)
+        if queues.get(queue_id) != offset:
+            queues[queue_id] = offset
+            self.dirty = True
+
+    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Where the group's next pull will begin: kept in memory only, for statistics."""
+        queues = self._pulled.get((group, topic))
+        if queues is None:
+            queues = self._pulled[group, topic] = {}
+        queues[queue_id] = offset
+
+    def pulled_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        return self._pulled.get((group, topic), {}).get(queue_id)
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set an offset against the consumers' own view; their next pull is sent there."""
+        self._resets.setdefault((group, topic), {})[queue_id] = offset
+        self._store(group, topic, queue_id, offset)
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The pending reset of a queue, which is over with this call; None when there is none."""
+        if not self._resets:
+            return None
+        pending = self._resets.get((group, topic))
+        if pending is None or queue_id not in pending:
+            return None
+        offset = pending.pop(queue_id)
+        if not pending:
+            del self._resets[group, topic]
+        return offset
+
+    def of_group(self, group: str) -> dict[str, dict[int, int]]:
+        """topic -> queue -> offset."""
+        return {topic: dict(self._table[group, topic]) for topic in sorted(self._groups.get(group, ()))}
+
+    def of(self, group: str, topic: str) -> dict[int, int]:
+        return dict(self._table.get((group, topic), {}))
+
+    def groups(self) -> list[str]:
+        return list(self._groups)
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        return [group for group, topics in self._groups.items() if topic in topics]
+
+    def clone(self, source: str, target: str, topic: str | None) -> None:
+        """Give `target` the offsets of `source`, of one topic or of all."""
+        for name, queues in self.of_group(source).items():
+            if topic is None or name == topic:
+                for queue_id, offset in queues.items():
+                    self._store(target, name, queue_id, offset)
+
+    def forget_group(self, group: str) -> None:
+        for topic in self._groups.pop(group, set()):
+            self._forget(group, topic)
+
+    def forget_topic(self, topic: str) -> None:
+        for group in self.groups_of_topic(topic):
+            self._groups[group].discard(topic)
+            if not self._groups[group]:
+                del self._groups[group]
+            self._forget(group, topic)
+
+    def _forget(self, group: str, topic: str) -> None:
+        for table in (self._table, self._pulled, self._resets):
+            table.pop((group, topic), None)
+        self.dirty = True
+
+    # Persistence
+
+    def to_json(self) -> dict:
+        """The content of consumerOffset.json."""
+        table = {f"{topic}{_SEPARATOR}{group}": dict(queues) for (group, topic), queues in self._table.items()}
+        return {"dataVersion": self.data_version.to_json(), "offsetTable": table}
+
+    def picture(self) -> Callable[[], str]:
+        """A function that makes the file's text from the offsets as they are now, in any thread."""
+        self.data_version = self.data_version.next(self._clock())
+        value = self.to_json()
+        self.dirty = False
+        return lambda: config_json.write(value)
+
+    def load(self, text: str | None) -> None:
+        """Take over a consumerOffset.json. DamagedStoreError when it is none."""
+        if text is None:
+            return
+        try:
+            value = config_json.read(text)
+            if not isinstance(value, dict) or not isinstance(value.get("offsetTable", {}), dict):
+                raise FormatError("consumerOffset.json must hold offsetTable")
+            self.data_version = DataVersion.from_json(value.get("dataVersion"))
+            for key, queues in value.get("offsetTable", {}).items():
+                topic, separator, group = str(key).partition(_SEPARATOR)
+                if not separator:
+                    raise FormatError("an entry of offsetTable is named topic@group", found=str(key)[:60])
+                for queue_id, offset in config_json.int_keys(queues, str(key)).items():
+                    if type(offset) is not int:
+                        raise FormatError(f"{key}: an offset is an integer", found=str(offset)[:60])
+                    self._store(group, topic, queue_id, offset)
+        except FormatError as error:
+            advice = "restore the file from its .bak; without it groups begin as their clients decide"
+            raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
+        self.dirty = False

@@ -1,0 +1,117 @@
+"""Pulls that wait for a message (long polling, spec/store-behaviour.md section 7).
+
+A pull that found nothing is parked under its queue until a message arrives there or its time is over. The store is
+asked to tell of arrivals only for queues that somebody waits on. Unlike Apache's table this one has exact deadlines:
+a heap, not a look every 5 seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+Queue = tuple[str, int]
+# Each costs about a kilobyte with its request.
+MAX_PARKED = 100_000
+
+
+@dataclass(slots=True, eq=False)
+class ParkedPull:
+    """A pull at `offset`, which moves on while what arrives does not pass the filter.
+
+    `pull` is the server's; `reading` says that a read for it is under way.
+    """
+
+    queue: Queue
+    channel: Hashable
+    offset: int
+    deadline_ms: int
+    pull: object = None
+    waiting: bool = field(default=False)
+    reading: bool = field(default=False)
+
+
+class ParkedPulls:
+    """Parked pulls by queue and by deadline. `watch` and `unwatch` are the store's."""
+
+    def __init__(self, *, watch: Callable[[str, int], None], unwatch: Callable[[str, int], None], max_parked: int = MAX_PARKED):
+        self._watch = watch
+        self._unwatch = unwatch
+        self._max_parked = max_parked
+        self._queues: dict[Queue, dict[ParkedPull, None]] = {}
+        self._channels: dict[Hashable, set[ParkedPull]] = {}
+        self._deadlines: list[tuple[int, int, ParkedPull]] = []
+        self._counter = 0
+        self._stale = 0
+        self.count = 0
+
+    def park(self, parked: ParkedPull) -> bool:
+        """Keep it; False when the table is full."""
+        if self.count >= self._max_parked:
+            return False
+        waiting = self._queues.get(parked.queue)
+        if waiting is None:
+            waiting = self._queues[parked.queue] = {}
+            self._watch(*parked.queue)
+        waiting[parked] = None
+        parked.waiting = True
+        self._channels.setdefault(parked.channel, set()).add(parked)
+        self._counter += 1
+        heapq.heappush(self._deadlines, (parked.deadline_ms, self._counter, parked))
+        self.count += 1
+        return True
+
+    def waiting_on(self, queue: Queue) -> list[ParkedPull]:
+        """Those that wait on a queue, longest first; they stay parked."""
+        return list(self._queues.get(queue, ()))
+
+    def remove(self, parked: ParkedPull) -> None:
+        """Take one out; nothing when it is out already."""
+        if not parked.waiting:
+            return
+        self._take_out(parked)
+        self._stale += 1
+        if self._stale > 1_000 and self._stale > len(self._deadlines) // 2:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
+            heapq.heapify(self._deadlines)
+            self._stale = 0
+
+    def _take_out(self, parked: ParkedPull) -> None:
+        parked.waiting = False
+        self.count -= 1
+        waiting = self._queues[parked.queue]
+        del waiting[parked]
+        if not waiting:
+            del self._queues[parked.queue]
+            self._unwatch(*parked.queue)
+        of_channel = self._channels[parked.channel]
+        of_channel.discard(parked)
+        if not of_channel:
+            del self._channels[parked.channel]
+
+    def expired(self, now_ms: int) -> list[ParkedPull]:
+        """Take out those whose time is over."""
+        over = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            parked = heapq.heappop(self._deadlines)[2]
+            if parked.waiting:
+                self._take_out(parked)
+                over.append(parked)
+            else:
+                self._stale -= 1
+        return over
+
+    def next_deadline_ms(self) -> int | None:
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def channel_closed(self, channel: Hashable) -> None:
+        for parked in list(self._channels.get(channel, ())):
+            self.remove(parked)
+
+    def take_all(self) -> list[ParkedPull]:
+        """Take out everything: the broker stops."""
+        everything = [parked for waiting in self._queues.values() for parked in waiting]
+        for parked in everything:
+            self.remove(parked)
+        return everything

@@ -1,0 +1,189 @@
+"""Counters and rates: what came in and went out, for the whole broker, each topic and each group of a topic.
+
+A `Meter` counts messages and bytes. `tick` is called once a second and remembers each meter that moved, so a rate is
+measured between two moments, never smoothed: over 1 s and 10 s for the dashboard, over a minute and 10 minutes for
+Apache's tools. Today's totals begin at local midnight, as Apache's do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+KEPT_SECONDS = 11
+KEPT_TEN_SECONDS = 61
+
+
+class Meter:
+    """Messages and bytes since the start, with samples of the past. Times are milliseconds."""
+
+    __slots__ = ("messages", "bytes", "_seconds", "_tens", "_quiet")
+
+    def __init__(self, now_ms: int):
+        self.messages = 0
+        self.bytes = 0
+        self._seconds: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_SECONDS)
+        self._tens: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_TEN_SECONDS)
+        self._quiet = 0
+
+    def sample(self, now_ms: int) -> bool:
+        """Remember the counters; False when they have not moved for so long that every rate is 0."""
+        self._quiet = 0 if self._seconds[-1][1] != self.messages else self._quiet + 1
+        self._seconds.append((now_ms, self.messages, self.bytes))
+        if now_ms - self._tens[-1][0] >= 9_500:
+            self._tens.append((now_ms, self.messages, self.bytes))
+        return self._quiet < 620
+
+    def rates(self, over_ms: int) -> tuple[float, float]:
+        """Messages and bytes a second over the last `over_ms`, from the samples: at least up to the last tick."""
+        samples = self._seconds if over_ms <= 10_000 else self._tens
+        last = self._seconds[-1]
+        begin = next((sample for sample in samples if sample[0] >= last[0] - over_ms - 500), last)
+        elapsed_s = (last[0] - begin[0]) / 1000
+        if elapsed_s <= 0:
+            return 0.0, 0.0
+        return (last[1] - begin[1]) / elapsed_s, (last[2] - begin[2]) / elapsed_s
+
+    def per_second(self, over_ms: int = 10_000) -> float:
+        return self.rates(over_ms)[0]
+
+    def facts(self) -> dict:
+        """What the dashboard shows of a meter."""
+        rate_1s, bytes_1s = self.rates(1_000)
+        rate_10s, bytes_10s = self.rates(10_000)
+        return {
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "rate_1s": rate_1s,
+            "rate_10s": rate_10s,
+            "bytes_1s": bytes_1s,
+            "bytes_10s": bytes_10s,
+        }
+
+
+class Statistics:
+    """All meters. `clock` gives milliseconds."""
+
+    def __init__(self, *, clock: Callable[[], int]):
+        self._clock = clock
+        now_ms = clock()
+        self.started_ms = now_ms
+        self.put = Meter(now_ms)
+        self.got = Meter(now_ms)
+        self.sent_back = Meter(now_ms)
+        self.pulls = 0
+        self.pulls_found = 0
+        self.refused: dict[str, int] = {}
+        self._topics: dict[str, Meter] = {}
+        self._groups: dict[tuple[str, str], Meter] = {}
+        self._moving: set[Meter] = set()
+        self._days = _Days(now_ms)
+
+    def stored(self, topic: str, messages: int, size: int) -> None:
+        """Messages were put to a topic, `size` bytes of bodies together."""
+        self.put.messages += messages
+        self.put.bytes += size
+        meter = self._topics.get(topic)
+        if meter is None:
+            meter = self._topics[topic] = Meter(self._clock())
+        meter.messages += messages
+        meter.bytes += size
+        self._moving.add(meter)
+
+    def delivered(self, group: str, topic: str, messages: int, size: int) -> None:
+        """Messages were handed to a group, `size` bytes of records together."""
+        self.got.messages += messages
+        self.got.bytes += size
+        meter = self._groups.get((group, topic))
+        if meter is None:
+            meter = self._groups[group, topic] = Meter(self._clock())
+        meter.messages += messages
+        meter.bytes += size
+        self._moving.add(meter)
+
+    def refuse(self, cause: str, count: int = 1) -> None:
+        """A request was refused; `cause` is one of our own words, never text from outside."""
+        self.refused[cause] = self.refused.get(cause, 0) + count
+
+    def tick(self, now_ms: int) -> None:
+        """Once a second."""
+        for meter in (self.put, self.got, self.sent_back):
+            meter.sample(now_ms)
+        for meter in list(self._moving):
+            if not meter.sample(now_ms):
+                self._moving.discard(meter)
+        self._days.tick(now_ms, self.put.messages, self.got.messages)
+
+    def topic(self, name: str) -> Meter | None:
+        return self._topics.get(name)
+
+    def group_topic(self, group: str, topic: str) -> Meter | None:
+        return self._groups.get((group, topic))
+
+    def group(self, name: str) -> dict[str, Meter]:
+        """topic -> meter of what the group got."""
+        return {topic: meter for (group, topic), meter in self._groups.items() if group == name}
+
+    def put_rate(self, topic: str) -> float:
+        meter = self._topics.get(topic)
+        return meter.per_second() if meter else 0.0
+
+    def got_rate(self, group: str, topic: str | None = None) -> float:
+        meters = self.group(group)
+        return sum(meter.per_second() for name, meter in meters.items() if topic is None or name == topic)
+
+    def got_rates(self) -> dict[tuple[str, str], float]:
+        """(group, topic) -> messages a second handed out, of all that were ever read."""
+        return {key: meter.per_second() for key, meter in self._groups.items()}
+
+    def forget_topic(self, name: str) -> None:
+        self._topics.pop(name, None)
+        for key in [key for key in self._groups if key[1] == name]:
+            del self._groups[key]
+
+    def forget_group(self, name: str) -> None:
+        for key in [key for key in self._groups if key[0] == name]:
+            del self._groups[key]
+
+    def rates(self) -> dict:
+        """The whole broker's facts for the dashboard."""
+        return {
+            "put": self.put.facts(),
+            "got": self.got.facts(),
+            "sent_back": self.sent_back.facts(),
+            "pulls": self.pulls,
+            "pulls_found": self.pulls_found,
+            "refused": dict(self.refused),
+        }
+
+    def days(self) -> dict[str, int]:
+        """Totals at local midnights, as Apache's tools subtract them: put and got, yesterday, today and now."""
+        return {
+            "msgPutTotalYesterdayMorning": self._days.yesterday[0],
+            "msgPutTotalTodayMorning": self._days.today[0],
+            "msgPutTotalTodayNow": self.put.messages,
+            "msgGetTotalYesterdayMorning": self._days.yesterday[1],
+            "msgGetTotalTodayMorning": self._days.today[1],
+            "msgGetTotalTodayNow": self.got.messages,
+        }
+
+
+class _Days:
+    """The totals at the last two midnights."""
+
+    def __init__(self, now_ms: int):
+        self._day = _local_day(now_ms)
+        self.yesterday = (0, 0)
+        self.today = (0, 0)
+
+    def tick(self, now_ms: int, put: int, got: int) -> None:
+        day = _local_day(now_ms)
+        if day != self._day:
+            self._day = day
+            self.yesterday, self.today = self.today, (put, got)
+
+
+def _local_day(now_ms: int) -> tuple[int, int]:
+    local = time.localtime(now_ms / 1000)
+    return local.tm_year, local.tm_yday

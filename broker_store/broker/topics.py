@@ -1,0 +1,323 @@
+"""The topics of this broker (spec/store-format.md section 8, spec/remoting.md section 3).
+
+A topic is a name with numbers of read and write queues and permissions; its messages are the store's. The table is
+kept as config/topics.json in Apache's layout. It may lag behind the log after a crash, so `adopt` takes in what has
+queues but no entry: a message that was acknowledged is never hidden because a small file was written late.
+
+System topics are those a fresh Apache broker makes. Their names cannot be created, changed or deleted from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from broker_store.errors import DamagedStoreError, FormatError, PeerError
+from broker_store.formats import config_json
+from broker_store.formats.config_json import DataVersion
+from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, retry_topic
+
+FILE_NAME = "topics.json"
+
+PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
+AUTO_CREATE_TOPIC = "TBW102"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+SYSTEM_PREFIX = "rmq_sys_"
+DELAY_QUEUES = 18
+# Bounds for what may be created over the wire: a route lists every queue, and each queue costs a file and a table entry.
+# `max_auto_created` bounds what comes into being by itself, the first of these what an administrator makes.
+MAX_TOPICS = 100_000
+MAX_QUEUES = 128
+
+# Nobody may send to these from outside (Apache's TopicValidator.isNotAllowedSendTopic).
+FORBIDDEN_TO_SEND = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+)
+
+
+class TooManyTopicsError(PeerError):
+    """One more topic would exceed the broker's bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic. `perm` holds the PERM_ bits; `attributes` as `message.type`, `cleanup.policy`."""
+
+    name: str
+    read_queues: int = 8
+    write_queues: int = 8
+    perm: int = PERM_READ_WRITE
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def queues(self) -> int:
+        return max(self.read_queues, self.write_queues)
+
+    @property
+    def readable(self) -> bool:
+        return self.perm & PERM_READ != 0
+
+    @property
+    def writable(self) -> bool:
+        return self.perm & PERM_WRITE != 0
+
+    def to_json(self) -> dict:
+        return {
+            "attributes": dict(self.attributes),
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queues,
+            "topicFilterType": self.filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+
+    @classmethod
+    def from_json(cls, value: object) -> TopicConfig:
+        """From Apache's object; FormatError when a field is missing or has a wrong type."""
+        if not isinstance(value, dict) or not isinstance(value.get("topicName"), str):
+            raise FormatError("a topic needs an object with topicName", found=str(value)[:60])
+        numbers = [value.get("readQueueNums", 16), value.get("writeQueueNums", 16), value.get("perm", 6), value.get("topicSysFlag", 0)]
+        if not all(type(number) is int and 0 <= number < 1 << 31 for number in numbers):
+            raise FormatError(f"topic {value['topicName']!r:.60} needs integers", found=numbers)
+        attributes = value.get("attributes") or {}
+        if not isinstance(attributes, dict):
+            raise FormatError("attributes must be an object", found=type(attributes).__name__)
+        return cls(
+            value["topicName"],
+            *numbers[:3],
+            str(value.get("topicFilterType") or "SINGLE_TAG"),
+            numbers[3],
+            value.get("order") is True,
+            {str(name): str(text) for name, text in attributes.items()},
+        )
+
+    def describe(self) -> str:
+        """As Apache prints it in remarks and mqadmin shows it."""
+        perm = "".join(letter if self.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
+        attributes = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
+        return (
+            f"TopicConfig [topicName={self.name}, readQueueNums={self.read_queues}, writeQueueNums={self.write_queues}, "
+            f"perm={perm}, topicFilterType={self.filter_type}, topicSysFlag={self.sys_flag}, "
+            f"order={'true' if self.order else 'false'}, attributes={{{attributes}}}]"
+        )
+
+
+class Topics:
+    """The table of topics. `clock` gives milliseconds; `on_change(changed)` is called after each change."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        broker: str,
+        clock: Callable[[], int],
+        auto_create: bool = True,
+        default_queues: int = 8,
+        cluster_topic: bool = True,
+        broker_topic: bool = True,
+        trace_topic: bool = False,
+        trace_topic_name: str = TRACE_TOPIC,
+        max_auto_created: int = 5_000,
+    ):
+        self._clock = clock
+        self._auto_create = auto_create
+        self._max_auto_created = max_auto_created
+        self._table: dict[str, TopicConfig] = {}
+        self._system = _system_topics(cluster, broker, cluster_topic, broker_topic)
+        if auto_create:
+            inherit = PERM_READ_WRITE | PERM_INHERIT
+            self._system[AUTO_CREATE_TOPIC] = TopicConfig(AUTO_CREATE_TOPIC, default_queues, default_queues, inherit)
+        if trace_topic:
+            self._system[trace_topic_name] = TopicConfig(trace_topic_name, 1, 1)
+        self.data_version = DataVersion(timestamp=clock())
+        self.dirty = False
+        self.refused_creations = 0
+        self.on_change: Callable[[list[TopicConfig]], None] = lambda changed: None
+        # The hot path looks topics up by this bound method: one dictionary access, None for an unknown name.
+        self.get = self._table.get
+        for config in self._system.values():
+            self._table[config.name] = config
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def all(self) -> list[TopicConfig]:
+        return list(self._table.values())
+
+    def kind(self, name: str) -> str:
+        """`normal`, `retry`, `dlq` or `system`."""
+        if name.startswith(RETRY_PREFIX):
+            return "retry"
+        if name.startswith(DLQ_PREFIX):
+            return "dlq"
+        return "system" if self.is_system(name) else "normal"
+
+    def is_system(self, name: str) -> bool:
+        return name in self._system or name in _ALWAYS_SYSTEM or name.startswith(SYSTEM_PREFIX)
+
+    def system_names(self) -> list[str]:
+        return sorted(self._system.keys() | _ALWAYS_SYSTEM)
+
+    # Changes
+
+    def put(self, config: TopicConfig) -> TopicConfig:
+        """Create or replace a topic. NameError_ for its name, TooManyTopicsError over the bound."""
+        check_topic(config.name)
+        if config.name not in self._table:
+            self._check_room(config.name, MAX_TOPICS)
+        self._table[config.name] = config
+        self._changed([config])
+        return config
+
+    def put_all(self, configs: Iterable[TopicConfig]) -> None:
+        """Create or replace several topics in one change; nothing is changed when one is not allowed."""
+        configs = list(configs)
+        for config in configs:
+            check_topic(config.name)
+        self._check_room(f"{len(configs)} topics", MAX_TOPICS - len(configs) + 1)
+        for config in configs:
+            self._table[config.name] = config
+        self._changed(configs)
+
+    def delete(self, name: str) -> bool:
+        """Forget a topic; False when there was none. Its messages are the store's to delete."""
+        if self._table.pop(name, None) is None:
+            return False
+        self._changed([])
+        return True
+
+    def auto_create(self, name: str, default_topic: str, wanted_queues: int) -> TopicConfig | None:
+        """The topic a producer's send creates, after its default topic; None when that is not allowed.
+
+        The default topic must exist and pass its permissions on (TBW102 does when autoCreateTopicEnable). NameError_
+        for a bad name, TooManyTopicsError over the bound.
+        """
+        check_topic(name)
+        if default_topic == AUTO_CREATE_TOPIC and not self._auto_create:
+            return None
+        model = self._table.get(default_topic)
+        if model is None or not model.perm & PERM_INHERIT or self.is_system(name):
+            return None
+        self._check_room(name, self._max_auto_created)
+        queues = max(1, min(wanted_queues, model.write_queues, MAX_QUEUES))
+        return self.put(TopicConfig(name, queues, queues, model.perm & ~PERM_INHERIT, model.filter_type, model.sys_flag))
+
+    def ensure(self, name: str, queues: int, perm: int = PERM_READ_WRITE, sys_flag: int = 0) -> TopicConfig:
+        """The topic, created with these values when there is none yet (retry and dead-letter topics)."""
+        config = self._table.get(name)
+        if config is not None:
+            return config
+        self._check_room(name, self._max_auto_created)
+        return self.put(TopicConfig(name, queues, queues, perm, sys_flag=sys_flag))
+
+    def ensure_retry(self, group: str, queues: int = 1) -> TopicConfig:
+        return self.ensure(retry_topic(group), max(1, queues))
+
+    def set_order(self, names: Iterable[str]) -> None:
+        """Mark topics as ordered, as the name server's ORDER_TOPIC_CONFIG lists them; no other changes."""
+        changed = [replace(config, order=True) for name in names if (config := self._table.get(name)) and not config.order]
+        for config in changed:
+            self._table[config.name] = config
+        if changed:
+            self._changed(changed)
+
+    def adopt(self, queues: Iterable[tuple[str, int]]) -> list[TopicConfig]:
+        """Take in topics that have queues in the store but no entry here, or more queues than the entry has."""
+        highest: dict[str, int] = {}
+        for name, queue_id in queues:
+            highest[name] = max(highest.get(name, 0), queue_id)
+        adopted = [
+            TopicConfig(name, queue_id + 1, queue_id + 1)
+            for name, queue_id in highest.items()
+            if name not in self._table and not self.is_system(name)
+        ]
+        for config in adopted:
+            self._table[config.name] = config
+        if adopted:
+            self._changed(adopted)
+        return adopted
+
+    def _check_room(self, what: str, limit: int) -> None:
+        if len(self._table) >= limit:
+            self.refused_creations += 1
+            raise TooManyTopicsError(f"no room for {what}: there are {len(self._table)} topics of at most {limit}")
+
+    def _changed(self, configs: list[TopicConfig]) -> None:
+        self.data_version = self.data_version.next(self._clock())
+        self.dirty = True
+        self.on_change(configs)
+
+    # Persistence
+
+    def to_json(self) -> dict:
+        """The content of topics.json."""
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "topicConfigTable": {name: config.to_json() for name, config in self._table.items()},
+        }
+
+    def picture(self) -> Callable[[], str]:
+        """A function that makes the file's text from the table as it is now, in any thread."""
+        configs, version = self.all(), self.data_version
+        self.dirty = False
+
+        def text() -> str:
+            table = {config.name: config.to_json() for config in configs}
+            return config_json.write({"dataVersion": version.to_json(), "topicConfigTable": table})
+
+        return text
+
+    def load(self, text: str | None) -> None:
+        """Take over a topics.json. DamagedStoreError when it is none."""
+        if text is None:
+            return
+        try:
+            value = config_json.read(text)
+            if not isinstance(value, dict) or not isinstance(value.get("topicConfigTable", {}), dict):
+                raise FormatError("topics.json must hold topicConfigTable")
+            configs = [TopicConfig.from_json(item) for item in value.get("topicConfigTable", {}).values()]
+            version = DataVersion.from_json(value.get("dataVersion"))
+            for config in configs:
+                check_topic(config.name)
+        except (FormatError, PeerError) as error:
+            advice = "restore the file from its .bak or remove it: topics with messages are found again"
+            raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
+        self.data_version = version
+        for config in configs:
+            self._table[config.name] = config
+
+
+_ALWAYS_SYSTEM = frozenset({AUTO_CREATE_TOPIC, CHECK_MAX_TOPIC, TRACE_TOPIC, "CHECKPOINT_TOPIC"})
+
+
+def _system_topics(cluster: str, broker: str, cluster_topic: bool, broker_topic: bool) -> dict[str, TopicConfig]:
+    """What a fresh 5.3.3 broker makes at its start, with the same names, numbers and permissions."""
+    inherit = PERM_READ_WRITE | PERM_INHERIT
+    configs = [
+        TopicConfig(cluster, 16, 16, inherit if cluster_topic else PERM_READ_WRITE),
+        TopicConfig(broker, 1, 1, inherit if broker_topic else PERM_READ_WRITE),
+        TopicConfig("BenchmarkTest", 1024, 1024),
+        TopicConfig(SELF_TEST_TOPIC, 1, 1),
+        TopicConfig(OFFSET_MOVED_TOPIC, 1, 1),
+        TopicConfig(SCHEDULE_TOPIC, DELAY_QUEUES, DELAY_QUEUES),
+        TopicConfig(f"{cluster}_REPLY_TOPIC", 1, 1),
+        TopicConfig(f"rmq_sys_REVIVE_LOG_{cluster}", 8, 8),
+        TopicConfig(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, 1, PERM_INHERIT),
+        TopicConfig(HALF_TOPIC, 1, 1),
+        TopicConfig(OP_HALF_TOPIC, 1, 1),
+        TopicConfig(TIMER_TOPIC, 1, 1),
+    ]
+    return {config.name: config for config in configs}

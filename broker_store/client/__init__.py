@@ -1,0 +1,32 @@
+"""An asyncio client for this broker and Apache's: it needs nothing but Python.
+
+Producer sends; PullConsumer reads where it is told to; PushConsumer shares topics with the other members of its group
+and calls a function for each message; Admin asks and changes.
+"""
+
+from broker_store.client.admin import Admin
+from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError, RequestTimeout
+from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt
+from broker_store.client.producer import Producer
+from broker_store.client.pull_consumer import PullConsumer
+from broker_store.client.pulling import PullResult, PullStatus
+from broker_store.client.push_consumer import PushConsumer
+from broker_store.protocol.bodies import MessageQueue
+
+__all__ = [
+    "Admin",
+    "AnswerError",
+    "ClientError",
+    "ConnectionLost",
+    "MessageQueue",
+    "NoRouteError",
+    "Outgoing",
+    "Producer",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "ReceivedMessage",
+    "RequestTimeout",
+    "SendReceipt",
+]

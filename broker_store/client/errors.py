@@ -1,0 +1,46 @@
+"""What can go wrong between a client and its servers, below the package's one tree of errors.
+
+BrokerStoreError
+└── ClientError
+    ├── RequestTimeout      no answer in time: whether it was done is not known
+    ├── ConnectionLost      the connection failed or ended: whether it was done is not known
+    ├── NoRouteError        no name server knows the topic, or no broker can take the message
+    └── AnswerError         the server answered with a code that means no; it did nothing
+"""
+
+from __future__ import annotations
+
+from broker_store.errors import BrokerStoreError
+from broker_store.protocol.codes import RequestCode, ResponseCode
+
+
+class ClientError(BrokerStoreError):
+    """The root of a client's errors; never raised itself."""
+
+
+class RequestTimeout(ClientError, TimeoutError):
+    """The server did not answer in time. It may still have done what was asked."""
+
+
+class ConnectionLost(ClientError, ConnectionError):
+    """There is no connection, or it ended before the answer came."""
+
+
+class NoRouteError(ClientError):
+    """Nobody knows where the topic is."""
+
+
+class AnswerError(ClientError):
+    """The server answered, and not with success. `code` is a ResponseCode as far as it is known, else an int."""
+
+    def __init__(self, request_code: int, code: int, remark: str | None, address: str):
+        self.request_code, self.code, self.remark, self.address = request_code, code, remark or "", address
+        names = _name(RequestCode, request_code), _name(ResponseCode, code)
+        super().__init__(f"{address} answered {names[0]} with {names[1]} ({int(code)}): {self.remark}")
+
+
+def _name(codes, code: int) -> str:
+    try:
+        return codes(code).name
+    except ValueError:
+        return str(code)

@@ -1,0 +1,150 @@
+"""One connection to a server: asyncio around the protocol core.
+
+Many requests may be under way on a link; each waits for the answer with its opaque. The server asks too (rebalance
+notices, offset resets): such commands go to `on_request`, whose answer, if any, is written back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from broker_store.client.errors import ConnectionLost, RequestTimeout
+from broker_store.errors import ProtocolError
+from broker_store.protocol.command import Command
+from broker_store.protocol.connection import Connection
+from broker_store.protocol.framing import encode_frame
+
+log = logging.getLogger(__name__)
+
+OnRequest = Callable[[Command, "Link"], None]
+
+# Above this much unsent data `drained` waits.
+HIGH_WATER_BYTES = 1 << 20
+_OPAQUE_MASK = 0x7FFFFFFF
+
+
+class Link(asyncio.Protocol):
+    """An open connection to `address` (host:port)."""
+
+    def __init__(self, address: str, on_request: OnRequest):
+        self.address = address
+        self._on_request = on_request
+        self._loop = asyncio.get_running_loop()
+        self._connection = Connection()
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._opaque = 0
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._ended = self._loop.create_future()
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            commands = self._connection.receive(data)
+        except ProtocolError as error:
+            log.warning("%s sent what is no frame, closing: %s", self.address, error)
+            self._transport.abort()
+            return
+        for command in commands:
+            if command.flag & 1:
+                future = self._waiting.pop(command.opaque, None)
+                if future is not None and not future.done():
+                    future.set_result(command)
+            else:
+                self._on_request(command, self)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._writable.set()
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionLost(f"the connection to {self.address} ended"))
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    # What the client calls
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    async def drained(self) -> None:
+        """Wait until the server has read most of what was written."""
+        await self._writable.wait()
+
+    def write(self, command: Command) -> None:
+        """Write a command that waits for no answer. Raises ConnectionLost."""
+        if self.closed:
+            raise ConnectionLost(f"the connection to {self.address} ended")
+        self._transport.write(encode_frame(command))
+
+    async def request(self, command: Command, timeout: float) -> Command:
+        """Write a request and wait at most `timeout` seconds. Raises ConnectionLost, RequestTimeout."""
+        if not self._writable.is_set():
+            await self._wait_writable(timeout)
+        opaque = self._opaque = (self._opaque + 1) & _OPAQUE_MASK
+        command.opaque = opaque
+        self.write(command)
+        future = self._waiting[opaque] = self._loop.create_future()
+        timer = self._loop.call_later(timeout, self._time_out, opaque, command.code, timeout)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            self._waiting.pop(opaque, None)
+
+    async def _wait_writable(self, timeout: float) -> None:
+        try:
+            await asyncio.wait_for(self._writable.wait(), timeout)
+        except TimeoutError:
+            raise RequestTimeout(f"{self.address} did not read for {timeout:g} s") from None
+
+    def _time_out(self, opaque: int, code: int, timeout: float) -> None:
+        future = self._waiting.pop(opaque, None)
+        if future is not None and not future.done():
+            future.set_exception(RequestTimeout(f"{self.address} did not answer request {int(code)} in {timeout:g} s"))
+
+    async def close(self) -> None:
+        """End the connection after what was written has left, within a second."""
+        if self._transport is None:
+            return
+        self._transport.close()
+        done, _ = await asyncio.wait([self._ended], timeout=1.0)
+        if not done:
+            self._transport.abort()
+
+
+async def open_link(address: str, on_request: OnRequest, timeout: float) -> Link:
+    """Connect. Raises ConnectionLost."""
+    host, port = split_address(address)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout):
+            _, link = await loop.create_connection(lambda: Link(address, on_request), host, port)
+    except TimeoutError:
+        raise ConnectionLost(f"no connection to {address} within {timeout:g} s") from None
+    except OSError as error:
+        raise ConnectionLost(f"no connection to {address}: {error}") from None
+    return link
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`. Raises ConnectionLost, since addresses come from servers too."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConnectionLost(f"{address!r:.60} is no address, want host:port")
+    return host.strip("[]"), int(port)

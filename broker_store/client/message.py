@@ -1,0 +1,217 @@
+"""Messages as a client's user sees them: to be sent, acknowledged, received."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import socket
+import struct
+import time
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from broker_store.errors import FormatError, MisuseError
+from broker_store.formats import properties as property_format
+from broker_store.formats import record
+from broker_store.formats.message_id import UniqueId, encode_unique_id
+from broker_store.formats.record import StoredMessage
+from broker_store.protocol.bodies import MessageQueue
+
+MAX_BODY_BYTES = record.MAX_BODY
+# The most a compressed body may grow to; senders compress bodies of at most MAX_BODY_BYTES.
+MAX_INFLATED_BYTES = 4 * MAX_BODY_BYTES
+
+_SET_BY_ARGUMENTS = {
+    property_format.TAGS: "tag=",
+    property_format.KEYS: "keys=",
+    property_format.UNIQUE_KEY: "nothing, it is made for each message",
+    property_format.WAIT: "nothing, it is always true",
+}
+_BATCH_HEAD = struct.Struct(">iiiii")
+_BATCH_PROPERTIES = struct.Struct(">h")
+
+
+@dataclass(slots=True, frozen=True)
+class Outgoing:
+    """A message to be sent. `keys` are for lookup, `tag` is for filtering."""
+
+    body: bytes
+    tag: str | None = None
+    keys: str | Iterable[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class SendReceipt:
+    """Where a message is. `status` is SEND_OK, or says what a replica or disk had not confirmed in time.
+
+    `message_id` is the unique key by which it can be found; `offset_id` names the broker and the place in its log.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    message_id: str
+    offset_id: str
+    status: str = "SEND_OK"
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+
+def encode_properties(message: Outgoing, unique_key: str) -> str:
+    """The properties string. Raises MisuseError for what a message cannot carry."""
+    if not isinstance(message.body, (bytes, bytearray, memoryview)):
+        raise MisuseError(f"a body must be bytes, not {type(message.body).__name__}")
+    if len(message.body) > MAX_BODY_BYTES:
+        raise MisuseError(f"a body of {len(message.body)} bytes, at most {MAX_BODY_BYTES} can be sent")
+    pairs = {}
+    for name, value in message.properties.items():
+        if name in _SET_BY_ARGUMENTS:
+            raise MisuseError(f"property {name} is the client's; use {_SET_BY_ARGUMENTS[name]}")
+        pairs[name] = str(value)
+    keys = (message.keys,) if isinstance(message.keys, str) else tuple(message.keys)
+    if any(not key or any(letter.isspace() for letter in key) for key in keys):
+        raise MisuseError(f"keys {keys!r:.100} must not be empty nor hold blanks")
+    if keys:
+        pairs[property_format.KEYS] = property_format.join_keys(keys)
+    if message.tag:
+        pairs[property_format.TAGS] = message.tag
+    pairs[property_format.UNIQUE_KEY] = unique_key
+    pairs[property_format.WAIT] = "true"
+    try:
+        encoded = property_format.encode(pairs)
+    except FormatError as error:
+        raise MisuseError(str(error)) from None
+    if len(encoded) > property_format.MAX_BYTES:
+        raise MisuseError(f"properties of {len(encoded)} bytes, at most {property_format.MAX_BYTES} can be sent")
+    return encoded.decode()
+
+
+def encode_batch_part(body: bytes, properties: str) -> bytes:
+    """A message inside the body of a batch: size, magic 0, CRC 0, flag 0, body, properties (spec/store-format.md 2.6)."""
+    encoded = properties.encode()
+    size = _BATCH_HEAD.size + len(body) + _BATCH_PROPERTIES.size + len(encoded)
+    return _BATCH_HEAD.pack(size, 0, 0, 0, len(body)) + body + _BATCH_PROPERTIES.pack(len(encoded)) + encoded
+
+
+class UniqueKeys:
+    """Makes the unique keys of one client, in Java's form, so that Java's tools can take them apart."""
+
+    def __init__(self, address: str):
+        self._address = socket.inet_aton(address)
+        self._process = os.getpid()
+        self._loader_hash = random.getrandbits(32)
+        self._counter = itertools.count()
+        self._month_start_ms = 0
+        self._month_end_ms = 0
+
+    def make(self) -> str:
+        now_ms = time.time_ns() // 1_000_000
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            first = datetime.fromtimestamp(now_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+            following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
+            self._month_start_ms = int(first.timestamp() * 1000)
+            self._month_end_ms = int(following.timestamp() * 1000)
+        month_ms = now_ms - self._month_start_ms
+        return encode_unique_id(
+            UniqueId(self._address, self._process, self._loader_hash, month_ms, next(self._counter))
+        )
+
+
+class ReceivedMessage:
+    """A message as it came from a broker.
+
+    `topic` is the topic it was sent to, also when it comes again by way of the group's retry topic; `queue` is where
+    it was read from. Times are milliseconds since 1970. `attempt` counts from 1.
+    """
+
+    __slots__ = ("_body", "broker_name", "record", "retries_here")
+
+    def __init__(self, stored: StoredMessage, broker_name: str):
+        self.record = stored
+        self.broker_name = broker_name
+        self.retries_here = 0
+        self._body: bytes | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The body, inflated when its sender compressed it with zlib. Raises FormatError for another compression."""
+        if self._body is None:
+            self._body = _inflated(self.record)
+        return self._body
+
+    @property
+    def topic(self) -> str:
+        return self.record.properties.get(property_format.RETRY_TOPIC) or self.record.topic
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.record.topic, self.broker_name, self.record.queue_id)
+
+    @property
+    def queue_offset(self) -> int:
+        return self.record.queue_offset
+
+    @property
+    def tag(self) -> str | None:
+        return self.record.tags
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.record.keys
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return self.record.properties
+
+    @property
+    def message_id(self) -> str:
+        return self.record.message_id
+
+    @property
+    def offset_id(self) -> str:
+        return self.record.offset_id
+
+    @property
+    def born_timestamp(self) -> int:
+        return self.record.born_timestamp
+
+    @property
+    def store_timestamp(self) -> int:
+        return self.record.store_timestamp
+
+    @property
+    def attempt(self) -> int:
+        return self.record.reconsume_times + self.retries_here + 1
+
+    def __repr__(self) -> str:
+        place = f"{self.record.topic}/{self.record.queue_id}@{self.record.queue_offset}"
+        return f"<message {self.message_id} {place} {len(self.record.body)} B>"
+
+
+def decode_messages(body: bytes, broker_name: str) -> list[ReceivedMessage]:
+    """The records of an answer. Raises FormatError."""
+    return [ReceivedMessage(stored, broker_name) for stored in record.decode_all(body)]
+
+
+def _inflated(stored: StoredMessage) -> bytes:
+    if not stored.is_compressed:
+        return stored.body
+    kind = stored.sys_flag & record.SYS_COMPRESSION_MASK
+    if kind not in (0, record.COMPRESSION_ZLIB):
+        name = {record.COMPRESSION_LZ4: "LZ4", record.COMPRESSION_ZSTD: "ZSTD"}.get(kind, f"{kind:#x}")
+        raise FormatError(f"the body is compressed with {name}, which this client cannot inflate; see record.body")
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(stored.body, MAX_INFLATED_BYTES)
+    except zlib.error as error:
+        raise FormatError(f"the body cannot be inflated: {error}") from None
+    if not inflater.eof:
+        raise FormatError(f"the body is cut, or larger than {MAX_INFLATED_BYTES} bytes", found=len(body))
+    return body

@@ -1,0 +1,316 @@
+"""Sends messages.
+
+    async with Producer("127.0.0.1:9876", "my-group") as producer:
+        receipt = await producer.send("Orders", b"...", tag="paid", keys=["order-7"])
+
+Without a queue the messages go round all writable queues of the topic. A send whose fate is not known (timeout, lost
+connection) is tried again within its time, so a message may be stored twice and its two copies have the same id:
+consumers must expect that of any at-least-once system. A send that was refused is tried again only where another try
+can help. A topic nobody knows is sent to where TBW102 is, whose broker creates it when it may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError, RequestTimeout
+from broker_store.client.message import (
+    MAX_BODY_BYTES,
+    Outgoing,
+    SendReceipt,
+    UniqueKeys,
+    encode_batch_part,
+    encode_properties,
+)
+from broker_store.client.session import MASTER_ID, REQUEST_TIMEOUT_S, Session, local_address
+from broker_store.errors import MisuseError
+from broker_store.formats.names import check_group, check_topic
+from broker_store.protocol.bodies import Heartbeat, MessageQueue, TopicRoute
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+
+log = logging.getLogger(__name__)
+
+AUTO_CREATE_TOPIC = "TBW102"
+DEFAULT_QUEUE_NUMS = 4
+PERM_WRITE = 2
+PERM_INHERIT = 1
+ATTEMPTS = 3
+# Before the same broker is tried again.
+RETRY_PAUSE_S = 0.1
+
+# Stored, though not confirmed as far as the broker's settings ask; the message has its place.
+STATUS_NAMES = {
+    int(ResponseCode.SUCCESS): "SEND_OK",
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): "FLUSH_DISK_TIMEOUT",
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): "FLUSH_SLAVE_TIMEOUT",
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): "SLAVE_NOT_AVAILABLE",
+}
+_WORTH_ANOTHER_TRY = {
+    ResponseCode.SYSTEM_BUSY,
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.FLOW_CONTROL,
+}
+
+
+class Producer:
+    """Sends for a producer group. `timeout` (seconds) bounds each send with all its attempts."""
+
+    def __init__(
+        self,
+        nameservers: str | Iterable[str],
+        group: str = "DEFAULT_PRODUCER",
+        *,
+        timeout: float = REQUEST_TIMEOUT_S,
+        client_id: str | None = None,
+    ):
+        self.group = check_group(group)
+        self._timeout = timeout
+        self._session = Session(nameservers, client_id=client_id, timeout=timeout, heartbeat=self._heartbeat)
+        self._keys = UniqueKeys(local_address())
+        self._turns: dict[str, itertools.count] = {}
+        self._writable: dict[str, tuple[TopicRoute, list[MessageQueue], dict[str, str]]] = {}
+        self._provisional: dict[str, TopicRoute] = {}
+
+    async def __aenter__(self) -> Producer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_error) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to beat; connections are made when they are needed."""
+        self._session.start()
+
+    async def close(self) -> None:
+        """Say goodbye to the brokers and end. Idempotent."""
+        await self._session.unregister(producer_group=self.group)
+        await self._session.close()
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self._session.client_id, producers=(self.group,))
+
+    # Sending
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        broker_name: str | None = None,
+        timeout: float | None = None,
+    ) -> SendReceipt:
+        """Send one message and wait until the broker has it. Raises ClientError, MisuseError, NameError_."""
+        unique_key = self._keys.make()
+        encoded = encode_properties(Outgoing(body, tag, keys, properties or {}), unique_key)
+        place = queue_id, broker_name
+        answer, queue = await self._deliver(
+            RequestCode.SEND_MESSAGE_V2, topic, bytes(body), encoded, place, timeout or self._timeout
+        )
+        fields = answer.fields or {}
+        return _receipt(answer, fields, queue, unique_key, fields.get("msgId", ""), 0)
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[Outgoing | bytes],
+        *,
+        queue_id: int | None = None,
+        broker_name: str | None = None,
+        timeout: float | None = None,
+    ) -> list[SendReceipt]:
+        """Send several messages as one: all are stored, one behind the other in one queue, or none.
+
+        Their sum must fit into one message's size. Raises ClientError, MisuseError, NameError_.
+        """
+        if not messages:
+            raise MisuseError("a batch needs at least one message")
+        unique_keys, parts = [], []
+        for message in messages:
+            if not isinstance(message, Outgoing):
+                message = Outgoing(message)
+            unique_keys.append(self._keys.make())
+            parts.append(encode_batch_part(bytes(message.body), encode_properties(message, unique_keys[-1])))
+        body = b"".join(parts)
+        if len(body) > MAX_BODY_BYTES:
+            raise MisuseError(f"a batch of {len(body)} bytes, at most {MAX_BODY_BYTES} can be sent")
+        place = queue_id, broker_name
+        answer, queue = await self._deliver(
+            RequestCode.SEND_BATCH_MESSAGE, topic, body, "", place, timeout or self._timeout
+        )
+        fields = answer.fields or {}
+        offset_ids = fields.get("msgId", "").split(",")
+        offset_ids += [""] * (len(unique_keys) - len(offset_ids))
+        pairs = zip(unique_keys, offset_ids, strict=False)
+        return [_receipt(answer, fields, queue, *pair, number) for number, pair in enumerate(pairs)]
+
+    async def send_oneway(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        broker_name: str | None = None,
+    ) -> str:
+        """Send without waiting for an answer: fast, and may be lost. Returns the message's id."""
+        unique_key = self._keys.make()
+        encoded = encode_properties(Outgoing(body, tag, keys, properties or {}), unique_key)
+        queue, address = await self._choose(topic, (queue_id, broker_name), None)
+        fields = self._fields(RequestCode.SEND_MESSAGE_V2, queue, encoded)
+        await self._session.tell(address, RequestCode.SEND_MESSAGE_V2, fields, bytes(body))
+        return unique_key
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that messages of a topic can be sent to."""
+        return list((await self._writable_queues(topic))[0])
+
+    async def _deliver(
+        self, code: int, topic: str, body: bytes, properties: str, place: tuple, timeout: float
+    ) -> tuple[Command, MessageQueue]:
+        """Try until somebody has stored it, the time is over, or no further try can help."""
+        deadline = time.monotonic() + timeout
+        avoid = None
+        for attempt in range(1, ATTEMPTS + 1):
+            queue, address = await self._choose(topic, place, avoid)
+            if queue.broker_name == avoid:
+                await asyncio.sleep(RETRY_PAUSE_S)
+            left = deadline - time.monotonic()
+            try:
+                if left <= 0:
+                    raise RequestTimeout(f"topic {topic} took no message within {timeout:g} s")
+                fields = self._fields(code, queue, properties)
+                answer = await self._session.ask(address, code, fields, body, timeout=left, accept=STATUS_NAMES)
+                return answer, queue
+            except ClientError as error:
+                final = attempt == ATTEMPTS or time.monotonic() >= deadline
+                if final or (isinstance(error, AnswerError) and error.code not in _WORTH_ANOTHER_TRY):
+                    raise
+                log.info("attempt %d: %s", attempt, error)
+                avoid = queue.broker_name
+                if isinstance(error, ConnectionLost):
+                    await self._refetch(topic)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _fields(self, code: int, queue: MessageQueue, properties: str) -> dict[str, str]:
+        """The header of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE, written straight in wire letters for speed."""
+        return {
+            "a": self.group,
+            "b": queue.topic,
+            "c": AUTO_CREATE_TOPIC,
+            "d": str(DEFAULT_QUEUE_NUMS),
+            "e": str(queue.queue_id),
+            "f": "0",
+            "g": str(time.time_ns() // 1_000_000),
+            "h": "0",
+            "i": properties,
+            "j": "0",
+            "k": "false",
+            "m": "true" if code == RequestCode.SEND_BATCH_MESSAGE else "false",
+            "n": queue.broker_name,
+        }
+
+    # Where to
+
+    async def _choose(self, topic: str, place: tuple, avoid: str | None) -> tuple[MessageQueue, str]:
+        """The next queue in turn, or the one asked for, and its broker's address. Raises NoRouteError."""
+        queues, addresses = await self._writable_queues(topic)
+        queue_id, broker_name = place
+        if queue_id is not None or broker_name is not None:
+            queues = [q for q in queues if queue_id in (None, q.queue_id) and broker_name in (None, q.broker_name)]
+            if not queues:
+                raise NoRouteError(f"topic {topic} has no writable queue {queue_id} on {broker_name or 'any broker'}")
+            if broker_name is None:
+                queues = queues[:1]
+        elif avoid is not None:
+            queues = [queue for queue in queues if queue.broker_name != avoid] or queues
+        turn = self._turns.get(topic)
+        if turn is None:
+            turn = self._turns[topic] = itertools.count(random.randrange(1 << 16))
+        queue = queues[next(turn) % len(queues)]
+        return queue, addresses[queue.broker_name]
+
+    async def _writable_queues(self, topic: str) -> tuple[list[MessageQueue], dict[str, str]]:
+        route = self._session.routes.get(topic) or self._provisional.get(topic)
+        if route is None:
+            route = await self._find_route(topic)
+        known = self._writable.get(topic)
+        if known is None or known[0] is not route:
+            known = self._writable[topic] = (route, *_writable(topic, route))
+        if not known[1]:
+            self._session.routes.pop(topic, None)
+            raise NoRouteError(f"no broker takes messages for topic {topic}")
+        return known[1], known[2]
+
+    async def _find_route(self, topic: str) -> TopicRoute:
+        check_topic(topic)
+        try:
+            return await self._session.fetch_route(topic)
+        except NoRouteError:
+            return await self._creating_route(topic)
+
+    async def _creating_route(self, topic: str) -> TopicRoute:
+        """The route of TBW102 as far as it can create topics; kept until the topic has its own."""
+        try:
+            default = await self._session.route(AUTO_CREATE_TOPIC)
+        except NoRouteError:
+            raise NoRouteError(f"no name server knows topic {topic}, and no broker creates topics") from None
+        queues = tuple(
+            queue._replace(write_queue_nums=min(queue.write_queue_nums, DEFAULT_QUEUE_NUMS))
+            for queue in default.queues
+            if queue.perm & PERM_INHERIT
+        )
+        route = self._provisional[topic] = TopicRoute(queues, default.brokers)
+        self._session.spawn(self._await_own_route(topic))
+        return route
+
+    async def _await_own_route(self, topic: str) -> None:
+        """Ask for the topic's own route until it is there or nobody has created it for a minute."""
+        for pause_s in (0.5, 1, 2, 4, 8, 15, 30):
+            await asyncio.sleep(pause_s)
+            try:
+                await self._session.fetch_route(topic)
+                break
+            except ClientError:
+                continue
+        self._provisional.pop(topic, None)
+
+    async def _refetch(self, topic: str) -> None:
+        """The broker may be gone: see where the topic is now; what was known stays when nobody can tell."""
+        try:
+            await self._session.fetch_route(topic)
+        except ClientError as error:
+            log.info("no new route: %s", error)
+
+
+def _writable(topic: str, route: TopicRoute) -> tuple[list[MessageQueue], dict[str, str]]:
+    addresses = {b.broker_name: b.addresses[MASTER_ID] for b in route.brokers if MASTER_ID in b.addresses}
+    queues = [
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in route.queues
+        if data.perm & PERM_WRITE and data.broker_name in addresses
+        for queue_id in range(min(data.write_queue_nums, 1024))
+    ]
+    return queues, addresses
+
+
+def _receipt(
+    answer: Command, fields: Mapping[str, str], queue: MessageQueue, unique_key: str, offset_id: str, number: int
+) -> SendReceipt:
+    queue_id = int(fields.get("queueId", queue.queue_id))
+    queue_offset = int(fields.get("queueOffset", -1))
+    status = STATUS_NAMES[int(answer.code)]
+    return SendReceipt(queue.topic, queue.broker_name, queue_id, queue_offset + number, unique_key, offset_id, status)

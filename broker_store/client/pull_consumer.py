@@ -1,0 +1,88 @@
+"""Reads queues where and when its user wants.
+
+    async with PullConsumer("my-group", "127.0.0.1:9876") as consumer:
+        for queue in await consumer.queues("Orders"):
+            result = await consumer.pull(queue, await consumer.committed(queue) or 0)
+            ...
+            await consumer.commit(queue, result.next_offset)
+
+It takes no part in sharing queues out and sends no heartbeat; the group's offsets are kept at the broker all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker_store.client.pulling import PullResult, QueueReader
+from broker_store.client.session import REQUEST_TIMEOUT_S, Session
+from broker_store.client.subscription import ALL, make_subscription
+from broker_store.formats.names import check_group, check_topic
+from broker_store.protocol.bodies import MessageQueue
+
+MAX_COUNT = 32
+
+
+class PullConsumer:
+    """Reads for a consumer group. `timeout` (seconds) bounds each request; a pull that waits has its wait besides."""
+
+    def __init__(
+        self,
+        group: str,
+        nameservers: str | Iterable[str],
+        *,
+        timeout: float = REQUEST_TIMEOUT_S,
+        client_id: str | None = None,
+    ):
+        self.group = check_group(group)
+        self._session = Session(nameservers, client_id=client_id, timeout=timeout)
+        self._reader = QueueReader(self._session, group)
+
+    async def __aenter__(self) -> PullConsumer:
+        self._session.start()
+        return self
+
+    async def __aexit__(self, *_error) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the connections. Idempotent."""
+        await self._session.close()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of a topic that can be read, in order. Raises NoRouteError, ClientError."""
+        return await self._reader.queues(check_topic(topic))
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_count: int = MAX_COUNT,
+        tags: str = ALL,
+        wait_ms: int = 0,
+    ) -> PullResult:
+        """Read from `offset` on. With `wait_ms` the broker waits that long for something new before it answers.
+
+        Raises ClientError, FieldError and FormatError when the answer makes no sense.
+        """
+        # The version 0 tells the broker to take the expression as it is given here.
+        return await self._reader.pull(queue, offset, make_subscription(queue.topic, tags, 0), max_count, wait_ms)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on; None when it never read this queue."""
+        return await self._reader.committed(queue)
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Keep the group's place: the next message it wants is at `offset`."""
+        await self._reader.commit(queue, offset)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        return await self._reader.min_offset(queue)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """One behind the last message."""
+        return await self._reader.max_offset(queue)
+
+    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first message stored at that time or later."""
+        return await self._reader.offset_by_time(queue, timestamp_ms)

@@ -1,0 +1,297 @@
+"""What every client is: an identity, connections by address, routes by topic, and a heartbeat.
+
+Producer, consumers and Admin each own a session. It opens a link to a server when it is first needed and again after
+it ended; it asks the name servers one after another until one answers, and stays with that one; it fetches the routes
+in use anew every 30 s and after a broker could not be reached; it tells all brokers of those routes every 30 s who it
+is, and at once when a new broker comes into sight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Container, Iterable, Mapping
+
+from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError
+from broker_store.client.link import Link, open_link, split_address
+from broker_store.errors import MisuseError, PeerError
+from broker_store.protocol import bodies
+from broker_store.protocol.bodies import BrokerData, Heartbeat, TopicRoute
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import write_header
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 3.0
+CONNECT_TIMEOUT_S = 3.0
+ROUTE_INTERVAL_S = 30.0
+HEARTBEAT_INTERVAL_S = 30.0
+MASTER_ID = 0
+
+RequestHandler = Callable[[Command], "Command | None"]
+_numbers = itertools.count(1)
+
+
+def parse_nameservers(nameservers: str | Iterable[str]) -> tuple[str, ...]:
+    """`host:port;host:port` or a sequence of addresses. Raises MisuseError."""
+    if isinstance(nameservers, str):
+        nameservers = nameservers.replace(",", ";").split(";")
+    addresses = tuple(address.strip() for address in nameservers if address.strip())
+    if not addresses:
+        raise MisuseError("no name server is given, want host:port;host:port")
+    for address in addresses:
+        try:
+            split_address(address)
+        except ConnectionLost as error:
+            raise MisuseError(f"name server {error}") from None
+    return addresses
+
+
+def make_client_id() -> str:
+    """Unique among the clients of a cluster: host, process, and a number no other client of this process had."""
+    return f"{local_address()}@{os.getpid()}#{next(_numbers)}{time.time_ns() % 1_000_000_000:09d}"
+
+
+def local_address() -> str:
+    """This host's address as others see it; no packet is sent to find out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+
+
+class Session:
+    """`heartbeat` gives what to tell brokers, None for nothing. `handlers` answer what brokers ask, by code."""
+
+    def __init__(
+        self,
+        nameservers: str | Iterable[str],
+        *,
+        client_id: str | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
+        heartbeat: Callable[[], Heartbeat] | None = None,
+        handlers: Mapping[int, RequestHandler] | None = None,
+    ):
+        self.nameservers = parse_nameservers(nameservers)
+        self.client_id = client_id or make_client_id()
+        self.timeout = timeout
+        self.routes: dict[str, TopicRoute] = {}
+        self._heartbeat = heartbeat
+        self._handlers = dict(handlers or {})
+        self._links: dict[str, Link] = {}
+        self._connecting: dict[str, asyncio.Lock] = {}
+        self._lookups: dict[str, asyncio.Future[TopicRoute]] = {}
+        self._nameserver = 0
+        self._beaten: set[str] = set()
+        self._tasks: set[asyncio.Task] = set()
+        self._started = False
+        self._closed = False
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to refresh routes and to beat; needs the running loop."""
+        if self._closed:
+            raise MisuseError("this client was closed; make a new one")
+        if not self._started:
+            self._started = True
+            self.spawn(self._repeat(self._refresh_routes, ROUTE_INTERVAL_S))
+            if self._heartbeat is not None:
+                self.spawn(self._repeat(self.beat, HEARTBEAT_INTERVAL_S))
+
+    def spawn(self, coroutine) -> asyncio.Task:
+        """A task that ends with this session at the latest."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _repeat(self, step, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await step()
+            except ClientError as error:
+                log.info("%s: %s", self.client_id, error)
+
+    async def unregister(self, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        """Tell all brokers that were told of us that we go; who cannot be reached will notice by itself."""
+        header = dict(client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group)
+        fields = write_header(RequestCode.UNREGISTER_CLIENT, **header)
+        asked = (self.ask(address, RequestCode.UNREGISTER_CLIENT, fields, timeout=1.0) for address in self._beaten)
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End tasks and connections. Idempotent."""
+        self._closed = True
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        links = list(self._links.values())
+        self._links.clear()
+        await asyncio.gather(*(link.close() for link in links))
+
+    # Requests
+
+    async def link(self, address: str) -> Link:
+        """The open connection to a server, made when there is none. Raises ConnectionLost."""
+        link = self._links.get(address)
+        if link is not None and not link.closed:
+            return link
+        async with self._connecting.setdefault(address, asyncio.Lock()):
+            link = self._links.get(address)
+            if link is None or link.closed:
+                if self._closed:
+                    raise ConnectionLost("this client was closed")
+                link = await open_link(address, self._answer_request, CONNECT_TIMEOUT_S)
+                self._links[address] = link
+                if address in self._beaten:
+                    # It may be another process than the one we told who we are.
+                    self._beaten.discard(address)
+                    self.spawn(self.beat())
+        return link
+
+    async def ask(
+        self,
+        address: str,
+        code: int,
+        fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout: float | None = None,
+        accept: Container[int] = (ResponseCode.SUCCESS,),
+    ) -> Command:
+        """The answer of a server, when its code is one of `accept`. Raises ClientError."""
+        link = await self.link(address)
+        answer = await link.request(Command.request(code, fields, body), timeout or self.timeout)
+        if answer.code not in accept:
+            raise AnswerError(code, answer.code, answer.remark, address)
+        return answer
+
+    async def tell(self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> None:
+        """Send a oneway request. Raises ConnectionLost."""
+        link = await self.link(address)
+        await link.drained()
+        link.write(Command.request(code, fields, body, oneway=True))
+
+    async def ask_nameserver(self, code: int, fields: dict[str, str] | None = None, **more) -> Command:
+        """The answer of a name server that can be reached. Raises ClientError."""
+        failure: ClientError | None = None
+        for _ in self.nameservers:
+            address = self.nameservers[self._nameserver]
+            try:
+                return await self.ask(address, code, fields, **more)
+            except AnswerError:
+                raise
+            except ClientError as error:
+                failure = error
+                self._nameserver = (self._nameserver + 1) % len(self.nameservers)
+        raise failure
+
+    def _answer_request(self, command: Command, link: Link) -> None:
+        """A broker asks us something."""
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            remark = f" request type {command.code} not supported"
+            answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        else:
+            try:
+                answer = handler(command)
+            except PeerError as error:
+                answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        if asyncio.iscoroutine(answer):
+            self.spawn(self._answer_later(answer, command, link))
+        elif answer is not None and not command.is_oneway and not link.closed:
+            link.write(answer)
+
+    async def _answer_later(self, coroutine, command: Command, link: Link) -> None:
+        try:
+            answer = await coroutine
+        except (ClientError, PeerError) as error:
+            answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        if answer is not None and not command.is_oneway and not link.closed:
+            link.write(answer)
+
+    # Routes
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Where a topic is, from memory or a name server. Raises NoRouteError, ClientError."""
+        known = self.routes.get(topic)
+        return known if known is not None else await self.fetch_route(topic)
+
+    async def fetch_route(self, topic: str) -> TopicRoute:
+        """Where a topic is, asked now; many callers at once ask once. Raises NoRouteError, ClientError."""
+        lookup = self._lookups.get(topic)
+        if lookup is None:
+            lookup = self._lookups[topic] = self.spawn(self._look_up(topic))
+            lookup.add_done_callback(lambda done: self._looked_up(topic, done))
+        # A caller that is cancelled must not take the lookup of the others with it.
+        return await asyncio.shield(lookup)
+
+    def _looked_up(self, topic: str, lookup: asyncio.Future) -> None:
+        self._lookups.pop(topic, None)
+        if not lookup.cancelled():
+            lookup.exception()  # seen, even when every caller was cancelled
+
+    async def _look_up(self, topic: str) -> TopicRoute:
+        fields = write_header(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, accept_standard_json_only=True)
+        accept = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
+        answer = await self.ask_nameserver(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, accept=accept)
+        if answer.code != ResponseCode.SUCCESS:
+            self.routes.pop(topic, None)
+            raise NoRouteError(f"no name server knows topic {topic}")
+        route = self.routes[topic] = bodies.decode_route(answer.body)
+        if self._started and self._heartbeat is not None and not set(self.masters()) <= self._beaten:
+            self.spawn(self.beat())
+        return route
+
+    async def _refresh_routes(self) -> None:
+        for topic in list(self.routes):
+            try:
+                await self.fetch_route(topic)
+            except NoRouteError:
+                log.info("topic %s has no route any more", topic)
+
+    def masters(self) -> list[str]:
+        """The addresses of the masters in all routes in use."""
+        found = {}
+        for route in self.routes.values():
+            for broker in route.brokers:
+                if MASTER_ID in broker.addresses:
+                    found[broker.addresses[MASTER_ID]] = None
+        return list(found)
+
+    def broker_address(self, route: TopicRoute, broker_name: str) -> str:
+        """The master of a broker name, or its lowest slave. Raises NoRouteError."""
+        for broker in route.brokers:
+            if broker.broker_name == broker_name and broker.addresses:
+                return lowest_address(broker)
+        raise NoRouteError(f"no broker {broker_name} is in the route")
+
+    async def beat(self) -> None:
+        """Tell the brokers who we are."""
+        if self._heartbeat is None:
+            return
+        body = bodies.encode_heartbeat(self._heartbeat())
+        addresses = self.masters()
+        self._beaten &= set(addresses)
+        await asyncio.gather(*(self._beat_one(address, body) for address in addresses))
+
+    async def _beat_one(self, address: str, body: bytes) -> None:
+        try:
+            await self.ask(address, RequestCode.HEART_BEAT, None, body)
+            self._beaten.add(address)
+        except ClientError as error:
+            log.info("heartbeat of %s: %s", self.client_id, error)
+
+
+def lowest_address(broker: BrokerData) -> str:
+    return broker.addresses[min(broker.addresses)]

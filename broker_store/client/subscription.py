@@ -1,0 +1,28 @@
+"""Which messages of a topic a consumer wants: an expression of tags, `*` for all, `a || b` for some."""
+
+from __future__ import annotations
+
+import time
+
+from broker_store.errors import MisuseError
+from broker_store.formats.java_hash import java_hash
+from broker_store.protocol.bodies import Subscription
+
+ALL = "*"
+
+
+def make_subscription(topic: str, tags: str = ALL, version: int | None = None) -> Subscription:
+    """`version` is the time in milliseconds when None. Raises MisuseError for an expression without a tag."""
+    if version is None:
+        version = time.time_ns() // 1_000_000
+    if tags.strip() in ("", ALL):
+        return Subscription(topic, ALL, version=version)
+    wanted = frozenset(tag.strip() for tag in tags.split("||") if tag.strip())
+    if not wanted or ALL in wanted:
+        raise MisuseError(f"tags {tags!r:.60} must be `*` or `a || b`")
+    return Subscription(topic, tags, version=version, tags=wanted, codes=frozenset(map(java_hash, wanted)))
+
+
+def wants(subscription: Subscription, tag: str | None) -> bool:
+    """The exact comparison: brokers compare only the hashes of tags."""
+    return not subscription.tags or tag in subscription.tags

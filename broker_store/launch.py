@@ -1,0 +1,181 @@
+"""What a start does before anything heavy is imported: read the command line, check the settings, take the lock.
+
+`manage.py` calls `prepare` for `runbroker` before Django, Numba or Redis are even imported, so a wrong setting or a store
+that somebody else holds is told within moments. The management command then finds what was prepared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker_store.config import Settings, load_settings
+from broker_store.engine.disk import Disk, StoreLock
+from broker_store.errors import ConfigError, StoreLockedError
+
+RUN_FILE = "broker.json"
+_DIRECTORIES = ("run", "logs", "cache")
+
+
+@dataclass
+class Launch:
+    """A start that may go on: settings are checked and the store is locked."""
+
+    arguments: argparse.Namespace
+    settings: Settings
+    data: Path
+    lock: StoreLock | None  # None for a start that takes no store, or only looks at one
+    data_lock: StoreLock  # held to the end of the process: run files and sockets are of one runbroker, whatever its store
+    host_zone: str | None  # the TZ that Django will replace by its own
+
+    def restore_host_zone(self) -> None:
+        """Store time (deleteWhen, index file names) is the host's; Django has set the process to its own zone."""
+        if self.host_zone is None:
+            os.environ.pop("TZ", None)
+        else:
+            os.environ["TZ"] = self.host_zone
+        time.tzset()
+
+    @property
+    def has_name_server(self) -> bool:
+        """A name server runs in the process unless others were named and no port for ours was."""
+        return not self.arguments.nameserver or self.arguments.nameserver_port is not None
+
+    def write_run_file(self, ports: dict[str, object]) -> None:
+        """Who holds the store, for a second start's refusal and for commands."""
+        text = json.dumps({"pid": os.getpid(), "store": str(self.settings.store.store_path_root_dir.absolute()), **ports})
+        Disk().replace_file(self.data / "run" / RUN_FILE, text.encode())
+
+    def remove_run_file(self) -> None:
+        Disk().unlink(self.data / "run" / RUN_FILE, missing_ok=True)
+
+
+prepared: Launch | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of runbroker."""
+    add = parser.add_argument
+    add("--data", metavar="DIR", help="directory of everything that is written (default: ./data)")
+    add("--store", metavar="DIR", help="directory of the message store (default: DIR/store)")
+    add("--bind", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    add("--insecure", action="store_true", help="allow another address than loopback although nobody is asked who they are")
+    add("--broker-port", type=int, metavar="N", help="port of the broker; N-2 is opened too (default: 10911)")
+    add("--nameserver-port", type=int, metavar="N", help="port of the name server (default: 9876)")
+    add("--web-port", type=int, metavar="N", default=8080, help="port of the dashboard (default: 8080)")
+    add("--web-host", metavar="NAME", action="append", default=[], help="a host name the dashboard may be called by")
+    add("--no-web", action="store_true", help="neither dashboard, Redis nor jobs")
+    add("--no-broker", action="store_true", help="the dashboard alone")
+    add("--inspect", action="store_true", help="open the store read-only and show what is in it")
+    add("--accept-damage", action="store_true", help="start although synced bytes are damaged: cut there, copies are kept")
+    add("--nameserver", metavar="ADDR;ADDR", help="register with these name servers instead of one in this process")
+    add("--advertise", metavar="HOST", help="address that clients are told to connect to (brokerIP1)")
+    add("-c", "--config", metavar="FILE", help="a broker.conf in Apache's properties format")
+    add("--set", metavar="KEY=VALUE", action="append", default=[], help="one of Apache's properties; see docs/SETTINGS.md")
+
+
+def prepare(argv: list[str]) -> Launch:
+    """Check everything and lock. Raises ConfigError, StoreLockedError, StoreError; argparse exits on a wrong option."""
+    global prepared
+    parser = argparse.ArgumentParser(prog="manage.py runbroker")
+    add_arguments(parser)
+    for option in ("--settings", "--pythonpath", "--verbosity", "-v"):
+        parser.add_argument(option, help=argparse.SUPPRESS)
+    for switch in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
+        parser.add_argument(switch, action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    data = Path(arguments.data or os.environ.get("BROKER_DATA_DIR") or "data").absolute()
+    os.environ["BROKER_DATA_DIR"] = str(data)
+    if arguments.web_host:
+        os.environ["BROKER_WEB_HOST"] = ",".join(arguments.web_host)
+    settings = _settings(arguments, data)
+    check_bind(arguments.bind, arguments.insecure)
+    os.umask(0o077)
+    disk = Disk()
+    disk.make_directory(data)
+    for name in _DIRECTORIES:
+        disk.make_directory(data / name)
+    lock = None
+    root = Path(settings.store.store_path_root_dir)
+    if not arguments.no_broker and not settings.store.inspect:
+        disk.make_directory(root)
+        try:
+            lock = disk.lock(root / "lock")
+        except StoreLockedError as error:
+            raise StoreLockedError(f"{error}: {_holder(data, root)}") from None
+    try:
+        data_lock = disk.lock(data / "run" / "lock")
+    except StoreLockedError:
+        if lock is not None:
+            lock.release()
+        raise StoreLockedError(f"data directory {data} is in use: {_holder(data, root)}") from None
+    prepared = Launch(arguments, settings, data, lock, data_lock, os.environ.get("TZ"))
+    return prepared
+
+
+def _settings(arguments: argparse.Namespace, data: Path) -> Settings:
+    overrides = {}
+    for pair in arguments.set:
+        key, separator, value = pair.partition("=")
+        if not separator:
+            raise ConfigError(pair, "", "--set takes key=value")
+        overrides[key.strip()] = value
+    if arguments.broker_port is not None:
+        overrides["listenPort"] = str(arguments.broker_port)
+    if arguments.advertise is not None:
+        overrides["brokerIP1"] = arguments.advertise
+    elif not _is_loopback(arguments.bind) and arguments.bind not in ("0.0.0.0", "::"):
+        overrides.setdefault("brokerIP1", arguments.bind)
+    if arguments.nameserver is not None:
+        overrides["namesrvAddr"] = arguments.nameserver
+    if arguments.accept_damage:
+        overrides["acceptDamage"] = "true"
+    if arguments.inspect:
+        overrides["inspect"] = "true"
+    name_server = {} if arguments.nameserver_port is None else {"listenPort": str(arguments.nameserver_port)}
+    return load_settings(
+        Path(arguments.config) if arguments.config else None,
+        overrides,
+        store_root=Path(arguments.store).absolute() if arguments.store else None,
+        default_store_root=data / "store",
+        name_server=name_server,
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str, insecure: bool) -> None:
+    """Refuse an address that others can reach. Raises ConfigError."""
+    if not _is_loopback(host) and not insecure:
+        raise ConfigError(
+            "--bind",
+            host,
+            "whoever can reach this address could read and write every message, since access control is not there yet;"
+            " use 127.0.0.1, or add --insecure if the network keeps others out",
+        )
+
+
+def _holder(data: Path, root: Path) -> str:
+    """A sentence that says who holds the store, as far as the run file tells."""
+    for directory in (data, root.parent):
+        raw = Disk().read_file(directory / "run" / RUN_FILE)
+        if raw:
+            try:
+                found = json.loads(raw)
+                ports = ", ".join(f"{name} {found[name]}" for name in ("broker", "nameserver", "web") if found.get(name))
+                return f"process {found['pid']} holds it ({ports}). Stop that one first, or use another --data"
+            except (ValueError, KeyError, TypeError):
+                continue
+    return "another program, perhaps an Apache broker, holds it. Stop that one first"

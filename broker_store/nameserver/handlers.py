@@ -1,0 +1,279 @@
+"""What a name server answers to each request (spec/namesrv.md 2 to 6).
+
+`NameServer.handle` is synchronous and quick; the shell that owns the sockets calls it, tells it of closed channels and
+calls `scan` every 10 s. A broker in the same process calls `handle` too, with None for the channel.
+
+The key-value table is the only thing that outlives the process: `persist` is called with its whole content after each
+change, before the answer is given; when it raises, the change is undone and the answer is an error. Apache's file of
+the same layout is read as it is.
+
+UPDATE_NAMESRV_CONFIG is refused as long as there is no way to tell who asks: with Apache's it has been a way to write
+files anywhere (CVE-2023-37582).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from broker_store.errors import DamagedStoreError, FieldError, PeerError
+from broker_store.nameserver.routes import UNIT, UNIT_SUB, Registrant, Routes
+from broker_store.protocol import bodies, fastjson
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import read_header
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+# From this version on (4.9.4) clients read strict JSON; older ones are given fastjson's form.
+_STRICT_JSON_VERSION = 401
+_MAX_KV_ENTRIES = 10_000
+_MAX_KV_CHARACTERS = 4_096
+
+
+class Channel(Protocol):
+    """What is asked of a connection."""
+
+    def close(self) -> None: ...
+
+
+class NameServer:
+    """The tables, and a handler for each request code.
+
+    `clock` gives milliseconds. `kv_config` is the content of the key-value file, None when there is none;
+    `persist(content)` writes it. `config` is what GET_NAMESRV_CONFIG shows. The two switches are Apache's
+    returnOrderTopicConfigToBroker and deleteTopicWithBrokerRegistration.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        *,
+        kv_config: bytes | None = None,
+        persist: Callable[[bytes], None] | None = None,
+        config: Mapping[str, object] | None = None,
+        return_order_topic_config: bool = True,
+        delete_topics_with_registration: bool = False,
+    ):
+        self.routes = Routes(delete_topics_with_registration)
+        self._return_order_topic_config = return_order_topic_config
+        self._clock = clock
+        self._persist = persist
+        self._config = dict(config or {})
+        self._kv = _read_kv(kv_config) if kv_config else {}
+        self._handlers = {
+            RequestCode.PUT_KV_CONFIG: self._put_kv,
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
+            RequestCode.REGISTER_BROKER: self._register_broker,
+            RequestCode.UNREGISTER_BROKER: self._unregister_broker,
+            RequestCode.BROKER_HEARTBEAT: self._broker_heartbeat,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._cluster_topics,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_sub_ununit_topics,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+        }
+
+    def handle(self, command: Command, channel: Channel | None = None) -> Command | None:
+        """The answer; None for a oneway request."""
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            remark = f" request type {command.code} not supported"
+            answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        else:
+            try:
+                answer = handler(command, channel)
+            except PeerError as error:
+                answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        return None if command.is_oneway else answer
+
+    def channel_closed(self, channel: Channel) -> None:
+        """A broker whose connection ends is gone at once."""
+        self.routes.channel_closed(channel)
+
+    def scan(self, now_ms: int) -> None:
+        """Remove the brokers that were silent for too long, and close their channels."""
+        for live in self.routes.expire(now_ms):
+            if live.channel is not None:
+                live.channel.close()
+
+    # Brokers
+
+    def _register_broker(self, command: Command, channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        if header.body_crc32 and header.body_crc32 != bodies.body_crc(command.body):
+            return command.answer(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        registration = bodies.decode_registration(command.body, bool(header.compressed), command.version)
+        who = Registrant(
+            header.cluster_name,
+            header.broker_name,
+            header.broker_id,
+            header.broker_addr,
+            header.ha_server_addr or "",
+            header.heartbeat_timeout_millis,
+            header.enable_acting_master,
+            header.zone_name,
+        )
+        answer = self.routes.register(who, registration, channel, self._clock())
+        fields = {"haServerAddr": answer.ha_address, "masterAddr": answer.master_address}
+        order = self._kv.get(ORDER_TOPIC_CONFIG) if self._return_order_topic_config else None
+        body = bodies.encode_table(order) if order else b""
+        return command.answer(0, None, {name: value for name, value in fields.items() if value is not None}, body)
+
+    def _unregister_broker(self, command: Command, _channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        self.routes.unregister(header.cluster_name, header.broker_addr, header.broker_name, header.broker_id)
+        return command.answer()
+
+    def _broker_heartbeat(self, command: Command, _channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        self.routes.heard(header.cluster_name, header.broker_addr, self._clock())
+        return command.answer()
+
+    def _query_data_version(self, command: Command, _channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        asked = bodies.decode_data_version(command.body)
+        self.routes.heard(header.cluster_name, header.broker_addr, self._clock())
+        known = self.routes.data_version(header.cluster_name, header.broker_addr)
+        fields = {"changed": "false" if known == asked else "true"}
+        return command.answer(0, None, fields, bodies.encode_data_version(known) if known else b"")
+
+    def _member_group(self, command: Command, _channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        broker = self.routes.brokers.get(header.broker_name)
+        if broker is None or broker.cluster != header.cluster_name:
+            broker = bodies.BrokerData(header.cluster_name, header.broker_name, {})
+        return command.answer(body=bodies.encode_member_group(broker))
+
+    # Routes
+
+    def _route(self, command: Command, _channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        route = self.routes.route(header.topic, header.zone_name if header.zone_mode else None)
+        if route is None:
+            remark = f"No topic route info in name server for the topic: {header.topic}{FAQ}"
+            return command.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
+        strict = command.version >= _STRICT_JSON_VERSION or bool(header.accept_standard_json_only)
+        return command.answer(body=bodies.encode_route(route, strict))
+
+    def _cluster_info(self, command: Command, _channel: Channel | None) -> Command:
+        return command.answer(body=bodies.encode_cluster_info(self.routes.cluster_info()))
+
+    def _wipe_write_perm(self, command: Command, _channel: Channel | None) -> Command:
+        count = self.routes.wipe_write_perm(read_header(command.code, command.fields).broker_name)
+        return command.answer(0, None, {"wipeTopicCount": str(count)})
+
+    def _add_write_perm(self, command: Command, _channel: Channel | None) -> Command:
+        count = self.routes.add_write_perm(read_header(command.code, command.fields).broker_name)
+        return command.answer(0, None, {"addTopicCount": str(count)})
+
+    # Topics
+
+    def _all_topics(self, command: Command, _channel: Channel | None) -> Command:
+        return command.answer(body=bodies.encode_topic_list(self.routes.topics))
+
+    def _delete_topic(self, command: Command, _channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        self.routes.delete_topic(header.topic, header.cluster_name or None)
+        return command.answer()
+
+    def _register_topic(self, command: Command, _channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        self.routes.register_topic(header.topic, bodies.decode_route(command.body).queues)
+        return command.answer()
+
+    def _cluster_topics(self, command: Command, _channel: Channel | None) -> Command:
+        topics = self.routes.topics_of_cluster(read_header(command.code, command.fields).cluster)
+        return command.answer(body=bodies.encode_topic_list(topics))
+
+    def _system_topics(self, command: Command, _channel: Channel | None) -> Command:
+        names, address = self.routes.system_names()
+        return command.answer(body=bodies.encode_topic_list(names, address))
+
+    def _unit_topics(self, command: Command, _channel: Channel | None) -> Command:
+        return command.answer(body=bodies.encode_topic_list(self.routes.topics_by_flag(UNIT)))
+
+    def _unit_sub_topics(self, command: Command, _channel: Channel | None) -> Command:
+        return command.answer(body=bodies.encode_topic_list(self.routes.topics_by_flag(UNIT_SUB)))
+
+    def _unit_sub_ununit_topics(self, command: Command, _channel: Channel | None) -> Command:
+        return command.answer(body=bodies.encode_topic_list(self.routes.topics_by_flag(UNIT_SUB, UNIT)))
+
+    # The key-value table
+
+    def _put_kv(self, command: Command, _channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        for name, text in zip(("namespace", "key", "value"), header, strict=True):
+            if len(text) > _MAX_KV_CHARACTERS:
+                raise FieldError(name, text, f"at most {_MAX_KV_CHARACTERS} characters")
+        changed = {namespace: dict(table) for namespace, table in self._kv.items()}
+        changed.setdefault(header.namespace, {})[header.key] = header.value
+        if sum(map(len, changed.values())) > _MAX_KV_ENTRIES:
+            raise FieldError("key", header.key, f"one of at most {_MAX_KV_ENTRIES} keys")
+        self._replace_kv(changed)
+        return command.answer()
+
+    def _get_kv(self, command: Command, _channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        value = self._kv.get(header.namespace, {}).get(header.key)
+        if value is None:
+            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, {})
+        return command.answer(0, None, {"value": value})
+
+    def _delete_kv(self, command: Command, _channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        if header.key in self._kv.get(header.namespace, {}):
+            changed = {namespace: dict(table) for namespace, table in self._kv.items()}
+            del changed[header.namespace][header.key]
+            self._replace_kv(changed)
+        return command.answer()
+
+    def _list_kv(self, command: Command, _channel: Channel | None) -> Command:
+        header = read_header(command.code, command.fields)
+        table = self._kv.get(header.namespace)
+        if table is None:
+            return command.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
+        return command.answer(body=bodies.encode_table(table))
+
+    def _replace_kv(self, changed: dict[str, dict[str, str]]) -> None:
+        """Write first, then show: what was answered is there after a restart."""
+        if self._persist is not None:
+            self._persist(fastjson.dumps_strict({"configTable": changed}))
+        self._kv = changed
+
+    # Settings
+
+    def _update_config(self, command: Command, _channel: Channel | None) -> Command:
+        return command.answer(ResponseCode.NO_PERMISSION, "Can not update config: it is given when the server starts.")
+
+    def _get_config(self, command: Command, _channel: Channel | None) -> Command:
+        return command.answer(body="".join(f"{key}={value}\n" for key, value in sorted(self._config.items())).encode())
+
+
+def _read_kv(content: bytes) -> dict[str, dict[str, str]]:
+    """The tables of kvConfig.json. Raises DamagedStoreError."""
+    advice = "Mend or remove the file; its .bak holds the state before the last change"
+    try:
+        tables = fastjson.loads(content)["configTable"]
+        tables = {namespace: dict(table) for namespace, table in tables.items()}
+        texts = [text for table in tables.values() for pair in table.items() for text in pair]
+        if not all(isinstance(text, str) for text in (*tables, *texts)):
+            raise TypeError("names, keys and values must be text")
+    except (PeerError, TypeError, KeyError, ValueError, AttributeError) as error:
+        raise DamagedStoreError(f"not a key-value table ({error!s:.80})", file="kvConfig.json", advice=advice) from None
+    return tables

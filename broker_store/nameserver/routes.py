@@ -1,0 +1,302 @@
+"""The tables of a name server: brokers, their topics, who is alive (spec/namesrv.md 1 to 4).
+
+    topics    topic -> broker name -> QueueData
+    brokers   broker name -> addresses by id, cluster
+    clusters  cluster -> broker names
+    live      (cluster, address) -> when it was last heard, its data version, its channel
+
+What is here is only what brokers said lately: each registers again every 30 s, so nothing is ever stored, and a broker
+that is silent for its timeout, or whose connection ends, disappears from all tables.
+
+Pure: no socket, no clock. Times are milliseconds and are passed in; a channel is any object, compared by identity, or
+None for a broker in the same process. A registration that is refused changes nothing (in Apache's it leaves an empty
+entry behind). Left out, because their switches are off by default in Apache's too: acting masters in routes and order
+configuration in routes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from broker_store.errors import PeerError
+from broker_store.formats.config_json import DataVersion
+from broker_store.protocol.bodies import BrokerData, ClusterInfo, QueueData, Registration, TopicRoute
+
+DEFAULT_TIMEOUT_MS = 120_000
+MASTER_ID = 0
+PERM_WRITE = 2
+PERM_READ_WRITE = 6
+UNIT = 1
+UNIT_SUB = 2
+
+# Far above any cluster, and small enough that nobody fills the memory by registering.
+MAX_BROKERS = 2_000
+MAX_TOPICS = 100_000
+
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.%a-z]{2,60}\]):\d{1,5}")
+_NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")
+
+
+class RegistrationRefused(PeerError):
+    """This registration may not be; nothing was changed."""
+
+
+class Registrant(NamedTuple):
+    """Who registers. `enable_acting_master` None is a broker from before version 5."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+    timeout_ms: int | None = None
+    enable_acting_master: bool | None = None
+    zone_name: str | None = None
+
+
+class RegistrationAnswer(NamedTuple):
+    """For a slave: where its master is. None for a master, or when there is no master."""
+
+    ha_address: str | None = None
+    master_address: str | None = None
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """One broker process as it was last heard."""
+
+    registrant: Registrant
+    last_update_ms: int
+    timeout_ms: int
+    data_version: DataVersion
+    channel: object | None
+
+
+class Routes:
+    """The tables and what changes them."""
+
+    def __init__(self, delete_missing_topics: bool = False) -> None:
+        """With `delete_missing_topics` a changed registration is the whole of what its broker serves."""
+        self._delete_missing_topics = delete_missing_topics
+        self.topics: dict[str, dict[str, QueueData]] = {}
+        self.brokers: dict[str, BrokerData] = {}
+        self.clusters: dict[str, dict[str, None]] = {}
+        self.live: dict[tuple[str, str], LiveBroker] = {}
+
+    # Brokers come and go
+
+    def register(
+        self, who: Registrant, registration: Registration, channel: object | None, now_ms: int
+    ) -> RegistrationAnswer:
+        """Take in what a broker serves. Raises RegistrationRefused."""
+        _check_registrant(who)
+        known = self.brokers.get(who.broker_name)
+        addresses = dict(known.addresses) if known else {}
+        holder = addresses.get(who.broker_id)
+        if holder is not None and holder != who.address and self._is_newer(who.cluster, holder, registration):
+            self.live.pop((who.cluster, who.address), None)
+            return RegistrationAnswer()
+        # A process that changed its id (a slave became master) is listed once.
+        addresses = {number: address for number, address in addresses.items() if address != who.address}
+        # A registration of what changed carries one topic; it may not be the first, or the others would be missed.
+        if who.broker_id not in (known.addresses if known else ()) and len(registration.topics) == 1:
+            raise RegistrationRefused("register broker failed")
+        self._check_room(who, registration)
+
+        addresses[who.broker_id] = who.address
+        acting = bool(who.enable_acting_master)
+        self.brokers[who.broker_name] = BrokerData(who.cluster, who.broker_name, addresses, acting, who.zone_name)
+        if known is not None and known.cluster != who.cluster:
+            self._leave_cluster(known)
+        self.clusters.setdefault(who.cluster, {})[who.broker_name] = None
+        self._adopt_topics(who, registration, new_broker=known is None or not known.addresses)
+        timeout_ms = DEFAULT_TIMEOUT_MS if who.timeout_ms is None else who.timeout_ms
+        live = LiveBroker(who, now_ms, timeout_ms, registration.data_version, channel)
+        self.live[who.cluster, who.address] = live
+        return self._answer_for(who)
+
+    def _is_newer(self, cluster: str, holder: str, registration: Registration) -> bool:
+        live = self.live.get((cluster, holder))
+        return live is not None and live.data_version.state_version > registration.data_version.state_version
+
+    def _check_room(self, who: Registrant, registration: Registration) -> None:
+        if (who.cluster, who.address) not in self.live and len(self.live) >= MAX_BROKERS:
+            raise RegistrationRefused(f"{MAX_BROKERS} brokers are registered, no more are taken")
+        more = sum(name not in self.topics for name in registration.topics)
+        if len(self.topics) + more > MAX_TOPICS:
+            raise RegistrationRefused(f"{len(self.topics)} topics are registered, at most {MAX_TOPICS} are taken")
+        for topic in registration.topics:
+            _check_name("topic", topic)
+
+    def _adopt_topics(self, who: Registrant, registration: Registration, new_broker: bool) -> None:
+        broker = self.brokers[who.broker_name]
+        is_master = who.broker_id == MASTER_ID
+        # Without a master the smallest id of a 5.x group stands in for reading.
+        stands_in = not is_master and who.enable_acting_master is not None and who.broker_id == min(broker.addresses)
+        if not is_master and not stands_in:
+            return
+        live = self.live.get((who.cluster, who.address))
+        changed = new_broker or live is None or live.data_version != registration.data_version
+        if changed and self._delete_missing_topics:
+            self._drop_queues(self.topics.keys() - registration.topics.keys(), {who.broker_name})
+        for topic in registration.topics.values():
+            queues = self.topics.setdefault(topic.name, {})
+            if changed or who.broker_name not in queues:
+                perm = topic.perm & ~PERM_WRITE if stands_in and broker.enable_acting_master else topic.perm
+                queues[who.broker_name] = QueueData(
+                    who.broker_name, topic.read_queue_nums, topic.write_queue_nums, perm, topic.topic_sys_flag
+                )
+
+    def _answer_for(self, who: Registrant) -> RegistrationAnswer:
+        if who.broker_id == MASTER_ID:
+            return RegistrationAnswer()
+        master = self.brokers[who.broker_name].addresses.get(MASTER_ID)
+        live = self.live.get((who.cluster, master)) if master else None
+        return RegistrationAnswer(live.registrant.ha_address, master) if live else RegistrationAnswer()
+
+    def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
+        """Remove a broker and what only it served."""
+        self.live.pop((cluster, address), None)
+        broker = self.brokers.get(broker_name)
+        if broker is None:
+            return
+        addresses = {number: at for number, at in broker.addresses.items() if (number, at) != (broker_id, address)}
+        if addresses:
+            self.brokers[broker_name] = replace(broker, addresses=addresses)
+            if broker.enable_acting_master and MASTER_ID not in addresses:
+                self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+            return
+        del self.brokers[broker_name]
+        self._leave_cluster(broker)
+        self._drop_queues(self.topics, {broker_name})
+
+    def _leave_cluster(self, broker: BrokerData) -> None:
+        names = self.clusters.get(broker.cluster, {})
+        names.pop(broker.broker_name, None)
+        if not names:
+            self.clusters.pop(broker.cluster, None)
+
+    def _drop_queues(self, topics: Iterable[str], broker_names: Iterable[str]) -> None:
+        for topic in list(topics):
+            queues = self.topics.get(topic, {})
+            for broker_name in broker_names:
+                queues.pop(broker_name, None)
+            if not queues:
+                self.topics.pop(topic, None)
+
+    def heard(self, cluster: str, address: str, now_ms: int) -> None:
+        """A sign of life; one of an unknown broker changes nothing."""
+        live = self.live.get((cluster, address))
+        if live is not None:
+            live.last_update_ms = now_ms
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """What the broker registered with last."""
+        live = self.live.get((cluster, address))
+        return live.data_version if live else None
+
+    def expire(self, now_ms: int) -> list[LiveBroker]:
+        """Unregister the brokers that were silent for their timeout, and return them."""
+        silent = [live for live in self.live.values() if live.last_update_ms + live.timeout_ms < now_ms]
+        self._unregister_all(silent)
+        return silent
+
+    def channel_closed(self, channel: object) -> list[LiveBroker]:
+        """Unregister the brokers that registered last over this channel, and return them."""
+        gone = [live for live in self.live.values() if live.channel is channel]
+        self._unregister_all(gone)
+        return gone
+
+    def _unregister_all(self, gone: list[LiveBroker]) -> None:
+        for live in gone:
+            who = live.registrant
+            self.unregister(who.cluster, who.address, who.broker_name, who.broker_id)
+
+    # What clients ask
+
+    def route(self, topic: str, zone_name: str | None = None) -> TopicRoute | None:
+        """Where a topic is; None when no broker that is alive has it. With a zone, only that zone's brokers."""
+        queues = self.topics.get(topic, {})
+        brokers = [self.brokers[name] for name in queues if name in self.brokers]
+        if zone_name is not None:
+            zone = zone_name.lower()
+            brokers = [b for b in brokers if MASTER_ID not in b.addresses or (b.zone_name or "").lower() == zone]
+        names = {broker.broker_name for broker in brokers}
+        kept = tuple(queue for name, queue in queues.items() if name in names)
+        if not brokers and zone_name is None:
+            return None
+        return TopicRoute(kept, tuple(brokers))
+
+    def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(dict(self.brokers), {name: list(names) for name, names in self.clusters.items()})
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        names = self.clusters.get(cluster, {})
+        return [topic for topic, queues in self.topics.items() if any(name in names for name in queues)]
+
+    def topics_by_flag(self, wanted: int, unwanted: int = 0) -> list[str]:
+        """Topics whose flag has all bits of `wanted` and none of `unwanted`."""
+        chosen = []
+        for topic, queues in self.topics.items():
+            flag = next(iter(queues.values())).topic_sys_flag
+            if flag & wanted == wanted and not flag & unwanted:
+                chosen.append(topic)
+        return chosen
+
+    def system_names(self) -> tuple[list[str], str | None]:
+        """The topics named after clusters and brokers, and the address of some broker."""
+        names = list(self.clusters) + [name for names in self.clusters.values() for name in names]
+        addresses = [address for broker in self.brokers.values() for address in broker.addresses.values()]
+        return names, addresses[0] if addresses else None
+
+    # What administrators change; a registration with a changed data version sets it back
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """No more sends to this broker; how many topics it has."""
+        return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        return self._change_perm(broker_name, lambda perm: PERM_READ_WRITE)
+
+    def _change_perm(self, broker_name: str, changed) -> int:
+        count = 0
+        for queues in self.topics.values():
+            queue = queues.get(broker_name)
+            if queue is not None:
+                queues[broker_name] = queue._replace(perm=changed(queue.perm))
+                count += 1
+        return count
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget where a topic is: everywhere, or on the brokers of one cluster."""
+        if cluster is None:
+            self.topics.pop(topic, None)
+        else:
+            self._drop_queues([topic], self.clusters.get(cluster, {}))
+
+    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
+        """Add a topic on brokers that are known. Raises RegistrationRefused."""
+        _check_name("topic", topic)
+        if topic not in self.topics and len(self.topics) >= MAX_TOPICS:
+            raise RegistrationRefused(f"{MAX_TOPICS} topics are registered, no more are taken")
+        known = [queue for queue in queues if queue.broker_name in self.brokers]
+        for queue in known:
+            self.topics.setdefault(topic, {})[queue.broker_name] = queue
+
+
+def _check_registrant(who: Registrant) -> None:
+    for what, name in (("broker", who.broker_name), ("cluster", who.cluster)):
+        _check_name(what, name)
+    if not _ADDRESS.fullmatch(who.address):
+        raise RegistrationRefused(f"the broker's address {who.address!r:.60} is not host:port")
+    if who.broker_id < 0:
+        raise RegistrationRefused(f"the broker id {who.broker_id} is negative")
+
+
+def _check_name(what: str, name: str) -> None:
+    """Cluster and broker names may hold dots, and Apache makes topics of them; a path they must not be."""
+    if not 0 < len(name) <= 255 or _NOT_IN_NAMES.search(name) or name in (".", ".."):
+        raise RegistrationRefused(f"the {what} name {name!r:.60} is not allowed")

@@ -1,0 +1,733 @@
+"""The JSON bodies that clients, brokers and name servers exchange (spec/remoting.md 3 to 5, spec/namesrv.md 2 to 5).
+
+Each body is a value with an `encode_` and a `decode_`, or a pair of functions where a plain dict or list says it all.
+Decoding raises FieldError with the member's name; members that are not known are ignored, optional ones have Java's
+defaults. Nothing here judges whether a topic or group name is allowed: that is for who acts on it.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from broker_store.errors import FieldError
+from broker_store.formats.config_json import DataVersion
+from broker_store.protocol import fastjson
+from broker_store.protocol.fastjson import ObjectKey
+
+# Members of JSON that is trusted no more than a header.
+
+
+def _loads_object(data: bytes) -> dict:
+    value = fastjson.loads(data)
+    if not isinstance(value, dict):
+        raise FieldError("body", bytes(data[:50]), "an object")
+    return value
+
+
+def _text(members: Mapping, name: str, default: str | None = None) -> str:
+    return _typed(members, name, str, "text", default)
+
+
+def _int(members: Mapping, name: str, default: int | None = None) -> int:
+    value = _typed(members, name, int, "an integer", default)
+    if isinstance(value, bool) or not -(1 << 63) <= value < 1 << 63:
+        raise FieldError(name, value, "a 64-bit integer")
+    return value
+
+
+def _bool(members: Mapping, name: str, default: bool = False) -> bool:
+    return _typed(members, name, bool, "true or false", default)
+
+
+def _list(members: Mapping, name: str) -> list:
+    return _typed(members, name, list, "an array", [])
+
+
+def _object(members: Mapping, name: str) -> dict:
+    return _typed(members, name, dict, "an object", {})
+
+
+def _objects(members: Mapping, name: str) -> list[dict]:
+    values = _list(members, name)
+    for value in values:
+        if not isinstance(value, dict):
+            raise FieldError(name, value, "an array of objects")
+    return values
+
+
+def _texts(members: Mapping, name: str) -> list[str]:
+    values = _list(members, name)
+    for value in values:
+        if not isinstance(value, str):
+            raise FieldError(name, value, "an array of texts")
+    return values
+
+
+def _typed(members: Mapping, name: str, kind: type, want: str, default):
+    value = members.get(name)
+    if value is None:
+        value = default
+    if not isinstance(value, kind):
+        raise FieldError(name, value, want)
+    return value
+
+
+# Queues
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic on a broker. Its order is the one by which Java's clients share queues out."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def to_json(self) -> dict:
+        return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
+
+    def to_key(self) -> ObjectKey:
+        return ObjectKey(self.to_json())
+
+    @classmethod
+    def from_json(cls, members: Mapping | ObjectKey) -> MessageQueue:
+        if not isinstance(members, (dict, ObjectKey)):
+            raise FieldError("messageQueue", members, "an object")
+        return cls(_text(members, "topic"), _text(members, "brokerName"), _int(members, "queueId"))
+
+
+# Heartbeats (34)
+
+
+@dataclass(slots=True, frozen=True)
+class Subscription:
+    """What a consumer group wants of a topic. `version` grows with each change; `codes` are the Java hashes of tags."""
+
+    topic: str
+    expression: str = "*"
+    expression_type: str = "TAG"
+    version: int = 0
+    tags: frozenset[str] = frozenset()
+    codes: frozenset[int] = frozenset()
+    class_filter_mode: bool = False
+
+    def to_json(self) -> dict:
+        return {
+            "classFilterMode": self.class_filter_mode,
+            "codeSet": sorted(self.codes),
+            "expressionType": self.expression_type,
+            "subString": self.expression,
+            "subVersion": self.version,
+            "tagsSet": sorted(self.tags),
+            "topic": self.topic,
+        }
+
+    @classmethod
+    def from_json(cls, members: Mapping) -> Subscription:
+        codes = _list(members, "codeSet")
+        try:  # the Go client writes the numbers as texts, which fastjson reads as numbers
+            codes = [int(code) if isinstance(code, str) and len(code) <= 11 else operator.index(code) for code in codes]
+        except (TypeError, ValueError):
+            raise FieldError("codeSet", codes, "integers") from None
+        return cls(
+            _text(members, "topic"),
+            _text(members, "subString", "*"),
+            _text(members, "expressionType", "TAG"),
+            _int(members, "subVersion", 0),
+            frozenset(_texts(members, "tagsSet")),
+            frozenset(codes),
+            _bool(members, "classFilterMode"),
+        )
+
+
+CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+MESSAGE_MODELS = ("BROADCASTING", "CLUSTERING")
+
+
+@dataclass(slots=True, frozen=True)
+class ConsumerData:
+    """One consumer group of a client."""
+
+    group: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscriptions: tuple[Subscription, ...] = ()
+    unit_mode: bool = False
+
+    def to_json(self) -> dict:
+        return {
+            "consumeFromWhere": self.consume_from_where,
+            "consumeType": self.consume_type,
+            "groupName": self.group,
+            "messageModel": self.message_model,
+            "subscriptionDataSet": [subscription.to_json() for subscription in self.subscriptions],
+            "unitMode": self.unit_mode,
+        }
+
+    @classmethod
+    def from_json(cls, members: Mapping) -> ConsumerData:
+        consume_type = _text(members, "consumeType", "CONSUME_PASSIVELY")
+        message_model = _text(members, "messageModel", "CLUSTERING")
+        if consume_type not in CONSUME_TYPES:
+            raise FieldError("consumeType", consume_type, " or ".join(CONSUME_TYPES))
+        if message_model not in MESSAGE_MODELS:
+            raise FieldError("messageModel", message_model, " or ".join(MESSAGE_MODELS))
+        return cls(
+            _text(members, "groupName"),
+            consume_type,
+            message_model,
+            _text(members, "consumeFromWhere", "CONSUME_FROM_LAST_OFFSET"),
+            tuple(Subscription.from_json(item) for item in _objects(members, "subscriptionDataSet")),
+            _bool(members, "unitMode"),
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Heartbeat:
+    """Everything a client says about itself every 30 seconds.
+
+    `fingerprint` is 0 for version 1 of the heartbeat; with `without_sub` the subscriptions were left out on purpose.
+    """
+
+    client_id: str
+    producers: tuple[str, ...] = ()
+    consumers: tuple[ConsumerData, ...] = ()
+    fingerprint: int = 0
+    without_sub: bool = False
+
+
+def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
+    return fastjson.dumps(
+        {
+            "clientID": heartbeat.client_id,
+            "consumerDataSet": [consumer.to_json() for consumer in heartbeat.consumers],
+            "heartbeatFingerprint": heartbeat.fingerprint,
+            "producerDataSet": [{"groupName": group} for group in heartbeat.producers],
+            "withoutSub": heartbeat.without_sub,
+        }
+    )
+
+
+def decode_heartbeat(body: bytes) -> Heartbeat:
+    members = _loads_object(body)
+    return Heartbeat(
+        _text(members, "clientID"),
+        tuple(_text(item, "groupName") for item in _objects(members, "producerDataSet")),
+        tuple(ConsumerData.from_json(item) for item in _objects(members, "consumerDataSet")),
+        _int(members, "heartbeatFingerprint", 0),
+        _bool(members, "withoutSub"),
+    )
+
+
+# Membership (38), locks (41, 42), checks (46)
+
+
+def encode_consumer_list(client_ids: Iterable[str]) -> bytes:
+    return fastjson.dumps({"consumerIdList": list(client_ids)})
+
+
+def decode_consumer_list(body: bytes) -> list[str]:
+    return _texts(_loads_object(body), "consumerIdList")
+
+
+@dataclass(slots=True, frozen=True)
+class LockRequest:
+    """A client asks for queues of its group for itself, or gives them back."""
+
+    client_id: str
+    consumer_group: str
+    queues: tuple[MessageQueue, ...]
+    only_this_broker: bool = False
+
+
+def encode_lock_request(request: LockRequest) -> bytes:
+    return fastjson.dumps(
+        {
+            "clientId": request.client_id,
+            "consumerGroup": request.consumer_group,
+            "mqSet": [queue.to_json() for queue in request.queues],
+            "onlyThisBroker": request.only_this_broker,
+        }
+    )
+
+
+def decode_lock_request(body: bytes) -> LockRequest:
+    members = _loads_object(body)
+    return LockRequest(
+        _text(members, "clientId"),
+        _text(members, "consumerGroup"),
+        tuple(MessageQueue.from_json(item) for item in _objects(members, "mqSet")),
+        _bool(members, "onlyThisBroker"),
+    )
+
+
+def encode_locked(queues: Iterable[MessageQueue]) -> bytes:
+    return fastjson.dumps({"lockOKMQSet": [queue.to_json() for queue in queues]})
+
+
+def decode_locked(body: bytes) -> set[MessageQueue]:
+    return {MessageQueue.from_json(item) for item in _objects(_loads_object(body), "lockOKMQSet")}
+
+
+@dataclass(slots=True, frozen=True)
+class ClientCheck:
+    """CHECK_CLIENT_CONFIG: can the broker serve this subscription?"""
+
+    client_id: str
+    group: str
+    namespace: str
+    subscription: Subscription
+
+
+def decode_client_check(body: bytes) -> ClientCheck:
+    members = _loads_object(body)
+    subscription = Subscription.from_json(_object(members, "subscriptionData"))
+    client_id, group, namespace = (_text(members, name, "") for name in ("clientId", "group", "namespace"))
+    return ClientCheck(client_id, group, namespace, subscription)
+
+
+# Topics
+
+
+@dataclass(slots=True, frozen=True)
+class TopicConfig:
+    """A topic as a broker holds it. `perm`: 4 read, 2 write, 1 inherit."""
+
+    name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict:
+        return {
+            "attributes": dict(self.attributes),
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "topicFilterType": self.topic_filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+    @classmethod
+    def from_json(cls, members: Mapping) -> TopicConfig:
+        return cls(
+            _text(members, "topicName"),
+            _int(members, "readQueueNums", 16),
+            _int(members, "writeQueueNums", 16),
+            _int(members, "perm", 6),
+            _text(members, "topicFilterType", "SINGLE_TAG"),
+            _int(members, "topicSysFlag", 0),
+            _bool(members, "order"),
+            _object(members, "attributes"),
+        )
+
+
+def decode_topic_table(body: bytes) -> tuple[DataVersion, dict[str, TopicConfig]]:
+    """The answer to GET_ALL_TOPIC_CONFIG."""
+    return _topic_wrapper(_loads_object(body))
+
+
+def encode_topic_table(version: DataVersion, topics: Iterable[TopicConfig]) -> bytes:
+    return fastjson.dumps(_topic_wrapper_json(version, topics) | {"topicQueueMappingDetailMap": {}})
+
+
+def _data_version(members: Mapping) -> DataVersion:
+    return DataVersion(*(_int(members, name, 0) for name in ("stateVersion", "counter", "timestamp")))
+
+
+def decode_data_version(body: bytes) -> DataVersion:
+    """The body of QUERY_DATA_VERSION, asked and answered."""
+    return _data_version(_loads_object(body))
+
+
+def encode_data_version(version: DataVersion) -> bytes:
+    return fastjson.dumps(version.to_json())
+
+
+def _topic_wrapper(members: Mapping) -> tuple[DataVersion, dict[str, TopicConfig]]:
+    table = _object(members, "topicConfigTable")
+    topics = {}
+    for name, item in table.items():
+        if not isinstance(item, dict) or not isinstance(name, str):
+            raise FieldError("topicConfigTable", name, "topics by name")
+        topics[name] = TopicConfig.from_json({"topicName": name} | item)
+    return _data_version(_object(members, "dataVersion")), topics
+
+
+def _topic_wrapper_json(version: DataVersion, topics: Iterable[TopicConfig]) -> dict:
+    return {
+        "dataVersion": version.to_json(),
+        "mappingDataVersion": DataVersion().to_json(),
+        "topicConfigTable": {topic.name: topic.to_json() for topic in topics},
+    }
+
+
+def encode_topic_list(topics: Iterable[str], broker_address: str | None = None) -> bytes:
+    return fastjson.dumps({"brokerAddr": broker_address, "topicList": list(topics)})
+
+
+def decode_topic_list(body: bytes) -> list[str]:
+    return _texts(_loads_object(body), "topicList")
+
+
+# Registration of a broker (103)
+
+# A broker with 5,000 topics registers with half a megabyte.
+MAX_INFLATED_BYTES = 32 << 20
+_COMPRESSED_WITH_MAPPING_VERSION = 413
+_WRAPPER_ALONE_VERSION = 37
+
+
+@dataclass(slots=True, frozen=True)
+class Registration:
+    """What a broker serves."""
+
+    data_version: DataVersion
+    topics: dict[str, TopicConfig]
+    filter_servers: tuple[str, ...] = ()
+
+
+def encode_registration(registration: Registration, compressed: bool = False) -> bytes:
+    if compressed:
+        return zlib.compress(_registration_stream(registration))
+    wrapper = _topic_wrapper_json(registration.data_version, registration.topics.values())
+    wrapper |= {"topicQueueMappingDetailMap": {}, "topicQueueMappingInfoMap": {}}
+    servers = list(registration.filter_servers)
+    return fastjson.dumps({"filterServerList": servers, "topicConfigSerializeWrapper": wrapper})
+
+
+def decode_registration(body: bytes, compressed: bool = False, version: int = 479) -> Registration:
+    """`version` is the ordinal of the command: before 37 the body is the topic table alone. An empty body has none."""
+    if compressed:
+        return _read_registration_stream(_inflate(body), version)
+    if not body:
+        return Registration(DataVersion(), {})
+    members = _loads_object(body)
+    if version < _WRAPPER_ALONE_VERSION:
+        return Registration(*_topic_wrapper(members))
+    data_version, topics = _topic_wrapper(_object(members, "topicConfigSerializeWrapper"))
+    return Registration(data_version, topics, tuple(_texts(members, "filterServerList")))
+
+
+def body_crc(body: bytes) -> int:
+    """The `bodyCrc32` of a registration; 0 there means that it was not computed."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def _inflate(body: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, MAX_INFLATED_BYTES)
+    except zlib.error as error:
+        raise FieldError("body", bytes(body[:20]), f"a zlib stream ({error})") from None
+    if not inflater.eof:
+        raise FieldError("body", len(data), f"a whole zlib stream of at most {MAX_INFLATED_BYTES} bytes")
+    return data
+
+
+def _sized(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+def _registration_stream(registration: Registration) -> bytes:
+    """int length + DataVersion; int count, each int length + topic text; int length + servers; int mapping count."""
+    topics = registration.topics.values()
+    parts = [_sized(fastjson.dumps(registration.data_version.to_json())), struct.pack(">i", len(topics))]
+    for topic in topics:
+        words = (topic.name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_filter_type)
+        text = " ".join(map(str, words)) + " "
+        parts.append(_sized(text.encode() + fastjson.dumps(dict(topic.attributes))))
+    parts.append(_sized(fastjson.dumps(list(registration.filter_servers))))
+    parts.append(struct.pack(">i", 0))
+    return b"".join(parts)
+
+
+def _read_registration_stream(data: bytes, version: int) -> Registration:
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        if at + 4 > len(data):
+            raise FieldError("body", at, "four more bytes of a compressed registration")
+        at += 4
+        return int.from_bytes(data[at - 4 : at], "big", signed=True)
+
+    def piece() -> bytes:
+        nonlocal at
+        length = number()
+        if not 0 <= length <= len(data) - at:
+            raise FieldError("body", length, f"a length up to {len(data) - at}")
+        at += length
+        return data[at - length : at]
+
+    data_version = _data_version(_loads_object(piece()))
+    topics = {}
+    # Each topic takes at least its own length, so the count is bounded by what is there.
+    for _ in range(number()):
+        topic = _topic_from_text(piece())
+        topics[topic.name] = topic
+    servers = fastjson.loads(piece())
+    servers = tuple(servers) if isinstance(servers, list) and all(isinstance(item, str) for item in servers) else ()
+    if version >= _COMPRESSED_WITH_MAPPING_VERSION and at < len(data):
+        for _ in range(number()):
+            piece()  # static topics have no place here
+    return Registration(data_version, topics, servers)
+
+
+def _topic_from_text(text: bytes) -> TopicConfig:
+    words = text.decode("utf-8", "replace").split(" ", 5)
+    try:
+        name, read, write, perm, filter_type = words[:5]
+        numbers = int(read[:11]), int(write[:11]), int(perm[:11])
+    except ValueError:
+        raise FieldError("topicConfig", text, "`name read write perm type attributes`") from None
+    attributes = _loads_object(words[5].encode()) if len(words) > 5 and words[5] else {}
+    return TopicConfig(name, *numbers, filter_type, attributes=attributes)
+
+
+# Routes (105) and the cluster (106, 901)
+
+
+class QueueData(NamedTuple):
+    """How many queues of a topic a broker has, and what they may be used for."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+    def to_json(self) -> dict:
+        return {
+            "brokerName": self.broker_name,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+    @classmethod
+    def from_json(cls, members: Mapping) -> QueueData:
+        return cls(
+            _text(members, "brokerName"),
+            _int(members, "readQueueNums"),
+            _int(members, "writeQueueNums"),
+            _int(members, "perm"),
+            _int(members, "topicSysFlag", 0),
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerData:
+    """Where the brokers of one name are: id (0 is the master) to `host:port`."""
+
+    cluster: str
+    broker_name: str
+    addresses: Mapping[int, str]
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+    def to_json(self) -> dict:
+        return {
+            "brokerAddrs": dict(sorted(self.addresses.items())),
+            "brokerName": self.broker_name,
+            "cluster": self.cluster,
+            "enableActingMaster": self.enable_acting_master,
+            "zoneName": self.zone_name,
+        }
+
+    @classmethod
+    def from_json(cls, members: Mapping) -> BrokerData:
+        return cls(
+            _text(members, "cluster", ""),
+            _text(members, "brokerName"),
+            _addresses(_object(members, "brokerAddrs")),
+            _bool(members, "enableActingMaster"),
+            _text(members, "zoneName", "") or None,
+        )
+
+
+def _addresses(members: Mapping) -> dict[int, str]:
+    addresses = {}
+    for broker_id, address in members.items():
+        try:
+            addresses[int(broker_id)] = address
+        except (TypeError, ValueError):
+            raise FieldError("brokerAddrs", broker_id, "a broker id") from None
+        if not isinstance(address, str):
+            raise FieldError("brokerAddrs", address, "host:port")
+    return addresses
+
+
+@dataclass(slots=True, frozen=True)
+class TopicRoute:
+    """Where a topic lives. `order_conf` is `broker:queues;...` for an ordered topic."""
+
+    queues: tuple[QueueData, ...]
+    brokers: tuple[BrokerData, ...]
+    order_conf: str | None = None
+
+
+def encode_route(route: TopicRoute, strict: bool = True) -> bytes:
+    """Strict JSON, which all clients take, or fastjson's form, which old ones ask for."""
+    members = {
+        "brokerDatas": [_without_none(broker.to_json()) for broker in route.brokers],
+        "filterServerTable": {},
+        "queueDatas": [queue.to_json() for queue in route.queues],
+    }
+    if route.order_conf is not None:
+        members["orderTopicConf"] = route.order_conf
+    return fastjson.dumps_strict(members) if strict else fastjson.dumps(members)
+
+
+def decode_route(body: bytes) -> TopicRoute:
+    members = _loads_object(body)
+    return TopicRoute(
+        tuple(QueueData.from_json(item) for item in _objects(members, "queueDatas")),
+        tuple(BrokerData.from_json(item) for item in _objects(members, "brokerDatas")),
+        _text(members, "orderTopicConf", "") or None,
+    )
+
+
+def _without_none(members: dict) -> dict:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+@dataclass(slots=True, frozen=True)
+class ClusterInfo:
+    """All brokers by name, and the broker names of each cluster."""
+
+    brokers: dict[str, BrokerData]
+    clusters: dict[str, list[str]]
+
+
+def encode_cluster_info(info: ClusterInfo) -> bytes:
+    brokers = {name: broker.to_json() for name, broker in info.brokers.items()}
+    clusters = {name: list(brokers) for name, brokers in info.clusters.items()}
+    return fastjson.dumps({"brokerAddrTable": brokers, "clusterAddrTable": clusters})
+
+
+def decode_cluster_info(body: bytes) -> ClusterInfo:
+    members = _loads_object(body)
+    table = _object(members, "brokerAddrTable")
+    clusters = _object(members, "clusterAddrTable")
+    return ClusterInfo(
+        {name: BrokerData.from_json({"brokerName": name} | _object(table, name)) for name in table},
+        {name: _texts(clusters, name) for name in clusters},
+    )
+
+
+def encode_member_group(broker: BrokerData) -> bytes:
+    members = broker.to_json()
+    kept = {name: members[name] for name in ("brokerAddrs", "brokerName", "cluster")}
+    return fastjson.dumps({"brokerMemberGroup": kept})
+
+
+def encode_table(table: Mapping[str, str]) -> bytes:
+    """Java's KVTable."""
+    return fastjson.dumps({"table": dict(table)})
+
+
+def decode_table(body: bytes) -> dict[str, str]:
+    table = _object(_loads_object(body), "table")
+    return {name: _text(table, name) for name in table}
+
+
+# Offsets and statistics
+
+
+class QueueOffsets(NamedTuple):
+    """A queue's range and the store time of its last message (0 for none)."""
+
+    min_offset: int
+    max_offset: int
+    last_update_timestamp: int = 0
+
+
+class ConsumeOffsets(NamedTuple):
+    """How far a group is in a queue. `last_timestamp` is the store time of the last consumed message."""
+
+    broker_offset: int
+    consumer_offset: int
+    last_timestamp: int = 0
+    pull_offset: int = 0
+
+
+def encode_topic_stats(offsets: Mapping[MessageQueue, QueueOffsets], put_tps: float = 0.0) -> bytes:
+    table = {
+        queue.to_key(): {"lastUpdateTimestamp": item[2], "maxOffset": item[1], "minOffset": item[0]}
+        for queue, item in offsets.items()
+    }
+    return fastjson.dumps({"offsetTable": table, "topicPutTps": float(put_tps)})
+
+
+def decode_topic_stats(body: bytes) -> dict[MessageQueue, QueueOffsets]:
+    return {
+        queue: QueueOffsets(_int(item, "minOffset"), _int(item, "maxOffset"), _int(item, "lastUpdateTimestamp", 0))
+        for queue, item in _queue_rows(body)
+    }
+
+
+def consume_stats_json(offsets: Mapping[MessageQueue, ConsumeOffsets], consume_tps: float = 0.0) -> dict:
+    """As a value, because GET_BROKER_CONSUME_STATS holds many."""
+    table = {
+        queue.to_key(): {
+            "brokerOffset": item[0],
+            "consumerOffset": item[1],
+            "lastTimestamp": item[2],
+            "pullOffset": item[3],
+        }
+        for queue, item in offsets.items()
+    }
+    return {"consumeTps": float(consume_tps), "offsetTable": table}
+
+
+def encode_consume_stats(offsets: Mapping[MessageQueue, ConsumeOffsets], consume_tps: float = 0.0) -> bytes:
+    return fastjson.dumps(consume_stats_json(offsets, consume_tps))
+
+
+def decode_consume_stats(body: bytes) -> dict[MessageQueue, ConsumeOffsets]:
+    return {
+        queue: ConsumeOffsets(
+            _int(item, "brokerOffset"),
+            _int(item, "consumerOffset"),
+            _int(item, "lastTimestamp", 0),
+            _int(item, "pullOffset", 0),
+        )
+        for queue, item in _queue_rows(body)
+    }
+
+
+def encode_offset_table(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """ResetOffsetBody (220, 222)."""
+    return fastjson.dumps({"offsetTable": {queue.to_key(): offset for queue, offset in offsets.items()}})
+
+
+def decode_offset_table(body: bytes) -> dict[MessageQueue, int]:
+    table = _object(_loads_object(body), "offsetTable")
+    return {MessageQueue.from_json(_queue_key(key)): _int({"offset": value}, "offset") for key, value in table.items()}
+
+
+def _queue_rows(body: bytes) -> Iterable[tuple[MessageQueue, dict]]:
+    """The rows of an `offsetTable` whose keys are queues."""
+    table = _object(_loads_object(body), "offsetTable")
+    for key in table:
+        yield MessageQueue.from_json(_queue_key(key)), _object(table, key)
+
+
+def _queue_key(key: object) -> Mapping | ObjectKey:
+    """A key that is a queue; some writers put the object's JSON into a string."""
+    if isinstance(key, str) and key.startswith("{"):
+        return _loads_object(key.encode())
+    return key

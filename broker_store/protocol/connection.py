@@ -1,0 +1,103 @@
+"""One side of one connection, without I/O: received bytes in, commands out (spec/remoting.md 1).
+
+The commands depend only on the bytes, never on how they were cut into pieces. The buffer grows with what has been
+received, not with what a length announces, and lengths are judged as soon as they are there: a peer that announces
+16 MiB costs nothing until it sends them.
+
+Once a frame is malformed nothing behind it can be trusted: `receive` raises ProtocolError, and again for every
+further call. Frames of the same piece in front of the malformed one are not handed out; nobody has acknowledged them.
+
+Timeouts are the caller's: `awaiting_header` and `buffered` say what a time limit needs to know.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from broker_store.errors import ProtocolError
+from broker_store.protocol.command import Command
+from broker_store.protocol.framing import (
+    MAX_FRAME_BYTES,
+    MAX_HEADER_BYTES,
+    MIN_FRAME_BYTES,
+    check_header_length,
+    decode_parts,
+)
+
+_HEAD = struct.Struct(">II")
+
+
+class Connection:
+    """Cuts a byte stream into commands."""
+
+    __slots__ = ("_buffer", "_max_frame_bytes", "_wanted", "error")
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES):
+        self._buffer = bytearray()
+        self._max_frame_bytes = max_frame_bytes
+        self._wanted = 4
+        self.error: ProtocolError | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of the unfinished frame that are kept."""
+        return len(self._buffer)
+
+    @property
+    def awaiting_header(self) -> bool:
+        """A frame has begun and its header is not complete."""
+        buffer = self._buffer
+        if not buffer:
+            return False
+        return len(buffer) < 8 or len(buffer) < 8 + (int.from_bytes(buffer[4:8], "big") & 0xFFFFFF)
+
+    def receive(self, data: bytes) -> list[Command]:
+        """The commands that are complete with these bytes. Raises ProtocolError, from then on always."""
+        if self.error is not None:
+            raise self.error
+        buffer = self._buffer
+        if buffer:
+            buffer += data
+            if len(buffer) < self._wanted:
+                return []
+            data = bytes(buffer)
+            buffer.clear()
+        elif type(data) is not bytes:
+            data = bytes(data)
+        try:
+            return self._cut(data)
+        except ProtocolError as error:
+            self.error = error
+            buffer.clear()
+            raise
+
+    def _cut(self, data: bytes) -> list[Command]:
+        commands = []
+        at, end = 0, len(data)
+        while end - at >= 8:
+            length, marked = _HEAD.unpack_from(data, at)
+            header_bytes = marked & 0xFFFFFF
+            if length > self._max_frame_bytes or header_bytes > MAX_HEADER_BYTES or header_bytes > length - 4:
+                self._check_length(length)
+                check_header_length(header_bytes, length)
+            frame_end = at + 4 + length
+            if frame_end > end:
+                if marked >> 24 > 1:
+                    raise ProtocolError(f"serialisation type {marked >> 24}, want 0 or 1")
+                self._wanted = 4 + length
+                break
+            body_at = at + 8 + header_bytes
+            commands.append(decode_parts(marked >> 24, data[at + 8 : body_at], data[body_at:frame_end]))
+            at = frame_end
+        else:
+            self._wanted = 4
+            if end - at >= 4:
+                self._wanted = 8
+                self._check_length(int.from_bytes(data[at : at + 4], "big"))
+        if at < end:
+            self._buffer += data[at:] if at else data
+        return commands
+
+    def _check_length(self, length: int) -> None:
+        if not MIN_FRAME_BYTES <= length <= self._max_frame_bytes:
+            raise ProtocolError(f"a frame of {length} bytes, want {MIN_FRAME_BYTES} to {self._max_frame_bytes}")

@@ -1,0 +1,320 @@
+"""The JSON dialect of Java's fastjson, read and written (spec/remoting.md 2).
+
+Beyond JSON it has numbers without quotes as keys (`{0:"a"}`), whole objects as keys
+(`{{"brokerName":"b","queueId":0,"topic":"T"}:7}`) and references to a value that was written before
+(`{"$ref":"$.a.b[0]"}`). Reading takes all three, and plain JSON at full speed; writing gives the form that every known
+client reads: number keys unquoted, object keys as objects, names sorted, no blanks, null members left out.
+
+What cannot be read raises FieldError("body", ...): the frame was sound, so its sender gets an answer. Depth is bounded
+because both directions recurse. References share the value they point to, they do not copy it; a reference to `$` makes
+a value that contains itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from json.decoder import scanstring
+
+from broker_store.errors import FieldError
+from broker_store.protocol.framing import strict_loads
+
+try:
+    import orjson
+except ImportError:
+    orjson = None
+
+# The deepest body that any client sends has 6 levels.
+MAX_DEPTH = 64
+
+_NUMBER = re.compile(r"-?\d{1,19}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?(?![\d.])", re.ASCII)
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_CONSTANTS = {"true": True, "false": False, "null": None}
+_escape = json.encoder.encode_basestring
+
+
+class ObjectKey:
+    """An object that stands as a key: immutable, hashable, equal by content.
+
+    `key["queueId"]` and `key.get("queueId")` read a member.
+    """
+
+    __slots__ = ("_hash", "members")
+
+    def __init__(self, members: dict[str, object]):
+        self.members = tuple(sorted(members.items()))
+        self._hash = hash(self.members)
+
+    def __getitem__(self, name: str) -> object:
+        for member, value in self.members:
+            if member == name:
+                return value
+        raise KeyError(name)
+
+    def get(self, name: str, default: object = None) -> object:
+        return next((value for member, value in self.members if member == name), default)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectKey) and self.members == other.members
+
+    def __repr__(self) -> str:
+        return f"ObjectKey({dict(self.members)!r})"
+
+
+def loads(data: bytes) -> object:
+    """The value in a body: dict, list, str, int, float, bool or None. Raises FieldError."""
+    try:
+        try:
+            value = orjson.loads(data) if orjson else strict_loads(data)
+        except ValueError:
+            value = _Reader(bytes(data).decode()).read()
+        if b'"$ref"' in data:
+            value = _References(value).resolved()
+    except RecursionError:
+        raise _wrong(data, "fewer levels") from None
+    except (ValueError, TypeError, IndexError, KeyError) as error:
+        raise _wrong(data, f"fastjson text ({error!s:.80})") from None
+    return value
+
+
+def _wrong(data: bytes, want: str) -> FieldError:
+    return FieldError("body", bytes(data[:50]), want)
+
+
+class _Reader:
+    """A recursive descent over the text."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def read(self) -> object:
+        value, at = self._value(self._skip(0), 0)
+        if at != len(self.text):
+            raise ValueError(f"something behind the value at {at}")
+        self.text.encode()
+        return value
+
+    def _skip(self, at: int) -> int:
+        return _BLANKS.match(self.text, at).end()
+
+    def _value(self, at: int, depth: int) -> tuple[object, int]:
+        """The value that starts at `at` and the place behind it and its blanks."""
+        if depth > MAX_DEPTH:
+            raise ValueError(f"deeper than {MAX_DEPTH} levels")
+        text = self.text
+        first = text[at : at + 1]
+        if first == '"':
+            value, at = scanstring(text, at + 1, True)
+            value.encode()  # a lone surrogate is no text
+        elif first == "{":
+            value, at = self._object(at + 1, depth)
+        elif first == "[":
+            value, at = self._array(at + 1, depth)
+        elif match := _NUMBER.match(text, at):
+            value, at = _number(match.group()), match.end()
+        else:
+            for name, constant in _CONSTANTS.items():
+                if text.startswith(name, at):
+                    value, at = constant, at + len(name)
+                    break
+            else:
+                raise ValueError(f"no value at {at}")
+        return value, self._skip(at)
+
+    def _object(self, at: int, depth: int) -> tuple[dict, int]:
+        text, members = self.text, {}
+        at = self._skip(at)
+        if text[at : at + 1] == "}":
+            return members, at + 1
+        while True:
+            key, at = self._value(at, depth + 1)
+            if isinstance(key, dict):
+                key = ObjectKey(key)
+            elif type(key) not in (str, int):
+                raise ValueError(f"no key before {at}")
+            if text[at : at + 1] != ":":
+                raise ValueError(f"no colon at {at}")
+            members[key], at = self._value(self._skip(at + 1), depth + 1)
+            if text[at : at + 1] == "}":
+                return members, at + 1
+            at = self._comma(at)
+
+    def _array(self, at: int, depth: int) -> tuple[list, int]:
+        text, values = self.text, []
+        at = self._skip(at)
+        if text[at : at + 1] == "]":
+            return values, at + 1
+        while True:
+            value, at = self._value(at, depth + 1)
+            values.append(value)
+            if text[at : at + 1] == "]":
+                return values, at + 1
+            at = self._comma(at)
+
+    def _comma(self, at: int) -> int:
+        if self.text[at : at + 1] != ",":
+            raise ValueError(f"no comma at {at}")
+        return self._skip(at + 1)
+
+
+def _number(text: str) -> int | float:
+    if text.lstrip("-").isdigit():
+        return int(text)
+    return float(text)
+
+
+class _References:
+    """Replaces each `{"$ref": path}` in a value by what the path leads to."""
+
+    def __init__(self, root: object):
+        self.root = root
+        self._key_texts: dict[int, dict[str, ObjectKey]] = {}
+
+    def resolved(self) -> object:
+        self._replace_in(self.root)
+        return self.root
+
+    def _replace_in(self, value: object) -> None:
+        children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for place, child in list(children):
+            path = _reference(child)
+            if path is None:
+                self._replace_in(child)
+            else:
+                value[place] = self._follow(path, 0)
+
+    def _follow(self, path: str, hops: int) -> object:
+        if hops > MAX_DEPTH:
+            raise ValueError(f"references lead in a circle: {path:.60}")
+        value = self.root
+        for step in _steps(path):
+            value = self._member(value, step)
+            onward = _reference(value)
+            if onward is not None:
+                value = self._follow(onward, hops + 1)
+        return value
+
+    def _member(self, value: object, step: str | int) -> object:
+        if isinstance(value, list) and isinstance(step, int):
+            return value[step]
+        if not isinstance(value, dict):
+            raise ValueError(f"a reference into a {type(value).__name__}")
+        if step in value:
+            return value[step]
+        if isinstance(step, str) and step.isdigit() and int(step) in value:
+            return value[int(step)]
+        # An object as a key appears as its Java text.
+        texts = self._key_texts.get(id(value))
+        if texts is None:
+            texts = {_java_text(key): key for key in value if isinstance(key, ObjectKey)}
+            self._key_texts[id(value)] = texts
+        return value[texts[step]]
+
+
+def _reference(value: object) -> str | None:
+    if isinstance(value, dict) and len(value) == 1 and isinstance(path := value.get("$ref"), str):
+        return path
+    return None
+
+
+def _java_text(key: ObjectKey) -> str:
+    topic, broker, queue = key.get("topic"), key.get("brokerName"), key.get("queueId")
+    return f"MessageQueue [topic={topic}, brokerName={broker}, queueId={queue}]"
+
+
+def _steps(path: str) -> list[str | int]:
+    """`$.a.b[0]` as ["a", "b", 0]; a backslash takes the next letter as it is."""
+    if not path.startswith("$") or len(path) > 4096:
+        raise ValueError(f"an unknown reference {path:.60}")
+    steps: list[str | int] = []
+    at = 1
+    while at < len(path):
+        if path[at] == ".":
+            name, at = _step_name(path, at + 1)
+            steps.append(name)
+        elif path[at] == "[" and "]" in path[at : at + 12]:
+            close = path.index("]", at)
+            steps.append(int(path[at + 1 : close]))
+            at = close + 1
+        else:
+            raise ValueError(f"an unknown reference {path:.60}")
+        if len(steps) > MAX_DEPTH:
+            raise ValueError(f"a reference of more than {MAX_DEPTH} steps")
+    return steps
+
+
+def _step_name(path: str, at: int) -> tuple[str, int]:
+    letters = []
+    while at < len(path) and path[at] not in ".[":
+        if path[at] == "\\":
+            at += 1
+        letters.append(path[at : at + 1])
+        at += 1
+    return "".join(letters), at
+
+
+# Writing
+
+
+def dumps(value: object) -> bytes:
+    """The value as fastjson would write it; keys may be text, int or ObjectKey."""
+    if orjson:
+        try:
+            data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+            if b":null" not in data:
+                return data
+        except TypeError:
+            pass  # a key that JSON does not have, or an ObjectKey as a value
+    parts: list[str] = []
+    _write(value, parts.append)
+    return "".join(parts).encode("utf-8", "replace")
+
+
+def dumps_strict(value: object) -> bytes:
+    """JSON that every parser takes: keys quoted, all beyond ASCII as \\uXXXX (the route of name servers >= 4.9.4)."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _write(value: object, put) -> None:
+    if value is None:
+        put("null")
+    elif isinstance(value, str):
+        put(_escape(value))
+    elif isinstance(value, bool):
+        put("true" if value else "false")
+    elif isinstance(value, int):
+        put(str(int(value)))
+    elif isinstance(value, float):
+        put(repr(value) if math.isfinite(value) else "null")
+    elif isinstance(value, dict):
+        _write_members(value, put)
+    elif isinstance(value, ObjectKey):
+        _write_members(dict(value.members), put)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        before = "["
+        for item in value:
+            put(before)
+            _write(item, put)
+            before = ","
+        put("]" if before == "," else "[]")
+    else:
+        raise TypeError(f"fastjson has no form for {type(value).__name__}")
+
+
+def _write_members(members: dict, put) -> None:
+    names = sorted(members) if all(isinstance(key, str) for key in members) else members
+    before = "{"
+    for name in names:
+        value = members[name]
+        if value is None:
+            continue
+        put(before)
+        _write(name, put)
+        put(":")
+        _write(value, put)
+        before = ","
+    put("}" if before == "," else "{}")

@@ -1,0 +1,234 @@
+"""A broker's life: load what it knows, open its ports, do what has to be done again and again, and end in order.
+
+    parts = build_parts(broker_settings, store_settings, store, clock, nameserver)
+    broker = Broker(parts)
+    broker.load()             # after store.open(), in any thread: reads config/*.json
+    await broker.start(host)  # after store.start(), on the loop
+    await broker.stop()       # before store.close()
+
+Everything here runs on the loop; only files are written in a thread (`keeper`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from broker_store.broker import delay, groups, offsets, topics
+from broker_store.server.keeper import Keeper
+from broker_store.server.parts import BrokerParts
+from broker_store.server.produce import Group
+from broker_store.server.registration import Registration
+from broker_store.server.router import Router
+from broker_store.server.transport import Channel, Listener, bind, listen
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+SCAN_INTERVAL_MS = 10_000
+DELAY_SAVE_INTERVAL_MS = 5_000
+# A clock that jumps, or a level that becomes due beyond this, is looked at again at the latest then.
+LONGEST_DELAY_WAIT_S = 60.0
+FAST_PORT_BELOW = 2
+STOP_LIMIT_S = 1.0
+
+
+class Broker:
+    """The broker over its parts."""
+
+    def __init__(self, parts: BrokerParts):
+        self.parts = parts
+        parts.sends = Group(parts)
+        self.router: Router | None = None
+        inspecting = parts.store_settings.inspect
+        self.keeper = Keeper(_write_nothing if inspecting else parts.store.write_config)
+        # A store that takes no messages takes no delayed ones either; a slave's are its master's to deliver.
+        self._delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tick_timer: asyncio.TimerHandle | None = None
+        self._delay_timer: asyncio.Handle | None = None
+        self._delay_at_s = 0.0
+        self._scanned_ms = self._offsets_saved_ms = self._delay_saved_ms = parts.clock()
+
+    def load(self) -> None:
+        """Read the config files. DamagedStoreError names one that cannot be read."""
+        parts, read = self.parts, self.parts.store.read_config
+        parts.topics.load(read(topics.FILE_NAME))
+        parts.groups.load(read(groups.FILE_NAME))
+        parts.offsets.load(read(offsets.FILE_NAME))
+        parts.delay.load(read(delay.FILE_NAME))
+        adopted = parts.topics.adopt(parts.store.queues())
+        if adopted:
+            log.warning("topics with messages but no entry in topics.json: %s", ", ".join(config.name for config in adopted))
+        parts.delay.start()
+
+    async def start(self, host: str, *, fast_port: bool = True) -> None:
+        """Open the ports, register, begin the repeated work. OSError when a port is taken."""
+        parts, self._loop = self.parts, asyncio.get_running_loop()
+        sockets = [bind(host, parts.settings.listen_port)]
+        port = sockets[0].getsockname()[1]
+        if fast_port:
+            try:
+                sockets.append(bind(host, port - FAST_PORT_BELOW))
+            except OSError:
+                sockets[0].close()
+                raise
+        parts.listens_on(port)
+        self.router = Router(parts)
+        parts.registration = Registration(parts)
+        registered = parts.topics.on_change
+        parts.topics.on_change = lambda changed: (self._save_topics(), registered(changed))
+        parts.groups.on_change = self._save_groups
+        self.router.consume.start(self._loop)
+        parts.delay.on_ready = self._delay_soon
+        parts.delay.on_delivered = self._count_delivered
+        if parts.topics.dirty or parts.store.read_config(topics.FILE_NAME) is None:
+            self._save_topics()
+        if parts.groups.dirty or parts.store.read_config(groups.FILE_NAME) is None:
+            self._save_groups()
+        for listening in sockets:
+            parts.listeners.append(
+                await listen(
+                    self.router.handle,
+                    listening,
+                    max_connections=parts.settings.max_connections,
+                    on_closed=self._channel_closed,
+                )
+            )
+        self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+        self._delay_soon()
+        await parts.registration.start()
+
+    async def stop(self) -> None:
+        """Take no more, answer who waits, say good-bye, save. Idempotent; the store is closed by its owner afterwards."""
+        if self.router is None:
+            return
+        parts, router, self.router = self.parts, self.router, None
+        for listener in parts.listeners:
+            listener.stop_accepting()
+        for timer in (self._tick_timer, self._delay_timer):
+            if timer is not None:
+                timer.cancel()
+        parts.delay.on_ready = lambda: None
+        await parts.registration.stop()
+        parts.sends.flush()
+        router.consume.stop()
+        # With SYNC_FLUSH the last sends wait for their sync before they are answered.
+        await self._wait_until(lambda: not parts.sends.pending)
+        await router.stop()
+        await asyncio.gather(*(listener.close(STOP_LIMIT_S) for listener in parts.listeners))
+        parts.listeners.clear()
+        if parts.topics.dirty:
+            self._save_topics()
+        if parts.groups.dirty:
+            self._save_groups()
+        self._save_offsets()
+        await self._wait_until(lambda: parts.store.positions()["flushed"] >= parts.delay.unsaved_end())
+        self._save_delay()
+        await self.keeper.close()
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Give the store's flusher up to a second."""
+        until_s = self._loop.time() + STOP_LIMIT_S
+        while not condition() and self._loop.time() < until_s:
+            await asyncio.sleep(0.01)
+
+    def _channel_closed(self, channel: Channel) -> None:
+        self.parts.clients.channel_closed(channel)
+        self.parts.parked.channel_closed(channel)
+
+    # Again and again
+
+    def _tick(self) -> None:
+        parts, now_ms = self.parts, self.parts.clock()
+        self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+        parts.statistics.tick(now_ms)
+        if now_ms - self._scanned_ms >= SCAN_INTERVAL_MS:
+            self._scanned_ms = now_ms
+            parts.locks.scan(now_ms)
+            for channel in parts.clients.scan(now_ms):
+                channel.close()
+        if now_ms - self._offsets_saved_ms >= parts.settings.flush_consumer_offset_interval:
+            self._offsets_saved_ms = now_ms
+            self._save_offsets()
+        if now_ms - self._delay_saved_ms >= DELAY_SAVE_INTERVAL_MS:
+            self._delay_saved_ms = now_ms
+            self._save_delay()
+
+    def _delay_soon(self) -> None:
+        if self._delivers:
+            self._delay_in(0)
+
+    def _delay_in(self, wait_s: float) -> None:
+        """Have the next delay step no later than in `wait_s`."""
+        at_s = self._loop.time() + wait_s
+        if self._delay_timer is not None:
+            if self._delay_at_s <= at_s:
+                return
+            self._delay_timer.cancel()
+        self._delay_at_s = at_s
+        self._delay_timer = self._loop.call_later(wait_s, self._delay_step)
+
+    def _delay_step(self) -> None:
+        self._delay_timer = None
+        now_ms = self.parts.clock()
+        next_ms = self.parts.delay.step(now_ms)
+        wait_s = LONGEST_DELAY_WAIT_S if next_ms is None else max(0.0, (next_ms - now_ms) / 1000)
+        self._delay_in(min(wait_s, LONGEST_DELAY_WAIT_S))
+
+    def _count_delivered(self, messages: list, results: list) -> None:
+        for message in messages:
+            self.parts.statistics.stored(message.topic, 1, len(message.body))
+
+    # Saving
+
+    def _save_topics(self) -> None:
+        self.keeper.save(topics.FILE_NAME, self.parts.topics.picture())
+
+    def _save_groups(self) -> None:
+        self.keeper.save(groups.FILE_NAME, self.parts.groups.picture())
+
+    def _save_offsets(self) -> None:
+        if self.parts.offsets.dirty:
+            self.keeper.save(offsets.FILE_NAME, self.parts.offsets.picture())
+
+    def _save_delay(self) -> None:
+        make_text = self.parts.delay.picture(self.parts.store.positions()["flushed"])
+        if make_text is not None:
+            self.keeper.save(delay.FILE_NAME, make_text)
+
+
+def _write_nothing(name: str, text: str) -> None:
+    """A store that is only looked at keeps its config files as they are."""
+
+
+class NameServerPort:
+    """The port of a name server (`nameserver.handlers.NameServer`), in a broker's process or alone."""
+
+    def __init__(self, nameserver, clock, scan_ms: int = 10_000):
+        self.nameserver = nameserver
+        self._clock = clock
+        self._scan_s = scan_ms / 1000
+        self.listener: Listener | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int, *, max_connections: int = 10_000) -> None:
+        """Open the port. OSError when it is taken."""
+        self.listener = await listen(
+            self.nameserver.handle,
+            bind(host, port),
+            max_connections=max_connections,
+            on_closed=self.nameserver.channel_closed,
+        )
+        self._timer = asyncio.get_running_loop().call_later(self._scan_s, self._scan)
+
+    def _scan(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._scan_s, self._scan)
+        self.nameserver.scan(self._clock())
+
+    async def stop(self) -> None:
+        if self.listener is not None:
+            self._timer.cancel()
+            listener, self.listener = self.listener, None
+            await listener.close(STOP_LIMIT_S)

@@ -1,0 +1,173 @@
+"""What clients say of themselves, and what they need of each other: 34, 35, 38, 41, 42, 46, 400.
+
+When a consumer group changes, all its members hear of it (40) and share the queues out anew, the one that caused it
+included.
+"""
+
+from __future__ import annotations
+
+from broker_store.broker import filters
+from broker_store.broker.clients import MAX_GROUPS_OF_CLIENT, ConsumerGroup
+from broker_store.broker.topics import TooManyTopicsError
+from broker_store.errors import FieldError, PeerError
+from broker_store.formats.names import check_group, check_topic
+from broker_store.protocol import bodies, fastjson
+from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import read_header, write_header
+from broker_store.server.parts import BrokerParts
+from broker_store.server.produce import Refusal
+from broker_store.server.transport import Channel
+
+MAX_CLIENT_ID_CHARACTERS = 255
+MAX_SUBSCRIPTIONS = 1_000
+
+
+class ClientHandlers:
+    """The handlers of heartbeats, membership and queue locks."""
+
+    def __init__(self, parts: BrokerParts):
+        self._parts = parts
+        parts.clients.on_group_changed = self._tell_members
+
+    def handlers(self) -> dict:
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_client,
+            RequestCode.QUERY_ASSIGNMENT: self.query_assignment,
+        }
+
+    def heartbeat(self, command: Command, channel: Channel) -> Command:
+        beat = bodies.decode_heartbeat(command.body)
+        self._check(beat)
+        parts = self._parts
+        for consumer in beat.consumers:
+            group = parts.groups.find_or_create(consumer.group)
+            if group is None:
+                raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {consumer.group}")
+            try:
+                parts.topics.ensure_retry(consumer.group, group.retry_queue_nums)
+            except TooManyTopicsError as error:
+                raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
+        changed = parts.clients.heartbeat(channel, beat, command.language, command.version, parts.clock())
+        fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"}
+        return command.answer(0, None, fields)
+
+    def _check(self, beat: bodies.Heartbeat) -> None:
+        """Names and numbers, before anything is taken in."""
+        if not 0 < len(beat.client_id) <= MAX_CLIENT_ID_CHARACTERS:
+            raise FieldError("clientID", beat.client_id, f"1 to {MAX_CLIENT_ID_CHARACTERS} characters")
+        if len(beat.producers) + len(beat.consumers) > MAX_GROUPS_OF_CLIENT:
+            raise FieldError("consumerDataSet", len(beat.consumers), f"at most {MAX_GROUPS_OF_CLIENT} groups")
+        for name in beat.producers:
+            check_group(name)
+        for consumer in beat.consumers:
+            check_group(consumer.group)
+            if len(consumer.subscriptions) > MAX_SUBSCRIPTIONS:
+                raise FieldError("subscriptionDataSet", len(consumer.subscriptions), f"at most {MAX_SUBSCRIPTIONS}")
+            for subscription in consumer.subscriptions:
+                check_topic(subscription.topic)
+
+    def _tell_members(self, group: ConsumerGroup) -> None:
+        if not self._parts.settings.notify_consumer_ids_changed_enable:
+            return
+        config = self._parts.groups.get(group.name)
+        if config is not None and not config.notify_consumer_ids_changed_enable:
+            return
+        code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+        fields = write_header(code, consumer_group=group.name)
+        for channel in list(group.members):
+            channel.write(Command.request(int(code), fields, oneway=True))
+
+    def unregister(self, command: Command, channel: Channel) -> Command:
+        header = read_header(RequestCode.UNREGISTER_CLIENT, command.fields)
+        self._parts.clients.unregister(channel, header.client_id, header.producer_group, header.consumer_group)
+        return command.answer(0, None, {})
+
+    def consumer_list(self, command: Command, channel: Channel) -> Command:
+        header = read_header(RequestCode.GET_CONSUMER_LIST_BY_GROUP, command.fields)
+        group = self._parts.clients.consumer_group(header.consumer_group)
+        if group is None or not group.members:
+            return command.answer(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group:.120}", {})
+        return command.answer(0, None, {}, bodies.encode_consumer_list(group.client_ids()))
+
+    def lock(self, command: Command, channel: Channel) -> Command:
+        request = self._lock_request(command)
+        queues = [(queue.topic, queue.queue_id) for queue in request.queues]
+        locked = self._parts.locks.lock(request.consumer_group, request.client_id, queues, self._parts.clock())
+        body = bodies.encode_locked(MessageQueue(topic, self._parts.broker_name, queue_id) for topic, queue_id in locked)
+        return command.answer(0, None, None, body)
+
+    def unlock(self, command: Command, channel: Channel) -> Command:
+        request = self._lock_request(command)
+        queues = [(queue.topic, queue.queue_id) for queue in request.queues]
+        self._parts.locks.unlock(request.consumer_group, request.client_id, queues)
+        return command.answer()
+
+    def _lock_request(self, command: Command) -> bodies.LockRequest:
+        """The request with the queues that exist here: locks on anything else would only fill the table."""
+        request = bodies.decode_lock_request(command.body)
+        check_group(request.consumer_group)
+        if self._parts.groups.get(request.consumer_group) is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {request.consumer_group} not exist!", "no group")
+        for queue in request.queues:
+            config = self._parts.topics.get(queue.topic)
+            if config is None or not 0 <= queue.queue_id < config.queues:
+                raise PeerError(f"queue {queue.queue_id} of topic {queue.topic:.127} does not exist")
+        return request
+
+    def check_client(self, command: Command, channel: Channel) -> Command:
+        check = bodies.decode_client_check(command.body)
+        subscription = check.subscription
+        if not filters.is_tag_type(subscription.expression_type):
+            remark = f"The broker does not support consumer to filter message by {subscription.expression_type:.20}"
+            return command.answer(ResponseCode.SYSTEM_ERROR, remark)
+        filters.parse(subscription.topic, subscription.expression, subscription.expression_type)
+        return command.answer()
+
+    def query_assignment(self, command: Command, channel: Channel) -> Command:
+        """Which queues a client of a group gets, of those on this broker; nothing when the group is not online."""
+        request = fastjson.loads(command.body)
+        if not isinstance(request, dict):
+            raise FieldError("body", command.body[:40], "an object")
+        topic, group_name = _text(request, "topic"), _text(request, "consumerGroup")
+        client_id, strategy = _text(request, "clientId"), request.get("strategyName") or "AVG"
+        config = self._parts.topics.get(topic)
+        group = self._parts.clients.consumer_group(group_name)
+        if config is None or (group is None and request.get("messageModel") != "BROADCASTING"):
+            return command.answer(0, None, None, b"{}")
+        queues = list(range(config.read_queues))
+        if request.get("messageModel") != "BROADCASTING":
+            members = sorted(set(group.client_ids()))
+            if client_id not in members:
+                return command.answer(0, None, None, b"{}")
+            queues = _share(queues, members, client_id, str(strategy))
+        assigned = [
+            {"messageQueue": MessageQueue(topic, self._parts.broker_name, queue_id).to_json(), "mode": "PULL"}
+            for queue_id in queues
+        ]
+        return command.answer(0, None, None, fastjson.dumps({"messageQueueAssignments": assigned}))
+
+
+def _text(request: dict, name: str) -> str:
+    value = request.get(name)
+    if not isinstance(value, str):
+        raise FieldError(name, value, "text")
+    return value
+
+
+def _share(queues: list[int], members: list[str], client_id: str, strategy: str) -> list[int]:
+    """The client's part of the queues: a run of them (AVG), or every n-th (AVG_BY_CIRCLE), as Java's clients share."""
+    place = members.index(client_id)
+    if strategy == "AVG_BY_CIRCLE":
+        return queues[place :: len(members)]
+    if strategy != "AVG":
+        raise FieldError("strategyName", strategy, "AVG or AVG_BY_CIRCLE")
+    size, rest = divmod(len(queues), len(members))
+    start = place * size + min(place, rest)
+    return queues[start : start + size + (1 if place < rest else 0)]

@@ -1,0 +1,437 @@
+"""Pulls (11, 361), offsets (14, 15) and send-back (36) (spec/remoting.md section 3, spec/store-behaviour.md 6, 7, 11, 12).
+
+A pull is checked, read and answered at once when there is something to read and it is near the log's end; a cold read
+comes back later from the store's readers, and a pull that finds nothing is parked when it asked for that. An arrival
+wakes those parked on its queue. One whose filter lets nothing pass stays parked with its offset moved on, so that a
+selective consumer is not told about every message that is not for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import lru_cache
+from typing import NamedTuple
+
+from broker_store.broker import filters
+from broker_store.broker.filters import FilterError, Subscription
+from broker_store.broker.parked_pulls import ParkedPull
+from broker_store.broker.topics import PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TooManyTopicsError
+from broker_store.formats import properties, record
+from broker_store.formats.names import RETRY_PREFIX, check_group, check_topic, dead_letter_topic, retry_topic
+from broker_store.messages import GetRequest, GetResult, GetStatus, Message, PutResult, PutStatus
+from broker_store.protocol import headers
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.framing import pull_answer_head
+from broker_store.protocol.headers import PullHeader, read_header, read_pull
+from broker_store.server.parts import BrokerParts
+from broker_store.server.produce import FAQ, Group, Refusal
+from broker_store.server.transport import Channel
+
+# Clients ask for 15 to 20 s and give up after 30; longer than the idle limit of a connection makes no sense.
+MAX_SUSPEND_MS = 100_000
+MAX_PULL_BYTES = 256 << 10
+EXPIRY_INTERVAL_S = 0.25
+BUSY_RETRY_S = 0.05
+# About 2 ms of work.
+WAKES_A_TURN = 150
+FIRST_RETRY_LEVEL = 3
+
+_NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
+_RETRY_IMMEDIATELY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+_OFFSET_MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
+_CODES = {
+    GetStatus.FOUND: 0,
+    GetStatus.MESSAGE_WAS_REMOVING: _RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: _RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: _OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: _OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: _OFFSET_MOVED,
+}
+
+_parse = lru_cache(maxsize=1024)(filters.parse)
+
+
+class Pull(NamedTuple):
+    """A pull that passed its checks."""
+
+    command: Command
+    header: PullHeader
+    channel: Channel
+    tag_codes: frozenset[int] | None
+
+
+class Consume:
+    """The handlers of consumers' reads and offsets, and the parked pulls' life."""
+
+    def __init__(self, parts: BrokerParts, group: Group):
+        self._parts = parts
+        self._sends = group
+        self._store = parts.store
+        self._arrived: dict[tuple[str, int], None] = {}
+        self._woken: deque[ParkedPull] = deque()
+        self._wake_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # The parked pulls' life
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._store.arrival_listener = self.arrived
+        self._timer = loop.call_later(EXPIRY_INTERVAL_S, self._expire)
+
+    def stop(self) -> None:
+        """Answer everyone who waits: there is nothing new."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for parked in self._parts.parked.take_all():
+            self._answer_parked(parked)
+
+    def arrived(self, queues: list[tuple[str, int]]) -> None:
+        """The store moved watched queues. Who waits is served in the next turn, after the senders had their answers."""
+        self._arrived.update(dict.fromkeys(queues))
+        if not self._wake_scheduled:
+            self._wake_scheduled = True
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        """Serve who waits on the queues that moved, in pieces: senders must not wait for thousands of consumers."""
+        arrived, self._arrived = self._arrived, {}
+        for queue in arrived:
+            if queue[0] == SCHEDULE_TOPIC:
+                self._parts.delay.on_ready()
+            self._woken.extend(self._parts.parked.waiting_on(queue))
+        for _ in range(min(len(self._woken), WAKES_A_TURN)):
+            self._retry(self._woken.popleft())
+        self._wake_scheduled = bool(self._woken)
+        if self._woken:
+            self._loop.call_soon(self._wake)
+
+    def _expire(self) -> None:
+        self._timer = self._loop.call_later(EXPIRY_INTERVAL_S, self._expire)
+        for parked in self._parts.parked.expired(self._parts.clock()):
+            self._answer_parked(parked)
+
+    def _answer_parked(self, parked: ParkedPull) -> None:
+        pull: Pull = parked.pull
+        self._read(pull, parked.offset, lambda result: self._answer(pull, result, moved=parked.offset != pull.header.queue_offset))
+
+    def _retry(self, parked: ParkedPull) -> None:
+        """Look again for a parked pull: answer it, or leave it parked."""
+        if parked.reading or not parked.waiting:
+            return
+        channel = parked.channel
+        if channel.paused:
+            parked.reading = True
+            channel.when_resumed(lambda: self._look_again(parked))
+            return
+        parked.reading = True
+        self._read(parked.pull, parked.offset, lambda result: self._retried(parked, result))
+
+    def reset(self, group: str, topic: str, queue_ids: list[int]) -> None:
+        """Offsets of a group were reset: its parked pulls must not keep its consumers from hearing of it."""
+        for queue_id in queue_ids:
+            for parked in self._parts.parked.waiting_on((topic, queue_id)):
+                pull: Pull = parked.pull
+                if pull.header.consumer_group == group:
+                    self._parts.parked.remove(parked)
+                    offset = self._parts.offsets.take_reset(group, topic, queue_id)
+                    if offset is None:
+                        self._answer_parked(parked)
+                    else:
+                        self._answer(pull, self._empty(pull.header, GetStatus.OFFSET_RESET, offset))
+
+    def _look_again(self, parked: ParkedPull) -> None:
+        parked.reading = False
+        self._retry(parked)
+
+    def _retried(self, parked: ParkedPull, result: GetResult) -> None:
+        parked.reading = False
+        if not parked.waiting:
+            return
+        status = result.status
+        if status is GetStatus.OFFSET_FOUND_NULL:
+            return
+        if status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE):
+            if status is GetStatus.NO_MATCHED_MESSAGE:
+                parked.offset = result.next_offset
+            # More may be there, or have come while a cold read was under way and arrivals passed this pull by.
+            if self._store.max_offset(*parked.queue) > parked.offset:
+                self._loop.call_soon(self._retry, parked)
+            return
+        self._parts.parked.remove(parked)
+        self._answer(parked.pull, result)
+
+    # Pulls
+
+    def pull(self, command: Command, channel: Channel) -> Command | None:
+        self._parts.statistics.pulls += 1
+        header = read_pull(command)
+        pull = Pull(command, header, channel, self._check(header, channel))
+        reset = self._parts.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if reset is not None:
+            self._answer(pull, self._empty(header, GetStatus.OFFSET_RESET, reset))
+            return None
+        if header.sys_flag & headers.PULL_COMMIT_OFFSET and header.commit_offset >= 0:
+            self._parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        self._read(pull, header.queue_offset, lambda result: self._first_result(pull, result))
+        return None
+
+    def _check(self, header: PullHeader, channel: Channel) -> frozenset[int] | None:
+        """Raise Refusal unless the pull may be; the tag hashes it wants, None for everything."""
+        parts = self._parts
+        group = parts.groups.get(header.consumer_group)
+        config = parts.topics.get(header.topic)
+        if not parts.settings.broker_permission & PERM_READ:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{parts.settings.broker_ip1}] pulling message is forbidden")
+        if group is None and (group := parts.groups.find_or_create(header.consumer_group)) is None:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group:.120}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group.name}")
+        if config is None:
+            check_topic(header.topic)
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}", "no topic")
+        if not config.perm & PERM_READ:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < config.read_queues:
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:[{config.read_queues}] "
+                f"consumer:[/{channel.remote}]",
+            )
+        subscription = self._subscription(header, group)
+        if subscription.class_filter:
+            return None
+        if subscription.expression_type != filters.TAG:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type:.20}",
+            )
+        return subscription.tag_codes
+
+    def _subscription(self, header: PullHeader, group) -> Subscription:
+        if header.sys_flag & headers.PULL_SUBSCRIPTION:
+            try:
+                return _parse(header.topic, header.subscription, header.expression_type)
+            except FilterError:
+                raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from None
+        members = self._parts.clients.consumer_group(header.consumer_group)
+        if members is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+        if members.broadcasting and not group.consume_broadcast_enable:
+            raise Refusal(
+                ResponseCode.NO_PERMISSION, f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
+            )
+        subscription = members.subscriptions.get(header.topic)
+        if subscription is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if subscription.version < header.sub_version:
+            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return subscription
+
+    def _read(self, pull: Pull, offset: int, done) -> None:
+        """Read for a pull and call `done(result)`, now or when a cold read comes back."""
+        header = pull.header
+        most_bytes = MAX_PULL_BYTES if header.max_msg_bytes is None else max(1, min(header.max_msg_bytes, MAX_PULL_BYTES))
+        request = GetRequest(
+            header.topic,
+            header.queue_id,
+            offset,
+            max(1, header.max_msg_nums),
+            most_bytes,
+            pull.tag_codes,
+            header.consumer_group,
+        )
+        channel = pull.channel
+
+        def finish(result: GetResult) -> None:
+            if result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset == offset:
+                # Not a unit was looked at: the store's readers have all they can take. The client must not spin on that.
+                channel.hold()
+                self._loop.call_later(BUSY_RETRY_S, again)
+            else:
+                done(result)
+
+        def again() -> None:
+            channel.release()
+            if not channel.closed:
+                self._read(pull, offset, done)
+
+        def read_later(result: GetResult) -> None:
+            channel.release()
+            if not channel.closed:
+                finish(result)
+
+        result = self._store.get(request, read_later)
+        if result is None:
+            channel.hold()
+        else:
+            finish(result)
+
+    def _first_result(self, pull: Pull, result: GetResult) -> None:
+        header = pull.header
+        if header.sys_flag & headers.PULL_SUSPEND and _code_of(result.status, header.queue_offset) == _NOT_FOUND:
+            settings = self._parts.settings
+            suspend_ms = header.suspend_timeout_ms if settings.long_polling_enable else settings.short_polling_time_mills
+            now_ms = self._parts.clock()
+            deadline_ms = now_ms + max(0, min(suspend_ms, MAX_SUSPEND_MS))
+            parked = ParkedPull((header.topic, header.queue_id), pull.channel, header.queue_offset, deadline_ms, pull)
+            if deadline_ms > now_ms and not pull.channel.closed and self._parts.parked.park(parked):
+                # A message may have come while a cold read was under way, when nobody watched yet.
+                if self._store.max_offset(header.topic, header.queue_id) > result.max_offset:
+                    self._retry(parked)
+                return
+        self._answer(pull, result)
+
+    def _answer(self, pull: Pull, result: GetResult, *, moved: bool = False) -> None:
+        """Write the answer; `moved` says that the pull's offset moved on over messages that it did not want."""
+        header = pull.header
+        code = _code_of(result.status, header.queue_offset)
+        body = result.body
+        if code == 0:
+            self._parts.statistics.pulls_found += 1
+            self._parts.statistics.delivered(header.consumer_group, header.topic, len(result.sizes), len(body))
+        elif moved and code == _NOT_FOUND:
+            code = _RETRY_IMMEDIATELY
+        self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_offset)
+        if pull.command.flag & 2:
+            return
+        head = pull_answer_head(
+            pull.command, code, result.status.name, result.next_offset, result.min_offset, result.max_offset, len(body)
+        )
+        if body:
+            pull.channel.write_bytes(head, body)
+        else:
+            pull.channel.write_bytes(head)
+
+    def _empty(self, header: PullHeader, status: GetStatus, next_offset: int) -> GetResult:
+        store = self._store
+        low, high = store.min_offset(header.topic, header.queue_id), store.max_offset(header.topic, header.queue_id)
+        return GetResult(status, next_offset, low, high)
+
+    # Offsets
+
+    def query_offset(self, command: Command, channel: Channel) -> Command:
+        header = read_header(RequestCode.QUERY_CONSUMER_OFFSET, command.fields)
+        offset = self._parts.offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset is not None and offset >= 0:
+            return command.answer(0, None, {"offset": str(offset)})
+        if header.set_zero_if_not_found is False:
+            remark = "Not found, do not set to zero, maybe this group boot first"
+            return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, {})
+        # A group that is new here begins with the first message as long as that is still near; else its client decides.
+        first = self._store.min_offset(header.topic, header.queue_id)
+        if first <= 0 and self._parts.near_log_end(header.topic, header.queue_id, 0):
+            return command.answer(0, None, {"offset": "0"})
+        return command.answer(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first", {})
+
+    def update_offset(self, command: Command, channel: Channel) -> Command:
+        header = read_header(RequestCode.UPDATE_CONSUMER_OFFSET, command.fields)
+        parts = self._parts
+        if parts.groups.get(header.consumer_group) is None:
+            return command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group:.120} not exist!", {})
+        config = parts.topics.get(header.topic)
+        if config is None:
+            return command.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic:.255} not exist!", {})
+        if not 0 <= header.queue_id < config.queues or header.commit_offset < 0:
+            remark = f"queueId must be less than {config.queues}, and neither it nor commitOffset negative"
+            return command.answer(ResponseCode.INVALID_PARAMETER, remark, {})
+        parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return command.answer(0, None, {})
+
+    # Send-back
+
+    def send_back(self, command: Command, channel: Channel) -> Command | None:
+        """A consumer could not handle a message: it comes again later, and goes to the dead letters after too many tries."""
+        header = read_header(RequestCode.CONSUMER_SEND_MSG_BACK, command.fields)
+        parts = self._parts
+        check_group(header.group)
+        group = parts.groups.get(header.group)
+        if group is None:
+            return command.answer(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group}{FAQ}"
+            )
+        if not parts.settings.broker_permission & PERM_WRITE:
+            return command.answer(
+                ResponseCode.NO_PERMISSION, f"the broker[{parts.settings.broker_ip1}] sending message is forbidden"
+            )
+        if group.retry_queue_nums <= 0:
+            return command.answer()
+        try:
+            topic = parts.topics.ensure_retry(header.group, group.retry_queue_nums)
+        except TooManyTopicsError as error:
+            return command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        if not topic.writable:
+            return command.answer(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
+        raw = self._store.record_at(header.offset) if header.offset >= 0 else None
+        if raw is None:
+            return command.answer(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        message = self._message_to_retry(header, group, record.decode(raw, check_crc=False))
+        self._sends.add(message, self._sent_back, (command, channel))
+        return None
+
+    def _message_to_retry(self, header, group, stored: record.StoredMessage) -> Message:
+        """The message as it goes to the retry topic through the delay levels, or to the dead letters."""
+        parts = self._parts
+        most = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
+        changes: dict[str, str | None] = {properties.WAIT: "false"}
+        known = stored.properties
+        if properties.RETRY_TOPIC not in known:
+            changes[properties.RETRY_TOPIC] = stored.topic
+        if properties.ORIGIN_MESSAGE_ID not in known:
+            changes[properties.ORIGIN_MESSAGE_ID] = stored.offset_id
+        spent = stored.reconsume_times >= most or header.delay_level < 0
+        message = Message(
+            retry_topic(group.name),
+            _retry_queue(stored, group.retry_queue_nums),
+            stored.body,
+            stored.raw_properties,
+            stored.flag,
+            stored.sys_flag,
+            stored.born_timestamp,
+            stored.born_host,
+            parts.store_host,
+            stored.reconsume_times + 1,
+        )
+        if spent:
+            message.topic, message.queue_id = parts.topics.ensure(dead_letter_topic(group.name), 1).name, 0
+            changes[properties.DELAY] = "0"
+        message.properties = properties.set_values(message.properties, changes)
+        if not spent:
+            level = header.delay_level or FIRST_RETRY_LEVEL + stored.reconsume_times
+            parts.delay.schedule(message, level)
+        return message
+
+    def _sent_back(self, context: tuple[Command, Channel], result: PutResult) -> None:
+        command, channel = context
+        if result.status is PutStatus.PUT_OK:
+            self._parts.statistics.sent_back.messages += 1
+        if command.flag & 2 or channel.closed:
+            return
+        if result.status is PutStatus.PUT_OK:
+            channel.write(command.answer())
+        else:
+            channel.write(command.answer(ResponseCode.SYSTEM_ERROR, result.status.name))
+
+
+def _retry_queue(stored: record.StoredMessage, queues: int) -> int:
+    """Spread over the group's retry queues; a message that comes from a retry topic keeps its queue."""
+    if stored.topic.startswith(RETRY_PREFIX) and stored.queue_id < queues:
+        return stored.queue_id
+    return stored.log_offset % queues if queues > 1 else 0
+
+
+def _code_of(status: GetStatus, asked_offset: int) -> int:
+    """The response code for a read's status (spec/remoting.md section 3, PULL_MESSAGE)."""
+    code = _CODES.get(status)
+    if code is None:  # no such queue, or nothing in it
+        return _NOT_FOUND if asked_offset == 0 else _OFFSET_MOVED
+    return code

@@ -1,0 +1,103 @@
+"""Stored messages as JSON values, for the REST routes, hot or not.
+
+64-bit numbers are strings: a JavaScript client would round them. A body is text when it is UTF-8, else base64, and
+`body_encoding` says which. Compressed bodies are inflated when they are zlib's and stay small (clients compress by
+themselves from 4 KiB on); what does not, or would burst a bound, is given as it is stored, with `body_compressed`
+true. Bounds as in RELIABILITY S10: a small compressed body must not become a large answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import ipaddress
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from broker_store.formats import record
+from broker_store.formats.record import StoredMessage
+
+MAX_INFLATED_BYTES = 1 << 20
+MAX_INFLATION = 100
+MAX_INFLATED_PER_ANSWER = 4 << 20
+
+
+def time_text(time_ms: int | None) -> str | None:
+    """RFC 3339 in UTC; None for an unknown time and for one that no calendar has."""
+    if time_ms is None or not 0 < time_ms < 253_402_300_800_000:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@functools.lru_cache(maxsize=4_096)
+def host_text(host: tuple[bytes, int]) -> str:
+    """`10.0.0.1:10911` or `[::1]:10911`; remembered, since messages come from few hosts."""
+    address, port = host
+    text = str(ipaddress.ip_address(bytes(address)))
+    return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
+
+
+def inflate(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> bytes | None:
+    """The body as its producer gave it, None when it cannot be had within the bounds."""
+    if not sys_flag & record.SYS_COMPRESSED:
+        return body
+    if sys_flag & record.SYS_COMPRESSION_MASK not in (0, record.COMPRESSION_ZLIB):
+        return None  # LZ4 and ZSTD: neither is in the standard library
+    if limit <= 0:  # to zlib a limit of 0 is none at all
+        return None
+    bound = min(limit, max(len(body) * MAX_INFLATION, 4096))
+    inflater = zlib.decompressobj()
+    try:
+        inflated = inflater.decompress(body, bound)
+    except zlib.error:
+        return None
+    return inflated if inflater.eof else None
+
+
+def body_fields(body: bytes) -> dict:
+    """`body` and `body_encoding` of these bytes."""
+    try:
+        return {"body": body.decode(), "body_encoding": "utf-8"}
+    except UnicodeDecodeError:
+        return {"body": base64.b64encode(body).decode(), "body_encoding": "base64"}
+
+
+def message_document(message: StoredMessage, inflate_limit: int = MAX_INFLATED_BYTES) -> dict:
+    """All that a record says."""
+    inflated = inflate(message.body, message.sys_flag, inflate_limit)
+    return {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": str(message.queue_offset),
+        "log_offset": str(message.log_offset),
+        "message_id": message.message_id,
+        "offset_id": message.offset_id,
+        "unique_key": message.unique_key,
+        "tag": message.tags,
+        "keys": list(message.keys),
+        "properties": message.properties,
+        **body_fields(message.body if inflated is None else inflated),
+        "body_compressed": inflated is None,
+        "body_bytes": len(message.body),
+        "record_bytes": message.size,
+        "born_time_ms": str(message.born_timestamp),
+        "born_time": time_text(message.born_timestamp),
+        "born_host": host_text(message.born_host),
+        "store_time_ms": str(message.store_timestamp),
+        "store_time": time_text(message.store_timestamp),
+        "store_host": host_text(message.store_host),
+        "reconsume_times": message.reconsume_times,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+    }
+
+
+def message_documents(messages: Iterable[StoredMessage]) -> Iterator[dict]:
+    """Several messages, with one bound on all that is inflated for them; made as they are asked for."""
+    left = MAX_INFLATED_PER_ANSWER
+    for message in messages:
+        document = message_document(message, min(left, MAX_INFLATED_BYTES))
+        if message.is_compressed and not document["body_compressed"]:
+            left -= len(document["body"])
+        yield document

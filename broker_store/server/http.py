@@ -1,0 +1,366 @@
+"""The two hot REST routes, as plain ASGI in front of everything else.
+
+    POST /api/v1/topics/{topic}/messages                     one message, or a list of them
+    GET  /api/v1/topics/{topic}/queues/{queue}/messages      ?offset=&limit=&wait_ms=
+
+A request through Django's middleware and a token row in the database costs 2 ms of the loop's time, here 0.03 to 0.1;
+sends share that loop with every client of the broker. What is here is only what these two need: who is it (a token
+from a table in memory, or the local socket), is the body small enough (known before it is read), is it JSON of the
+right shape. The rest is the gateway's, and every other request goes on to `app`, untouched.
+
+A request without a token and not from the local socket goes on too: the same two routes exist in Django for a
+browser's session, where the CSRF check is. So a cookie is never looked at here, and a header that names a wrong token
+is refused here, whatever cookie comes with it.
+
+Everything is bounded before it is held: one body, all bodies together, the time to send one, messages in a list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+import orjson
+
+from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of
+
+log = logging.getLogger(__name__)
+
+BASE = "/api/v1/topics/"
+MAX_BODY_BYTES = 16 << 20  # as the remoting port's frame
+MAX_BODIES_BYTES = 64 << 20  # of all requests that are being read or stored
+BODY_SECONDS = 30.0  # from the first byte of a body to its last
+MAX_MESSAGES = 1_000  # in one request
+MAX_LIMIT = 1_000  # messages in one answer
+DEFAULT_LIMIT = 32
+MAX_WAIT_MS = 30_000
+MAX_INT64 = (1 << 63) - 1
+MAX_INT32 = (1 << 31) - 1
+MAX_TAG = 255
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict]]
+Send = Callable[[dict], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+ROLES = ("viewer", "operator", "admin")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. `name` is what the audit records show: `user:NAME`, `token:NAME` or `local:NAME`."""
+
+    name: str
+    role: str = "viewer"
+
+    def may(self, role: str) -> bool:
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+class TokenTable:
+    """The tokens that are good now, by the SHA-256 of their text; replaced as a whole, so a reader sees one picture.
+
+    A token is 256 random bits, so a plain hash of it cannot be searched, and looking one up by its hash tells nothing
+    by the time it takes.
+    """
+
+    def __init__(self) -> None:
+        self._callers: Mapping[bytes, tuple[Caller, int]] = {}
+        self._used: set[bytes] = set()
+
+    def replace(self, callers: Mapping[bytes, tuple[Caller, int]]) -> None:
+        """Take over `{digest: (caller, expires_ms)}`; `expires_ms` 0 is never. What is not in it is refused from now on."""
+        self._callers = dict(callers)
+
+    def caller(self, token: str, now_ms: int) -> Caller | None:
+        digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
+        entry = self._callers.get(digest)
+        if entry is None or 0 < entry[1] <= now_ms:
+            return None
+        self._used.add(digest)
+        return entry[0]
+
+    def take_used(self) -> set[bytes]:
+        """Digests that were used since the last call; for the list of tokens, which shows when."""
+        used, self._used = self._used, set()
+        return used
+
+
+@dataclass(slots=True)
+class NewMessage:
+    """One message of a REST request, checked as far as the request alone allows. `queue_id` None: the broker chooses."""
+
+    body: bytes
+    tag: str = ""
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    queue_id: int | None = None
+    flag: int = 0
+
+
+class Gateway(Protocol):
+    """The broker, as these routes need it. `mqadmin.clusters.Cluster` is one."""
+
+    async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
+        """A receipt a message, in order; in place of a receipt {"problem": document} for what was not stored. Raises for a refused topic."""
+
+    async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> dict:
+        """Messages of one queue from `offset` (None: its lowest), waiting up to `wait_ms` for the first."""
+
+
+class HotRoutes:
+    """`app` with the hot routes in front.
+
+    `gateway()` is the broker or None while there is none yet; `local_caller(scope)` names who is on the other end of
+    the local socket, None for every other connection.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        *,
+        gateway: Callable[[], Gateway | None],
+        tokens: TokenTable,
+        local_caller: Callable[[Scope], Caller | None] = lambda scope: None,
+        clock: Callable[[], float] = time.time,
+        body_seconds: float = BODY_SECONDS,
+    ):
+        self._app = app
+        self._gateway = gateway
+        self._tokens = tokens
+        self._local_caller = local_caller
+        self._clock = clock
+        self._body_seconds = body_seconds
+        self._bodies_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = _route(scope)
+        if route is None:
+            return await self._app(scope, receive, send)
+        headers = dict(scope["headers"])
+        authorization = headers.get(b"authorization")
+        caller = None if authorization is not None else self._local_caller(scope)
+        if authorization is None and caller is None:
+            return await self._app(scope, receive, send)
+        try:
+            if authorization is not None:
+                caller = self._caller_of(authorization)
+            topic, queue_id = route
+            if queue_id is None:
+                answer = await self._store(topic, headers, receive, caller)
+            else:
+                answer = await self._pull(topic, queue_id, scope["query_string"])
+        except _Gone:
+            return None
+        except Exception as error:
+            return await _refuse(send, error)
+        return await _answer(send, 200, orjson.dumps(answer), b"application/json")
+
+    def _caller_of(self, authorization: bytes) -> Caller:
+        kind, _, token = authorization.decode("latin-1").partition(" ")
+        caller = self._tokens.caller(token.strip(), int(self._clock() * 1000)) if kind.lower() == "bearer" else None
+        if caller is None:
+            raise Problem("unauthorized", "the token is unknown, expired or revoked")
+        return caller
+
+    async def _store(self, topic: str, headers: dict[bytes, bytes], receive: Receive, caller: Caller) -> dict:
+        if not caller.may("operator"):
+            raise Problem("forbidden", f"{caller.name} is {caller.role}; sending needs operator")
+        gateway = self._running()
+        announced = announced_length(headers.get(b"content-length"))
+        if self._bodies_bytes + announced > MAX_BODIES_BYTES:
+            raise Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
+        self._bodies_bytes += announced
+        held = announced
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                parts, length = [], 0
+                async for part in _parts(receive):
+                    length += len(part)
+                    if length > MAX_BODY_BYTES:
+                        raise _body_too_large(length)
+                    if length > held:  # chunked: nobody announced it
+                        self._bodies_bytes += length - held
+                        held = length
+                        if self._bodies_bytes > MAX_BODIES_BYTES:
+                            raise Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
+                    parts.append(part)
+            messages, is_list = read_messages(b"".join(parts))
+            receipts = await gateway.send_batch(topic, messages)
+        finally:
+            self._bodies_bytes -= held
+        return send_answer(receipts, is_list)
+
+    async def _pull(self, topic: str, queue_id: int, query: bytes) -> dict:
+        gateway = self._running()
+        asked = dict(parse_qsl(query.decode("latin-1"), max_num_fields=10))
+        offset = query_int(asked, "offset", None, MAX_INT64)
+        limit = query_int(asked, "limit", DEFAULT_LIMIT, MAX_LIMIT, least=1)
+        wait_ms = query_int(asked, "wait_ms", 0, MAX_WAIT_MS)
+        if asked:
+            raise Problem("invalid", f"unknown parameter {next(iter(asked))!r:.60}; known are offset, limit and wait_ms")
+        return await gateway.pull(topic, queue_id, offset, limit, wait_ms)
+
+    def _running(self) -> Gateway:
+        gateway = self._gateway()
+        if gateway is None:
+            raise Problem("starting")
+        return gateway
+
+
+def _route(scope: Scope) -> tuple[str, int | None] | None:
+    """(topic, None) for a send, (topic, queue) for a pull, None for what is not ours. Names are checked by the gateway."""
+    if scope["type"] != "http" or not scope["path"].startswith(BASE):
+        return None
+    pieces = scope["path"][len(BASE) :].split("/")
+    if len(pieces) == 2 and pieces[1] == "messages" and scope["method"] == "POST":
+        return pieces[0], None
+    if len(pieces) == 4 and pieces[1] == "queues" and pieces[3] == "messages" and scope["method"] == "GET":
+        if pieces[2].isascii() and pieces[2].isdigit() and len(pieces[2]) < 10:
+            return pieces[0], int(pieces[2])
+    return None
+
+
+class _Gone(Exception):
+    """The other side closed the connection; nobody reads an answer."""
+
+
+async def _parts(receive: Receive):
+    more = True
+    while more:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise _Gone
+        yield event.get("body", b"")
+        more = event.get("more_body", False)
+
+
+def _body_too_large(length: int) -> Problem:
+    return Problem("too_large", f"the body has {length} bytes or more, allowed are {MAX_BODY_BYTES}")
+
+
+def announced_length(header: bytes | None) -> int:
+    """Bytes that Content-Length announces, 0 when it is absent; a Problem when that is no number or too much."""
+    if header is None:
+        return 0
+    if not header.isdigit() or len(header) > 18:
+        raise Problem("invalid", "Content-Length is not a number")
+    if int(header) > MAX_BODY_BYTES:
+        raise _body_too_large(int(header))
+    return int(header)
+
+
+def query_int(asked: dict[str, str], name: str, default: int | None, most: int, *, least: int = 0) -> int | None:
+    """Take parameter `name` out of `asked` as an integer of least..most; a Problem when it is not one."""
+    text = asked.pop(name, None)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+        raise Problem("invalid", f"{name} is {text!r:.30}, want an integer from {least} to {most}")
+    return int(text)
+
+
+def read_messages(body: bytes) -> tuple[list[NewMessage], bool]:
+    """The messages of a request body, and whether they came as a list."""
+    try:
+        value = orjson.loads(body)
+    except ValueError as error:  # also for nesting that is too deep
+        raise Problem("invalid", f"the body is not JSON: {error}") from None
+    if isinstance(value, list):
+        if not 1 <= len(value) <= MAX_MESSAGES:
+            raise Problem("too_large" if value else "invalid", f"a list of {len(value)} messages, want 1 to {MAX_MESSAGES}")
+        return [read_message(item, f"[{index}]") for index, item in enumerate(value)], True
+    return [read_message(value, "")], False
+
+
+_FIELDS = frozenset({"body", "body_encoding", "tag", "keys", "properties", "queue_id", "flag"})
+
+
+def read_message(value: object, place: str) -> NewMessage:
+    """One message out of JSON; a Problem that names each field that is wrong."""
+    if not isinstance(value, dict):
+        raise Problem("invalid_fields", f"message{place} is not an object")
+    wrong = [_wrong(place, name, "not known") for name in value.keys() - _FIELDS]
+    body, body_error = _read_body(value.get("body"), value.get("body_encoding", "utf-8"))
+    if body_error:
+        wrong.append(_wrong(place, "body", body_error))
+    tag = value.get("tag") or ""
+    if not _is_text(tag, MAX_TAG):
+        wrong.append(_wrong(place, "tag", f"want a string of at most {MAX_TAG} characters without control characters"))
+    keys = value.get("keys") or []
+    keys = [keys] if isinstance(keys, str) else keys
+    if not isinstance(keys, list) or not all(_is_text(key, 1024) and key and " " not in key for key in keys):
+        wrong.append(_wrong(place, "keys", "want strings without blanks, none empty"))
+    properties = value.get("properties") or {}
+    if not isinstance(properties, dict) or not all(_is_text(k, 255) and k and _is_text(v, 32767) and v for k, v in properties.items()):
+        wrong.append(_wrong(place, "properties", "want an object of strings, names and values not empty"))
+    queue_id, flag = value.get("queue_id"), value.get("flag", 0)
+    if queue_id is not None and not _is_int(queue_id, 0, MAX_INT32):
+        wrong.append(_wrong(place, "queue_id", "want a queue number from 0"))
+    if not _is_int(flag, -MAX_INT32 - 1, MAX_INT32):
+        wrong.append(_wrong(place, "flag", "want a 32-bit integer"))
+    if wrong:
+        raise Problem("invalid_fields", "; ".join(f"{entry['field']}: {entry['reason']}" for entry in wrong[:5]), errors=wrong[:20])
+    return NewMessage(body, tag, tuple(keys), dict(properties), queue_id, flag)
+
+
+def _read_body(text: object, encoding: object) -> tuple[bytes, str]:
+    if not isinstance(text, str):
+        return b"", "want a string"
+    if encoding == "utf-8":
+        return text.encode(), ""
+    if encoding != "base64":
+        return b"", "body_encoding is utf-8 or base64"
+    try:
+        return base64.b64decode(text, validate=True), ""
+    except (binascii.Error, ValueError):
+        return b"", "is not base64"
+
+
+def _is_text(value: object, limit: int) -> bool:
+    """A string that can stand in a properties string: its separators are control characters."""
+    return isinstance(value, str) and len(value) <= limit and not ("\x00" in value or "\x01" in value or "\x02" in value)
+
+
+def _is_int(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _wrong(place: str, name: str, reason: str) -> dict:
+    return {"field": f"{place}.{name}".lstrip(".")[:100], "reason": reason}
+
+
+def send_answer(receipts: list[dict], is_list: bool) -> dict:
+    """The answer to a send: the receipt, or for a list all of them; a Problem when nothing at all was stored."""
+    refused = [receipt["problem"] for receipt in receipts if "problem" in receipt]
+    if len(refused) == len(receipts):
+        raise Problem(refused[0]["code"], refused[0]["detail"])
+    if not is_list:
+        return receipts[0]
+    return {"results": receipts, "stored": len(receipts) - len(refused), "complete": not refused}
+
+
+async def _refuse(send: Send, error: Exception) -> None:
+    problem = problem_of(error)
+    if problem.code == "internal":
+        log.exception("a REST request failed", exc_info=error)
+    await _answer(send, problem.status, problem.body(), MEDIA_TYPE.encode())
+
+
+async def _answer(send: Send, status: int, body: bytes, media_type: bytes) -> None:
+    headers = [
+        (b"content-type", media_type),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

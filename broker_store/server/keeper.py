@@ -1,0 +1,57 @@
+"""Writes the config files in a thread, one at a time, always the newest state of each.
+
+The tables hand over a function that makes the text, so neither the text nor the disk holds up the loop. A file that
+cannot be written (the disk is full) is tried again; nothing else stops for it, because the log is the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from broker_store.errors import BrokerStoreError
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+
+
+class Keeper:
+    """`write(name, text)` is the store's, for a file in config/."""
+
+    def __init__(self, write: Callable[[str, str], None]):
+        self._write = write
+        self._waiting: dict[str, Callable[[], str]] = {}
+        self._task: asyncio.Task | None = None
+        self.failed: dict[str, str] = {}
+
+    def save(self, name: str, make_text: Callable[[], str]) -> None:
+        """Write a file soon; what was waiting under its name is replaced."""
+        self._waiting[name] = make_text
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            name = next(iter(self._waiting))
+            make_text = self._waiting.pop(name)
+            try:
+                await asyncio.to_thread(self._write_one, name, make_text)
+                self.failed.pop(name, None)
+            except (BrokerStoreError, OSError) as error:
+                self.failed[name] = str(error)
+                log.warning("config/%s could not be written, it is tried again: %s", name, error)
+                self._waiting.setdefault(name, make_text)
+                await asyncio.sleep(RETRY_S)
+
+    def _write_one(self, name: str, make_text: Callable[[], str]) -> None:
+        self._write(name, make_text())
+
+    async def close(self, limit_s: float = 1.0) -> None:
+        """Wait until everything is written, at most `limit_s`."""
+        if self._task is not None and not self._task.done():
+            done, _ = await asyncio.wait({self._task}, timeout=limit_s)
+            if not done:
+                self._task.cancel()
+                log.warning("config files not written at the end: %s", ", ".join(self._waiting) or "one")

@@ -1,0 +1,130 @@
+"""What a running broker consists of, in one value: built by `build_parts`, given to the handlers and the dashboard."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker_store.broker.clients import Clients
+from broker_store.broker.delay import Delay
+from broker_store.broker.groups import Groups
+from broker_store.broker.locks import QueueLocks
+from broker_store.broker.offsets import Offsets
+from broker_store.broker.parked_pulls import ParkedPulls
+from broker_store.broker.statistics import Statistics
+from broker_store.broker.topics import Topics
+from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.messages import LOOPBACK_HOST
+
+
+@dataclass
+class BrokerParts:
+    """The parts of one broker. `clock` gives milliseconds since 1970; `address` is what clients are told (`host:port`).
+
+    `nameserver` is the embedded name server or None; `sends`, `pulls` and `registration` are set by `server.broker`.
+    """
+
+    settings: BrokerSettings
+    store_settings: StoreSettings
+    store: Any
+    clock: Callable[[], int]
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    clients: Clients
+    locks: QueueLocks
+    parked: ParkedPulls
+    statistics: Statistics
+    delay: Delay
+    started_ms: int
+    address: str
+    store_host: tuple[bytes, int]
+    memory_bytes: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    nameserver: Any = None
+    sends: Any = None
+    pulls: Any = None
+    registration: Any = None
+    listeners: list = field(default_factory=list)
+
+    def listens_on(self, port: int) -> None:
+        """Set what clients are told, and what records and message ids carry, to this port of brokerIP1."""
+        self.address = f"{self.settings.broker_ip1}:{port}"
+        self.store_host = (_packed_host(self.settings.broker_ip1), port)
+
+    def properties(self) -> dict[str, object]:
+        """The settings that act, by Apache's names."""
+        return {
+            field.metadata["setting"].key: getattr(settings, field.name)
+            for settings in (self.store_settings, self.settings)
+            for field in dataclasses.fields(settings)
+        }
+
+    def near_log_end(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a queue's message lies so near to the log's end that Apache would call it in memory."""
+        units = self.store.read_units(topic, queue_id, offset, 1)
+        distance = self.store.positions()["wrote"] - units[0][0] if units else 0
+        return distance <= self.memory_bytes * self.store_settings.access_message_in_memory_max_ratio // 100
+
+    @property
+    def broker_name(self) -> str:
+        return self.settings.broker_name
+
+    @property
+    def cluster(self) -> str:
+        return self.settings.broker_cluster_name
+
+
+def build_parts(
+    settings: BrokerSettings, store_settings: StoreSettings, store: Any, clock: Callable[[], int], nameserver: Any = None
+) -> BrokerParts:
+    """The parts over a store, empty: `server.broker.Broker.load` reads the config files into them."""
+    topics = Topics(
+        cluster=settings.broker_cluster_name,
+        broker=settings.broker_name,
+        clock=clock,
+        auto_create=settings.auto_create_topic_enable,
+        default_queues=settings.default_topic_queue_nums,
+        cluster_topic=settings.cluster_topic_enable,
+        broker_topic=settings.broker_topic_enable,
+        trace_topic=settings.trace_topic_enable,
+        trace_topic_name=settings.msg_trace_topic_name,
+        max_auto_created=settings.max_auto_created_topics,
+    )
+    parts = BrokerParts(
+        settings=settings,
+        store_settings=store_settings,
+        store=store,
+        clock=clock,
+        topics=topics,
+        groups=Groups(
+            clock=clock,
+            auto_create=settings.auto_create_subscription_group,
+            max_auto_created=settings.max_auto_created_groups,
+        ),
+        offsets=Offsets(clock=clock),
+        clients=Clients(expired_after_ms=settings.channel_expired_timeout),
+        locks=QueueLocks(),
+        parked=ParkedPulls(watch=store.watch, unwatch=store.unwatch),
+        statistics=Statistics(clock=clock),
+        delay=Delay(store, levels_ms=store_settings.delay_levels_ms, clock=clock),
+        started_ms=clock(),
+        address="",
+        store_host=LOOPBACK_HOST,
+        nameserver=nameserver,
+    )
+    parts.listens_on(settings.listen_port)
+    return parts
+
+
+def _packed_host(host: str) -> bytes:
+    """The address that records and message ids carry for `host`, a name or an address."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            return socket.inet_pton(family, host)
+        except OSError:
+            continue
+    return socket.inet_aton(socket.gethostbyname(host))

@@ -1,0 +1,130 @@
+"""Problem documents (RFC 9457): the one shape of an error in every REST answer, hot or not.
+
+    {"type": "urn:broker-store:problem:topic_not_found", "title": "Topic not found", "status": 404,
+     "detail": "topic Orders does not exist", "code": "topic_not_found", "hint": "create it with POST /api/v1/topics"}
+
+`code` is for programs and never changes its meaning; `detail` has the facts of this case; `hint` says what to do.
+Neither ever carries a path of the file system or a stack trace.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from broker_store import errors
+from broker_store.broker.groups import TooManyGroupsError
+from broker_store.broker.topics import TooManyTopicsError
+from broker_store.messages import PutStatus
+
+MEDIA_TYPE = "application/problem+json"
+MAX_DETAIL_CHARACTERS = 500
+
+# code -> (HTTP status, title, hint). The whole vocabulary of errors stands here.
+CODES: dict[str, tuple[int, str, str]] = {
+    "invalid": (400, "Request not understood", "compare the request with /api/v1/docs"),
+    "invalid_name": (400, "Name not allowed", "names have letters, digits and % | - _ only; topics up to 127, groups up to 120"),
+    "unauthorized": (401, "Who are you?", "send 'Authorization: Bearer TOKEN', log in, or use the local socket"),
+    "forbidden": (403, "Not allowed", "ask an administrator for a role that may do this"),
+    "csrf": (403, "CSRF check failed", "send the csrftoken cookie's value as X-CSRFToken, or use a token"),
+    "not_writable": (403, "Topic is not writable", "give the topic or the broker write permission"),
+    "not_readable": (403, "Topic is not readable", "give the topic or the broker read permission"),
+    "not_found": (404, "Not found", "look at the list it should be in"),
+    "topic_not_found": (404, "Topic not found", "create it with POST /api/v1/topics"),
+    "group_not_found": (404, "Group not found", "create it with POST /api/v1/groups"),
+    "queue_not_found": (404, "Queue not found", "the topic's page says how many queues it has"),
+    "message_not_found": (404, "Message not found", "it may have been cleaned away: see the lowest offset of its queue"),
+    "method_not_allowed": (405, "Method not allowed", "see /api/v1/docs"),
+    "conflict": (409, "Conflict", "read it again and repeat with what is there now"),
+    "confirmation_needed": (409, "Confirmation needed", "repeat with confirm= and the name of what is to be changed"),
+    "too_large": (413, "Too large", "send less in one request"),
+    "invalid_fields": (422, "Fields are missing or wrong", "each entry of 'errors' names a field"),
+    "limit_reached": (429, "Limit reached", "remove what is not used, or raise the limit in the settings"),
+    "busy": (503, "Busy", "try again in a moment"),
+    "starting": (503, "The broker is starting", "wait: /api/v1/recovery shows how far it is"),
+    "unavailable": (503, "The store does not accept messages", "/api/v1/store shows the flag and its cause"),
+    "read_only": (503, "The store is read-only", "a sync failed or the store was opened for inspection: see /api/v1/store"),
+    "jobs_unavailable": (503, "Jobs are not available", "Redis does not answer; messages are not touched by that"),
+    "timeout": (504, "Took too long", "the outcome is unknown: look before you repeat"),
+    "internal": (500, "Error inside the broker", "the log has the details"),
+}
+
+
+@dataclass
+class Problem(Exception):
+    """An error that is to be answered; `code` is a key of CODES."""
+
+    code: str
+    detail: str = ""
+    hint: str | None = None
+    errors: list[dict] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        assert self.code in CODES, self.code
+        super().__init__(self.detail or CODES[self.code][1])
+
+    @property
+    def status(self) -> int:
+        return CODES[self.code][0]
+
+    def document(self) -> dict:
+        """The value to be written as JSON."""
+        status, title, hint = CODES[self.code]
+        document = {
+            "type": f"urn:broker-store:problem:{self.code}",
+            "title": title,
+            "status": status,
+            "detail": (self.detail or title)[:MAX_DETAIL_CHARACTERS],
+            "code": self.code,
+            "hint": self.hint or hint,
+        }
+        if self.errors:
+            document["errors"] = self.errors
+        return document
+
+    def body(self) -> bytes:
+        return json.dumps(self.document(), ensure_ascii=False).encode()
+
+
+PUT_PROBLEMS = {
+    PutStatus.SERVICE_NOT_AVAILABLE: "unavailable",
+    PutStatus.CREATE_MAPPED_FILE_FAILED: "unavailable",
+    PutStatus.OS_PAGE_CACHE_BUSY: "busy",
+    PutStatus.MESSAGE_ILLEGAL: "too_large",
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: "too_large",
+}
+
+
+def problem_of_put(status: PutStatus) -> Problem:
+    """The problem for a message that was not stored."""
+    code = PUT_PROBLEMS.get(status, "internal")
+    return Problem(code, f"the store answered {status.name}")
+
+
+def problem_of(error: BaseException) -> Problem:
+    """The problem for an error of the tree; anything else is ours and says nothing about the inside."""
+    if isinstance(error, Problem):
+        return error
+    for kind, code in _CODE_OF_ERROR:
+        if isinstance(error, kind):
+            # Store errors name files; what the caller may know is that it failed and where the facts are.
+            detail = "" if isinstance(error, errors.StoreError) else str(error)
+            return Problem(code, detail)
+    if isinstance(error, TimeoutError):
+        return Problem("timeout")
+    return Problem("internal")
+
+
+_CODE_OF_ERROR = (
+    (TooManyTopicsError, "limit_reached"),
+    (TooManyGroupsError, "limit_reached"),
+    (errors.NameError_, "invalid_name"),
+    (errors.FieldError, "invalid"),
+    (errors.PeerError, "invalid"),
+    (errors.NotFoundError, "not_found"),
+    (errors.StoreClosedError, "starting"),
+    (errors.SyncError, "read_only"),
+    (errors.DiskFullError, "unavailable"),
+    (errors.StoreError, "unavailable"),
+    (errors.ConfigError, "invalid"),
+)

@@ -1,0 +1,416 @@
+"""Sends: 10, 310 and 320 (spec/remoting.md section 3).
+
+All sends of one turn of the loop, over all connections, are stored together: a handler only checks and appends to the
+`Group`, which hands everything to the store in one call when the turn is over, and writes the answers, one piece for
+each connection. With SYNC_FLUSH the answers of a group wait together until the log is synced behind its last record;
+a message with WAIT=false waits too, because nothing may be shown or acknowledged that a power cut can take back.
+
+The broker adds four properties to what the producer gave: MSG_REGION, CLUSTER, TRACE_ON, and UNIQ_KEY when missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TooManyTopicsError, TopicConfig
+from broker_store.errors import NameError_
+from broker_store.formats import properties
+from broker_store.formats.message_id import UniqueId, encode_unique_id
+from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic
+from broker_store.messages import Message, PutResult, PutStatus
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.framing import encode_frame, encode_send_answer
+from broker_store.protocol.headers import SendHeader, read_send
+from broker_store.server.parts import BrokerParts
+from broker_store.server.transport import Channel
+
+log = logging.getLogger(__name__)
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+TRANSACTION_BITS = 0xC
+IPV6_BITS = 0x30  # the store sets them as the hosts are
+INNER_BATCH_BIT = 0x80
+SPECIAL_BITS = TRANSACTION_BITS | IPV6_BITS | INNER_BATCH_BIT
+# More than this in one group would hold up everything else on the loop; the rest follows in the next turn.
+MAX_GROUP_MESSAGES = 2_000
+
+Done = Callable[[Any, PutResult], None]
+
+# status -> (response code, remark). The four that count as sent have none.
+ANSWERS: dict[PutStatus, tuple[int, str | None]] = {
+    PutStatus.PUT_OK: (ResponseCode.SUCCESS, None),
+    PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
+    PutStatus.FLUSH_SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, None),
+    PutStatus.SLAVE_NOT_AVAILABLE: (ResponseCode.SLAVE_NOT_AVAILABLE, None),
+    PutStatus.SERVICE_NOT_AVAILABLE: (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now. It may be caused by one of the following reasons: the broker's disk is full, "
+        "messages are put to the slave, message store has been shut down, etc.",
+    ),
+    PutStatus.CREATE_MAPPED_FILE_FAILED: (ResponseCode.SYSTEM_ERROR, "create mapped file failed, server is busy or broken."),
+    PutStatus.MESSAGE_ILLEGAL: (
+        ResponseCode.MESSAGE_ILLEGAL,
+        "the message is illegal, maybe msg body or properties length not matched. msg body length limit {max_body}B, "
+        "msg properties length limit 32KB.",
+    ),
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: (
+        ResponseCode.MESSAGE_ILLEGAL,
+        "the message is illegal, maybe msg body or properties length not matched. msg body length limit {max_body}B, "
+        "msg properties length limit 32KB.",
+    ),
+    PutStatus.OS_PAGE_CACHE_BUSY: (ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while"),
+    PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
+}
+SENT = frozenset(
+    {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE}
+)
+
+
+class Refusal(Exception):
+    """A request that is answered with a code and a sentence and changes nothing. `cause` is the word for statistics."""
+
+    def __init__(self, code: int, remark: str, cause: str | None = None):
+        self.code, self.remark, self.cause = code, remark, cause
+        super().__init__(remark)
+
+
+class Group:
+    """The messages of this turn of the loop. `add` is for every writer on the loop: sends, REST, send-back."""
+
+    def __init__(self, parts: BrokerParts):
+        self._store = parts.store
+        self._statistics = parts.statistics
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: list[tuple[Message, bool, Done, Any]] = []
+        self._scheduled = False
+        # Called when all of a group have been told their results.
+        self.on_answered: Callable[[], None] = lambda: None
+        self._unanswered = 0
+        self.groups = 0
+
+    @property
+    def pending(self) -> int:
+        """Messages not stored yet, and stored ones that wait for their sync."""
+        return len(self._waiting) + self._unanswered
+
+    def add(self, message: Message, done: Done, context: Any = None, *, batch: bool = False) -> None:
+        """Store `message` when this turn is over, then call `done(context, result)`; its body is a chain for a batch."""
+        self._waiting.append((message, batch, done, context))
+        if not self._scheduled:
+            self._scheduled = True
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self.flush)
+
+    async def put(self, message: Message, *, batch: bool = False) -> PutResult:
+        """Store one message; for callers that can wait, with the result as the producer would be told it."""
+        future: asyncio.Future[PutResult] = asyncio.get_running_loop().create_future()
+        self.add(message, _resolve, future, batch=batch)
+        return await future
+
+    def flush(self) -> None:
+        """Store what was added, in the order it came, and answer."""
+        self._scheduled = False
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) > MAX_GROUP_MESSAGES:
+            waiting, self._waiting = waiting[:MAX_GROUP_MESSAGES], waiting[MAX_GROUP_MESSAGES:]
+            self._scheduled = True
+            self._loop.call_soon(self.flush)
+        if not waiting:
+            return
+        self.groups += 1
+        try:
+            results = list(self._store_all(waiting))
+        except Exception:  # nobody of the group may be left without an answer
+            log.exception("a group of %d messages could not be stored", len(waiting))
+            results = [PutResult(PutStatus.UNKNOWN_ERROR) for _ in waiting]
+        self._count(waiting, results)
+        log_end = max([result.log_end for result in results])
+        if log_end <= self._store.confirmed:
+            self._answer(waiting, results)
+        else:
+            self._unanswered += len(waiting)
+            self._store.when_confirmed(log_end, lambda status: self._confirmed(status, waiting, results))
+
+    def _store_all(self, waiting: list[tuple[Message, bool, Done, Any]]) -> Sequence[PutResult]:
+        if True not in [entry[1] for entry in waiting]:
+            return self._store.put_many([entry[0] for entry in waiting])
+        results: list[PutResult] = []
+        for batch, entries in itertools.groupby(waiting, key=lambda entry: entry[1]):
+            messages = [entry[0] for entry in entries]
+            results += map(self._store.put_batch, messages) if batch else self._store.put_many(messages)
+        return results
+
+    def _confirmed(self, status: PutStatus, waiting: list, results: list[PutResult]) -> None:
+        self._unanswered -= len(waiting)
+        if status is not PutStatus.PUT_OK:
+            confirmed = self._store.confirmed
+            for result in results:
+                if result.ok and result.log_end > confirmed:
+                    result.status = status
+        self._answer(waiting, results)
+
+    def _count(self, waiting: list, results: list[PutResult]) -> None:
+        totals: dict[str, list[int]] = {}
+        for (message, _, _, _), result in zip(waiting, results):  # noqa: B905 (the hot path, lengths are equal)
+            if result.status is PutStatus.PUT_OK:
+                total = totals.get(message.topic)
+                if total is None:
+                    totals[message.topic] = [result.count, len(message.body)]
+                else:
+                    total[0] += result.count
+                    total[1] += len(message.body)
+            else:
+                self._statistics.refuse(result.status.name)
+        for topic, (messages, size) in totals.items():
+            self._statistics.stored(topic, messages, size)
+
+    def _answer(self, waiting: list[tuple[Message, bool, Done, Any]], results: list[PutResult]) -> None:
+        for (_, _, done, context), result in zip(waiting, results):  # noqa: B905 (the hot path, lengths are equal)
+            done(context, result)
+        self.on_answered()
+
+
+def _resolve(future: asyncio.Future[PutResult], result: PutResult) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+class Produce:
+    """The handlers of sends."""
+
+    def __init__(self, parts: BrokerParts, group: Group):
+        settings = parts.settings
+        self._parts = parts
+        self._group = group
+        self._topic_of = parts.topics.get
+        self._store_host = parts.store_host
+        self._max_body = parts.store_settings.max_message_size
+        self._id_prefix = (parts.store_host[0] + parts.store_host[1].to_bytes(4, "big")).hex().upper()
+        self._region = settings.region_id
+        self._region_fields = {"MSG_REGION": settings.region_id, "TRACE_ON": "true"}
+        added = {properties.MESSAGE_REGION: settings.region_id, properties.CLUSTER: settings.broker_cluster_name}
+        self._added = properties.encode(added | {properties.TRACE_ON: "true" if settings.trace_on else "false"})
+        self._added_names = {properties.MESSAGE_REGION, properties.CLUSTER, properties.TRACE_ON}
+        self._unique_ids = _UniqueIds(parts)
+        self._answers: dict[Channel, list[bytes]] = {}
+        group.on_answered = self._write_answers
+
+    def send(self, command: Command, channel: Channel) -> Command | None:
+        """A send of any of the three codes."""
+        try:
+            header = read_send(command)
+            config = self._topic_of(header.topic)
+            if config is None or header.reconsume_times > 0 or header.topic[0] == "%" or header.topic in FORBIDDEN_TO_SEND:
+                config = self._check_topic(header, config, channel)
+            queue_id = self._check_queue(header, config, channel)
+            if not command.body:
+                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal, its body is empty", "empty body")
+            if header.batch:
+                return self._send_batch(command, channel, header, queue_id)
+            text = header.properties
+            encoded = text.encode("utf-8", "replace")
+            unique_key = _unique_key(text)
+            if unique_key is None:
+                unique_key = self._unique_ids.next()
+                encoded = properties.append(encoded, f"UNIQ_KEY\x01{unique_key}\x02".encode())
+            if encoded[-1] != 2:
+                encoded += b"\x02"
+            # Of the names that need care all but DELAY have an underscore; most messages have one, in UNIQ_KEY, and no more.
+            careful = encoded.count(b"_") != 1 or b"DELAY\x01" in encoded
+            if careful and (b"MSG_REGION\x01" in encoded or b"POP_CK\x01" in encoded or b"TRACE_ON\x01" in encoded):
+                encoded = self._without_ours(encoded)
+            message = Message(
+                header.topic,
+                queue_id,
+                command.body,
+                encoded + self._added,
+                header.flag,
+                header.sys_flag,
+                header.born_timestamp,
+                channel.remote_host,
+                self._store_host,
+                header.reconsume_times,
+            )
+            if careful or header.sys_flag & SPECIAL_BITS:
+                self._check_special(message, header)
+            if header.topic[0] == "%" and header.topic.startswith(RETRY_PREFIX):
+                self._dead_letter_when_spent(message, header)
+        except Refusal as refusal:
+            return self._refuse(command, refusal)
+        self._group.add(message, self._stored, (command, channel, unique_key, queue_id))
+        return None
+
+    def _send_batch(self, command: Command, channel: Channel, header: SendHeader, queue_id: int) -> None:
+        """The body is a chain of messages with their own properties; the header's belong to none of them."""
+        if header.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be sent to a retry or dead letter topic", "batch")
+        if header.sys_flag & TRANSACTION_BITS or properties.get(header.properties.encode(), properties.DELAY):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither delayed nor transactional", "batch")
+        message = Message(
+            header.topic,
+            queue_id,
+            command.body,
+            self._added,
+            header.flag,
+            header.sys_flag & ~SPECIAL_BITS,
+            header.born_timestamp,
+            channel.remote_host,
+            self._store_host,
+            header.reconsume_times,
+        )
+        self._group.add(message, self._stored, (command, channel, None, queue_id), batch=True)
+
+    # Checks, in Apache's order
+
+    def _check_topic(self, header: SendHeader, config: TopicConfig | None, channel: Channel) -> TopicConfig:
+        topic = header.topic
+        try:
+            if topic in FORBIDDEN_TO_SEND:
+                raise Refusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", "forbidden topic")
+            if config is None:
+                config = self._create_topic(header)
+        except NameError_ as error:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, str(error), "topic name") from None
+        except TooManyTopicsError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.255}] not exist, apply first please!{FAQ}", "no topic")
+        return config
+
+    def _create_topic(self, header: SendHeader) -> TopicConfig | None:
+        topics = self._parts.topics
+        if header.topic.startswith(RETRY_PREFIX):
+            group = header.topic[len(RETRY_PREFIX) :]
+            found = self._parts.groups.find_or_create(group)
+            if found is None:
+                raise Refusal(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group:.120}{FAQ}", "no group"
+                )
+            return topics.ensure_retry(group, found.retry_queue_nums)
+        return topics.auto_create(header.topic, header.default_topic, header.default_topic_queue_nums)
+
+    def _check_queue(self, header: SendHeader, config: TopicConfig, channel: Channel) -> int:
+        """The queue to put to: the one asked for, or any for a negative number."""
+        queue_id = header.queue_id
+        if not self._parts.settings.broker_permission & PERM_WRITE and config.order:
+            raise Refusal(
+                ResponseCode.NO_PERMISSION, f"the broker[{self._parts.settings.broker_ip1}] sending message is forbidden", "permission"
+            )
+        if queue_id < 0:
+            return random.randrange(max(1, config.write_queues))
+        if queue_id >= config.write_queues and queue_id >= config.read_queues:
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, {config.describe()} Producer: {channel.remote}",
+                "queue id",
+            )
+        return queue_id
+
+    def _check_special(self, message: Message, header: SendHeader) -> None:
+        """Transactions and timers are refused; a delay level sends the message to wait first."""
+        if header.sys_flag & INNER_BATCH_BIT:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "inner batches are not supported by this broker", "inner batch")
+        message.sys_flag &= ~IPV6_BITS
+        encoded = message.properties
+        if not (header.sys_flag & TRANSACTION_BITS or b"TRAN_MSG\x01" in encoded or b"TIMER_" in encoded or b"DELAY\x01" in encoded):
+            return
+        pairs = properties.decode(message.properties)
+        level = pairs.get(properties.DELAY, "0")
+        level = int(level) if level.isascii() and level.isdigit() and len(level) < 10 else 0
+        half = pairs.get(properties.TRANSACTION_PREPARED, "").lower() == "true"
+        if header.sys_flag & TRANSACTION_BITS or (half and not (header.reconsume_times > 0 and level > 0)):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "transactional messages are not supported by this broker", "transaction")
+        if level > 0:
+            self._parts.delay.schedule(message, level)
+        elif any(name in pairs for name in ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")) and "TIMER_OUT_MS" not in pairs:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL, "timer messages are not supported by this broker, use a delay level", "timer"
+            )
+
+    def _dead_letter_when_spent(self, message: Message, header: SendHeader) -> None:
+        """A consumer that could not send back sends to the retry topic itself; after too many tries it goes to the DLQ."""
+        group_name = header.topic[len(RETRY_PREFIX) :]
+        group = self._parts.groups.find_or_create(group_name)
+        if group is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name:.120}{FAQ}", "no group")
+        most = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
+        if header.reconsume_times > most:
+            topic = self._parts.topics.ensure(dead_letter_topic(group_name), 1)
+            message.topic, message.queue_id = topic.name, 0
+            message.properties = properties.set_values(message.properties, {properties.DELAY: "0"})
+
+    def _without_ours(self, encoded: bytes) -> bytes:
+        """The properties without those the broker is about to add, as consumers send them back with a message."""
+        gone = dict.fromkeys(self._added_names | {properties.POP_CHECKPOINT})
+        return properties.set_values(encoded, gone)
+
+    # Answers
+
+    def _refuse(self, command: Command, refusal: Refusal) -> Command:
+        self._parts.statistics.refuse(refusal.cause or "send")
+        return command.answer(refusal.code, refusal.remark, dict(self._region_fields))
+
+    def _stored(self, context: tuple[Command, Channel, str | None, int], result: PutResult) -> None:
+        command, channel, unique_key, queue_id = context
+        if command.flag & 2 or channel.closed:
+            return
+        if result.status in SENT:
+            if result.log_offsets and len(result.log_offsets) > 1:
+                prefix = self._id_prefix
+                ids = ",".join([f"{prefix}{offset:016X}" for offset in result.log_offsets])
+            else:
+                ids = f"{self._id_prefix}{result.log_offset:016X}"
+            code = 0 if result.status is PutStatus.PUT_OK else int(ANSWERS[result.status][0])
+            frame = encode_send_answer(command, ids, queue_id, result.queue_offset, unique_key, self._region, code)
+        else:
+            code, remark = ANSWERS[result.status]
+            remark = remark and remark.replace("{max_body}", str(self._max_body))
+            frame = encode_frame(command.answer(code, remark, dict(self._region_fields)))
+        frames = self._answers.get(channel)
+        if frames is None:
+            self._answers[channel] = [frame]
+        else:
+            frames.append(frame)
+
+    def _write_answers(self) -> None:
+        """The answers of a group; each connection gets its own in one piece."""
+        answers, self._answers = self._answers, {}
+        for channel, frames in answers.items():
+            channel.write_bytes(frames[0] if len(frames) == 1 else b"".join(frames))
+
+
+def _unique_key(text: str) -> str | None:
+    """The value of UNIQ_KEY in a properties string, None when there is none."""
+    at = text.find("UNIQ_KEY\x01")
+    while at > 0 and text[at - 1] != "\x02":
+        at = text.find("UNIQ_KEY\x01", at + 1)
+    if at < 0:
+        return None
+    end = text.find("\x02", at + 9)
+    return (text[at + 9 :] if end < 0 else text[at + 9 : end]) or None
+
+
+SEND_CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
+class _UniqueIds:
+    """Unique keys for messages whose producer gave none, in the producer's own form."""
+
+    def __init__(self, parts: BrokerParts):
+        self._parts = parts
+        self._process = os.getpid()
+        self._loader = random.getrandbits(32)
+        self._counter = itertools.count(random.getrandbits(15))
+        self._address = parts.store_host[0]
+
+    def next(self) -> str:
+        month_ms = self._parts.clock() % (31 * 86_400_000)
+        return encode_unique_id(UniqueId(self._address, self._process, self._loader, month_ms, next(self._counter)))

@@ -1,0 +1,82 @@
+"""Questions about what is stored: 12, 29 to 33 (spec/remoting.md section 3, spec/store-behaviour.md 6.2 and 6.3)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker_store.formats.names import check_topic
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import read_header
+from broker_store.server.parts import BrokerParts
+from broker_store.server.transport import Channel
+
+# A query by unique key has one message to find; several only when a producer repeated itself.
+UNIQUE_KEY_MESSAGES = 32
+MAX_MESSAGES = 64
+# An answer is one frame, and a frame has at most 16 MiB.
+MAX_ANSWER_BYTES = 8 << 20
+
+
+class Query:
+    """The handlers of queries."""
+
+    def __init__(self, parts: BrokerParts):
+        self._store = parts.store
+
+    def handlers(self) -> dict:
+        return {
+            RequestCode.QUERY_MESSAGE: self.by_key,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.by_log_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.offset_by_time,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
+        }
+
+    def by_key(self, command: Command, channel: Channel) -> Command:
+        header = read_header(RequestCode.QUERY_MESSAGE, command.fields)
+        check_topic(header.topic)
+        count = UNIQUE_KEY_MESSAGES if header.unique_key_query else max(1, min(header.max_num, MAX_MESSAGES))
+        found = self._store.query_keys(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
+        records, size = [], 0
+        for one in found.records:
+            if size + len(one) > MAX_ANSWER_BYTES:
+                break
+            records.append(one)
+            size += len(one)
+        if not records:
+            fields = {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
+            return command.answer(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", fields)
+        fields = {
+            "indexLastUpdateTimestamp": str(found.index_last_timestamp),
+            "indexLastUpdatePhyoffset": str(found.index_last_offset),
+        }
+        return command.answer(0, None, fields, b"".join(records))
+
+    def by_log_offset(self, command: Command, channel: Channel) -> Command:
+        header = read_header(RequestCode.VIEW_MESSAGE_BY_ID, command.fields)
+        raw = self._store.record_at(header.offset) if header.offset >= 0 else None
+        if raw is None:
+            return command.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
+        return command.answer(0, None, None, bytes(raw))
+
+    async def offset_by_time(self, command: Command, channel: Channel) -> Command:
+        """A binary search over the log, of which most is cold: it reads in a thread."""
+        header = read_header(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, command.fields)
+        upper = (header.boundary_type or "").lower() == "upper"
+        search = self._store.offset_by_time
+        offset = await asyncio.to_thread(search, header.topic, header.queue_id, header.timestamp, upper)
+        return command.answer(0, None, {"offset": str(offset)})
+
+    def max_offset(self, command: Command, channel: Channel) -> Command:
+        header = read_header(RequestCode.GET_MAX_OFFSET, command.fields)
+        return command.answer(0, None, {"offset": str(self._store.max_offset(header.topic, header.queue_id))})
+
+    def min_offset(self, command: Command, channel: Channel) -> Command:
+        header = read_header(RequestCode.GET_MIN_OFFSET, command.fields)
+        return command.answer(0, None, {"offset": str(self._store.min_offset(header.topic, header.queue_id))})
+
+    def earliest_store_time(self, command: Command, channel: Channel) -> Command:
+        header = read_header(RequestCode.GET_EARLIEST_MSG_STORETIME, command.fields)
+        return command.answer(0, None, {"timestamp": str(self._store.earliest_store_time(header.topic, header.queue_id))})

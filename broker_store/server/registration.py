@@ -1,0 +1,208 @@
+"""Tells the name servers what this broker serves (spec/namesrv.md section 2): every 30 s and when a topic changes.
+
+The name server in this process is told directly; each of the others over one connection of ours, which is opened again
+when it broke. A change registers only the topics that changed, never as the first registration. A name server that
+does not answer delays nobody: each has a task of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from broker_store.broker.topics import PERM_READ_WRITE, TopicConfig
+from broker_store.errors import BrokerStoreError, PeerError
+from broker_store.nameserver.routes import Registrant
+from broker_store.protocol import bodies
+from broker_store.protocol.bodies import Registration as Served
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import write_header
+from broker_store.server.parts import BrokerParts
+from broker_store.server.transport import Channel, connect
+
+log = logging.getLogger(__name__)
+
+ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
+CONNECT_TIMEOUT_S = 3.0
+RETRY_S = 3.0
+GOODBYE_S = 1.0
+DEFAULT_PORT = 9876
+
+
+class Registration:
+    """The broker's presence at its name servers."""
+
+    def __init__(self, parts: BrokerParts):
+        self._parts = parts
+        addresses = [address.strip() for address in parts.settings.namesrv_addr.split(";") if address.strip()]
+        self.peers = [_Peer(address, self) for address in addresses]
+        self._tasks: list[asyncio.Task] = []
+        self._started = False
+        parts.topics.on_change = self.topics_changed
+
+    async def start(self) -> None:
+        """Register at the embedded name server at once, at the others from now on."""
+        self._started = True
+        self._tell_embedded(self._parts.topics.all())
+        loop = asyncio.get_running_loop()
+        if self._parts.nameserver is not None:
+            self._tasks.append(loop.create_task(self._repeat_embedded()))
+        self._tasks += [loop.create_task(peer.run()) for peer in self.peers]
+
+    async def stop(self) -> None:
+        """Say good-bye everywhere, within a second."""
+        self._started = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        goodbye = self.command(RequestCode.UNREGISTER_BROKER)
+        if self._parts.nameserver is not None:
+            self._parts.nameserver.handle(goodbye, None)
+        await asyncio.gather(*(peer.leave() for peer in self.peers), return_exceptions=True)
+
+    def topics_changed(self, changed: list[TopicConfig]) -> None:
+        """Register what changed; an empty list means that a topic went away, which registration does not tell."""
+        if not self._started or not changed:
+            return
+        self._tell_embedded(changed)
+        for peer in self.peers:
+            peer.tell(changed)
+
+    def delete_topic(self, topic: str) -> None:
+        """Take the topic out of the routes: mqadmin does it itself, our dashboard by this."""
+        command = Command.request(int(RequestCode.DELETE_TOPIC_IN_NAMESRV), {"topic": topic})
+        if self._parts.nameserver is not None:
+            self._parts.nameserver.handle(command, None)
+        for peer in self.peers:
+            peer.send(Command.request(command.code, dict(command.fields)))
+
+    # What is told
+
+    def served(self, configs: list[TopicConfig]) -> Served:
+        """The topics as clients may use them: the broker's permission masks each topic's."""
+        version = self._parts.topics.data_version
+        permission = self._parts.settings.broker_permission
+        topics = {}
+        for config in configs:
+            perm = config.perm if permission & PERM_READ_WRITE == PERM_READ_WRITE else config.perm & permission
+            topics[config.name] = bodies.TopicConfig(
+                config.name, config.read_queues, config.write_queues, perm, config.filter_type, config.sys_flag, config.order,
+                dict(config.attributes),
+            )  # fmt: skip
+        return Served(version, topics)
+
+    def command(self, code: RequestCode, body: bytes = b"") -> Command:
+        parts = self._parts
+        values: dict[str, object] = {
+            "broker_name": parts.broker_name,
+            "broker_addr": parts.address,
+            "cluster_name": parts.cluster,
+            "broker_id": parts.settings.broker_id,
+        }
+        if code == RequestCode.REGISTER_BROKER:
+            host, _, port = parts.address.rpartition(":")
+            # Nobody listens there without replication, but name servers of Apache require the field.
+            values |= {"ha_server_addr": f"{host}:{int(port) + 1}", "enable_acting_master": False}
+            values |= {"compressed": False, "body_crc32": bodies.body_crc(body)}
+        return Command.request(int(code), write_header(code, **values), body)
+
+    def registered(self, answer: Command) -> None:
+        """Take over which topics the name server calls ordered."""
+        if answer.body:
+            self._parts.topics.set_order(bodies.decode_table(answer.body))
+
+    # The name server in this process
+
+    def _tell_embedded(self, configs: list[TopicConfig]) -> None:
+        parts = self._parts
+        if parts.nameserver is None:
+            return
+        host, _, port = parts.address.rpartition(":")
+        who = Registrant(
+            parts.cluster, parts.broker_name, parts.settings.broker_id, parts.address, f"{host}:{int(port) + 1}", None, False, None
+        )
+        parts.nameserver.routes.register(who, self.served(configs), None, parts.clock())
+
+    async def _repeat_embedded(self) -> None:
+        while True:
+            order = self._parts.nameserver.handle(
+                Command.request(int(RequestCode.GET_KVLIST_BY_NAMESPACE), {"namespace": ORDER_TOPICS}), None
+            )
+            if order is not None and order.code == ResponseCode.SUCCESS:
+                self.registered(order)
+            await asyncio.sleep(self._parts.settings.register_name_server_period / 1000)
+            self._tell_embedded(self._parts.topics.all())
+
+
+class _Peer:
+    """One name server elsewhere: `error` is why the last registration failed, None when it did not."""
+
+    def __init__(self, address: str, registration: Registration):
+        self.address = address
+        self.error: str | None = "not registered yet"
+        self.registered_ms: int | None = None
+        self._registration = registration
+        self._parts = registration._parts
+        self._channel: Channel | None = None
+        self._changed: dict[str, TopicConfig] = {}
+        self._wake = asyncio.Event()
+        self._sending: set[asyncio.Task] = set()
+
+    def tell(self, changed: list[TopicConfig]) -> None:
+        self._changed.update({config.name: config for config in changed})
+        self._wake.set()
+
+    def send(self, command: Command) -> None:
+        """One command without caring for its answer, when there is a connection."""
+        if self._channel is not None and not self._channel.closed:
+            command.flag |= 2
+            self._channel.write(command)
+
+    async def run(self) -> None:
+        settings = self._parts.settings
+        everything = True
+        while True:
+            configs = self._parts.topics.all() if everything else list(self._changed.values())
+            self._changed.clear()
+            try:
+                await self._register(configs, settings.register_broker_timeout_mills / 1000)
+                pause_s, everything = settings.register_name_server_period / 1000, False
+                if self.error is not None:
+                    log.info("registered at name server %s", self.address)
+                self.error = None
+            except (OSError, TimeoutError, BrokerStoreError) as error:
+                if self.error != str(error):
+                    log.warning("not registered at name server %s: %s", self.address, error)
+                self.error = str(error) or type(error).__name__
+                pause_s, everything = RETRY_S, True
+            try:
+                await asyncio.wait_for(self._wake.wait(), pause_s)
+            except TimeoutError:
+                everything = True
+            self._wake.clear()
+
+    async def _register(self, configs: list[TopicConfig], timeout_s: float) -> None:
+        channel = await self._connected()
+        served = self._registration.served(configs)
+        body = await asyncio.to_thread(bodies.encode_registration, served)
+        answer = await channel.request(self._registration.command(RequestCode.REGISTER_BROKER, body), timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise PeerError(f"it answered {answer.code} {answer.remark or '':.120}")
+        self.registered_ms = self._parts.clock()
+        self._registration.registered(answer)
+
+    async def _connected(self) -> Channel:
+        if self._channel is None or self._channel.closed:
+            host, separator, port = self.address.rpartition(":")
+            host, port = (host, int(port)) if separator else (self.address, DEFAULT_PORT)
+            self._channel = await connect(host.strip("[]"), port, CONNECT_TIMEOUT_S)
+        return self._channel
+
+    async def leave(self) -> None:
+        if self._channel is not None and not self._channel.closed:
+            try:
+                await self._channel.request(self._registration.command(RequestCode.UNREGISTER_BROKER), GOODBYE_S)
+            finally:
+                self._channel.close()

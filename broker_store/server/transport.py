@@ -1,0 +1,405 @@
+"""Sockets to commands and back: the asyncio side of the remoting protocol.
+
+A `Channel` is one TCP connection, of a client to us or of ours to a name server: `protocol.connection` cuts what
+arrives into commands, the handler is called for each, and what it wants written goes out in one piece when all
+commands of that read were handled. Both sides may ask: `request` sends a command and gives the answer with the same
+opaque.
+
+What a peer can cost is bounded (issue section 7, RELIABILITY S7 and S14):
+
+- a frame's header is there 10 s after its first byte and the frame 60 s after it, or the connection ends;
+- 120 s without a byte in either direction end it too (clients beat every 30 s);
+- a peer that does not read stops being read: over `HIGH_WATER_BYTES` of unsent answers no further command of it is
+  handled, over `MAX_UNSENT_BYTES` the connection ends. `hold` and `release` do the same for answers that are still
+  being read from disk;
+- each listener takes `max_connections`, more are closed at once, and unfinished frames of all of them together are
+  bounded: who goes beyond ends.
+
+Times are the loop's clock. One sweep a second looks at all channels, so a limit may be exceeded by a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import itertools
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from broker_store.errors import ProtocolError
+from broker_store.protocol.codes import ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.connection import Connection
+from broker_store.protocol.framing import encode_frame
+
+log = logging.getLogger(__name__)
+
+HEADER_TIMEOUT_S = 10.0
+FRAME_TIMEOUT_S = 60.0
+IDLE_TIMEOUT_S = 120.0
+SWEEP_INTERVAL_S = 1.0
+# A pull answer is at most 256 KiB unless a single record is larger (4 MiB), so one answer always fits between the two.
+HIGH_WATER_BYTES = 1 << 20
+MAX_UNSENT_BYTES = 8 << 20
+# Unfinished frames of all connections of a port together: a few honest large ones, far below what a flood could send.
+MAX_KEPT_BYTES = 256 << 20
+# Reads under way for one connection before its next command waits.
+MAX_HELD = 16
+MAX_REMARK_CHARACTERS = 200
+BACKLOG = 1024
+
+Handler = Callable[[Command, "Channel"], Command | None]
+_ids = itertools.count(1)
+
+
+class RequestTimeout(TimeoutError):
+    """The peer did not answer in time, or the connection ended before it did."""
+
+
+class Channel(asyncio.Protocol):
+    """One connection. `remote` is `ip:port`, `remote_host` (packed address, port) as records keep it."""
+
+    __slots__ = (
+        "id", "remote", "remote_host", "listener", "loop", "handle", "connection", "transport", "opened_s", "last_s",
+        "frame_since_s", "closed", "_kept", "_out", "_corked", "_paused", "_held", "_waiting", "_stalled", "_resumed", "_asked", "_opaque",
+    )  # fmt: skip
+
+    def __init__(self, handle: Handler, listener: Listener | None = None):
+        self.id = next(_ids)
+        self.remote = ""
+        self.remote_host: tuple[bytes, int] = (b"\x7f\x00\x00\x01", 0)
+        self.handle = handle
+        self.listener = listener
+        self.loop = asyncio.get_running_loop()
+        self.connection = Connection()
+        self.transport: asyncio.Transport | None = None
+        self.opened_s = self.last_s = self.loop.time()
+        self.frame_since_s = 0.0
+        self.closed = False
+        self._kept = 0
+        self._out: list[bytes] = []
+        self._corked = False
+        self._paused = False
+        self._held = 0
+        self._waiting: deque[Command] = deque()
+        self._stalled = False
+        self._resumed: list[Callable[[], None]] = []
+        self._asked: dict[int, asyncio.Future[Command]] = {}
+        self._opaque = 0
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        peer = transport.get_extra_info("peername") or ("127.0.0.1", 0)
+        self.remote = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+        self.remote_host = (_packed_address(peer[0]), peer[1])
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        if self.listener is not None and not self.listener._admit(self):
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self.last_s = self.loop.time()
+        try:
+            commands = self.connection.receive(data)
+        except ProtocolError as error:
+            log.info("closing %s: %s", self.remote, error)
+            self.abort()
+            return
+        kept = self.connection.buffered
+        if kept != self._kept:
+            self._keep(kept)
+        if not kept:
+            self.frame_since_s = 0.0
+        elif commands or not self.frame_since_s:
+            self.frame_since_s = self.last_s
+        if self._stalled:
+            self._waiting.extend(commands)
+        else:
+            self._handle_all(commands)
+
+    def _keep(self, kept: int) -> None:
+        """Account for the bytes of an unfinished frame; over the bound of all connections this one ends."""
+        listener = self.listener
+        if listener is not None:
+            listener.kept_bytes += kept - self._kept
+            if kept > self._kept and listener.kept_bytes > MAX_KEPT_BYTES:
+                log.warning("closing %s: unfinished frames of all connections take %d bytes", self.remote, listener.kept_bytes)
+                self.abort()
+        self._kept = kept
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        callbacks, self._resumed = self._resumed, []
+        for callback in callbacks:
+            callback()
+        self._go_on()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        self._out.clear()
+        self._waiting.clear()
+        self._resumed.clear()
+        self._keep(0)
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(RequestTimeout(f"the connection to {self.remote} ended"))
+        self._asked.clear()
+        if self.listener is not None:
+            self.listener._gone(self)
+
+    # Commands
+
+    def _handle_all(self, commands: list[Command]) -> None:
+        self._corked = True
+        handle = self.handle
+        for at, command in enumerate(commands):
+            if command.flag & 1:
+                self._answered(command)
+                continue
+            try:
+                answer = handle(command, self)
+            except Exception as error:  # the outermost handler: a bug in one request must not end the others
+                answer = failure_answer(command, error)
+            if answer is not None and not command.flag & 2:
+                self._out.append(encode_frame(answer))
+            if self._paused or self._held >= MAX_HELD or len(self._out) > 64:
+                if self._out:
+                    self._write_out()
+                if (self._paused or self._held >= MAX_HELD) and at + 1 < len(commands):
+                    self._waiting.extend(commands[at + 1 :])
+                    self._stall()
+                    break
+        self._corked = False
+        if self._out:
+            self._write_out()
+
+    def _answered(self, command: Command) -> None:
+        future = self._asked.pop(command.opaque, None)
+        if future is not None and not future.done():
+            future.set_result(command)
+
+    def _stall(self) -> None:
+        """Handle no more until the peer has read, or the reads under way are done."""
+        if not self._stalled:
+            self._stalled = True
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.pause_reading()
+
+    def _go_on(self) -> None:
+        if not self._stalled or self._paused or self._held >= MAX_HELD or self.closed or self._corked:
+            return
+        self._stalled = False
+        if self.frame_since_s:
+            self.frame_since_s = self.loop.time()  # the time in which it was not read does not count
+        commands = list(self._waiting)
+        self._waiting.clear()
+        self._handle_all(commands)
+        if not self._stalled and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def hold(self) -> None:
+        """An answer is being read from disk; too many of them at once stop the connection's next command."""
+        self._held += 1
+
+    def release(self) -> None:
+        self._held -= 1
+        if self._stalled and not self.closed:
+            self.loop.call_soon(self._go_on)
+
+    # Writing
+
+    @property
+    def paused(self) -> bool:
+        """The peer does not read what it was sent."""
+        return self._paused
+
+    def when_resumed(self, callback: Callable[[], None]) -> None:
+        """Call back once when the peer has read again; never when the connection ends before."""
+        self._resumed.append(callback)
+
+    def write(self, command: Command) -> None:
+        self.write_bytes(encode_frame(command))
+
+    def write_bytes(self, *pieces: bytes) -> None:
+        """Write one whole frame, in pieces."""
+        if self.closed:
+            return
+        self._out.extend(pieces)
+        if not self._corked:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        out, self._out = self._out, []
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+        else:
+            transport.writelines(out)
+        self.last_s = self.loop.time()
+        if self._paused and transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            log.info("closing %s: it does not read, %d bytes wait", self.remote, transport.get_write_buffer_size())
+            self.abort()
+
+    async def request(self, command: Command, timeout: float) -> Command:
+        """Send a command and wait for its answer, at most `timeout` seconds. Raises RequestTimeout."""
+        if self.closed:
+            raise RequestTimeout(f"the connection to {self.remote} has ended")
+        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
+        command.opaque = self._opaque
+        future = self._asked[command.opaque] = self.loop.create_future()
+        self.write(command)
+        try:
+            return await asyncio.wait_for(future, timeout)
+        except TimeoutError as error:
+            if isinstance(error, RequestTimeout):
+                raise
+            raise RequestTimeout(f"{self.remote} did not answer {command.code} within {timeout:g} s") from None
+        finally:
+            self._asked.pop(command.opaque, None)
+
+    def close(self) -> None:
+        """End the connection after what was written has left."""
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def overdue(self, now_s: float) -> str | None:
+        """Why the connection must end at loop time `now_s`, None when it need not."""
+        if self.frame_since_s and not self._stalled:
+            limit = HEADER_TIMEOUT_S if self.connection.awaiting_header else FRAME_TIMEOUT_S
+            if now_s - self.frame_since_s > limit:
+                return f"a frame was not complete after {limit:g} s"
+        if now_s - self.last_s > IDLE_TIMEOUT_S:
+            return f"idle for {IDLE_TIMEOUT_S:g} s"
+        return None
+
+    def __repr__(self) -> str:
+        return f"<channel {self.id} {self.remote}>"
+
+
+class Listener:
+    """A listening port and the channels that came in by it."""
+
+    def __init__(self, handle: Handler, max_connections: int, on_closed: Callable[[Channel], None] | None):
+        self.handle = handle
+        self.max_connections = max_connections
+        self.on_closed = on_closed
+        self.channels: set[Channel] = set()
+        self.refused = 0
+        self.kept_bytes = 0
+        self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._empty: asyncio.Event = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        return self._server.sockets[0].getsockname()[1]
+
+    async def open(self, listening: socket.socket) -> None:
+        """Take connections on a bound socket."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Channel(self.handle, self), sock=listening, backlog=BACKLOG)
+        self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
+
+    def _admit(self, channel: Channel) -> bool:
+        if len(self.channels) >= self.max_connections:
+            self.refused += 1
+            log.warning("refused %s: %d connections are open", channel.remote, len(self.channels))
+            return False
+        self.channels.add(channel)
+        return True
+
+    def _gone(self, channel: Channel) -> None:
+        if channel in self.channels:
+            self.channels.discard(channel)
+            if self.on_closed is not None:
+                self.on_closed(channel)
+        if not self.channels:
+            self._empty.set()
+
+    def _sweep_channels(self, loop: asyncio.AbstractEventLoop) -> None:
+        now_s = loop.time()
+        for channel in [channel for channel in self.channels if channel.overdue(now_s)]:
+            log.info("closing %s: %s", channel.remote, channel.overdue(now_s))
+            channel.abort()
+        self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
+
+    def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self, limit_s: float = 1.0) -> None:
+        """Stop accepting, let what was written leave, end the connections. Idempotent."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        self._sweep.cancel()
+        if self.channels:
+            self._empty.clear()
+            for channel in list(self.channels):
+                channel.close()
+            try:
+                await asyncio.wait_for(self._empty.wait(), limit_s)
+            except TimeoutError:
+                for channel in list(self.channels):
+                    channel.abort()
+                await asyncio.sleep(0)
+        await server.wait_closed()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket bound to the port, not listening yet: who must know its port beforehand can ask it. OSError when taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+async def listen(
+    handle: Handler,
+    listening: socket.socket,
+    *,
+    max_connections: int = 10_000,
+    on_closed: Callable[[Channel], None] | None = None,
+) -> Listener:
+    """Open a bound port; `handle(command, channel)` gives the answer, or None when it comes later or never."""
+    listener = Listener(handle, max_connections, on_closed)
+    await listener.open(listening)
+    return listener
+
+
+async def connect(host: str, port: int, timeout: float, handle: Handler = lambda command, channel: None) -> Channel:
+    """A channel of ours to somebody else's port."""
+    loop = asyncio.get_running_loop()
+    _, channel = await asyncio.wait_for(loop.create_connection(lambda: Channel(handle), host, port), timeout)
+    return channel
+
+
+def failure_answer(command: Command, error: BaseException) -> Command:
+    """The answer to a request whose handler raised something nobody foresaw; the details stay in the log."""
+    log.error("request %d failed", command.code, exc_info=error)
+    return command.answer(ResponseCode.SYSTEM_ERROR, f"error inside the broker: {type(error).__name__}"[:MAX_REMARK_CHARACTERS])
+
+
+def _packed_address(text: str) -> bytes:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).packed

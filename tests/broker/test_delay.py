@@ -1,0 +1,153 @@
+"""broker.delay: delay levels over a store in memory."""
+
+import pytest
+
+from broker_store.broker.delay import Delay
+from broker_store.broker.topics import SCHEDULE_TOPIC
+from broker_store.errors import DamagedStoreError
+from broker_store.formats import properties
+from broker_store.messages import GetResult, GetStatus, Message, PutStatus
+from tests.support.memory_store import LEVELS_MS, MemoryStore
+
+
+class World:
+    def __init__(self, **options):
+        self.now_ms = 1_000_000
+        self.store = MemoryStore(lambda: self.now_ms, **options)
+        self.delay = Delay(self.store, levels_ms=LEVELS_MS, clock=lambda: self.now_ms)
+
+    def send(self, level: int, body: bytes = b"x", **pairs) -> None:
+        message = Message("Orders", 3, body, properties.encode({"KEYS": "k", **pairs}))
+        self.delay.schedule(message, level)
+        assert self.store.put(message).ok
+
+    def delivered(self):
+        return self.store.messages("Orders", 3)
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_a_message_waits_in_the_queue_of_its_level(world):
+    world.send(2)
+    (waiting,) = world.store.messages(SCHEDULE_TOPIC, 1)
+    assert (waiting.properties["DELAY"], waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("2", "Orders", "3")
+
+
+def test_a_level_above_the_highest_is_the_highest(world):
+    world.send(99)
+    assert len(world.store.messages(SCHEDULE_TOPIC, len(LEVELS_MS) - 1)) == 1
+
+
+def test_it_is_delivered_when_it_is_due_and_not_before(world):
+    world.send(2)
+    due_ms = world.now_ms + 5_000
+    assert world.delay.step(due_ms - 1) == due_ms
+    assert world.delivered() == []
+    world.delay.step(due_ms)
+    (message,) = world.delivered()
+    assert message.body == b"x" and message.properties["REAL_TOPIC"] == "Orders"
+    assert world.delay.step(due_ms) is None
+    assert len(world.delivered()) == 1
+
+
+def test_an_arrival_is_told_while_a_level_is_empty(world):
+    assert world.delay.step(world.now_ms) is None
+    arrived = []
+    world.store.arrival_listener = arrived.extend
+    world.send(1)
+    assert arrived == [(SCHEDULE_TOPIC, 0)]
+    assert world.delay.step(world.now_ms) == world.now_ms + 1_000
+    world.send(1)
+    assert len(arrived) == 1
+
+
+def test_messages_of_a_level_keep_their_order_and_come_in_pieces(world):
+    for number in range(100):
+        world.send(1, str(number).encode())
+    due_ms = world.now_ms + 1_000
+    while (again_ms := world.delay.step(due_ms)) is not None:
+        assert again_ms == due_ms
+    assert [message.body for message in world.delivered()] == [str(number).encode() for number in range(100)]
+    assert max(world.store.put_calls[100:]) <= 64
+
+
+def test_what_the_store_refuses_is_tried_again(world):
+    world.send(1)
+    world.now_ms += 1_000
+    world.store.refuse = PutStatus.SERVICE_NOT_AVAILABLE
+    assert world.delay.step(world.now_ms) == world.now_ms + 100
+    assert world.delay.failures == 1
+    world.store.refuse = None
+    assert world.delay.step(world.now_ms + 99) == world.now_ms + 100
+    world.delay.step(world.now_ms + 100)
+    assert len(world.delivered()) == 1
+
+
+def test_a_cold_read_is_waited_for(world):
+    world.send(1)
+    world.now_ms += 1_000
+    world.store.cold = True
+    ready = []
+    world.delay.on_ready = lambda: ready.append(True)
+    assert world.delay.step(world.now_ms) is None
+    assert world.delay.step(world.now_ms) is None
+    world.store.finish_cold_reads()
+    assert len(world.delivered()) == 1 and ready == [True]
+
+
+def test_a_read_that_found_the_readers_busy_is_repeated_later(world):
+    world.send(1)
+    world.now_ms += 1_000
+    get = world.store.get
+    world.store.get = lambda request, done: GetResult(GetStatus.NO_MATCHED_MESSAGE, request.offset, 0, 1)
+    assert world.delay.step(world.now_ms) == world.now_ms + 100
+    world.store.get = get
+    world.delay.step(world.now_ms + 100)
+    assert len(world.delivered()) == 1
+
+
+def test_the_position_is_saved_only_as_far_as_the_log_is_synced():
+    world = World(sync_flush=True)
+    world.send(1)
+    world.store.sync()
+    world.now_ms += 1_000
+    world.delay.step(world.now_ms)
+    assert world.delay.picture(world.store.confirmed) is None
+    world.store.sync()
+    text = world.delay.picture(world.store.confirmed)()
+    assert "\n\t\t1:1\n" in text
+    assert world.delay.picture(world.store.confirmed) is None
+
+
+def test_after_a_restart_it_goes_on_where_it_was_saved(world):
+    for number in range(3):
+        world.send(1, str(number).encode())
+    world.now_ms += 1_000
+    world.delay.load('{"dataVersion":{},"offsetTable":{1:2,77:5}}')
+    world.delay.start()
+    world.delay.step(world.now_ms)
+    assert [message.body for message in world.delivered()] == [b"2"]
+
+
+def test_a_saved_position_outside_the_queue_is_brought_into_it(world):
+    world.send(1)
+    world.delay.load('{"offsetTable":{1:50}}')
+    world.delay.start()
+    assert world.delay.facts() == [{"level": 1, "delay_ms": 1_000, "offset": 1, "max_offset": 1}]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"offsetTable":{"x":1}}', '{"offsetTable":{1:"a"}}'])
+def test_a_file_that_cannot_be_read_is_named(world, text):
+    with pytest.raises(DamagedStoreError, match=r"config/delayOffset\.json"):
+        world.delay.load(text)
+
+
+def test_what_does_not_say_where_it_belongs_is_dropped_and_counted(world):
+    world.store.put(Message(SCHEDULE_TOPIC, 0, b"x", b"DELAY\x011\x02"))
+    world.store.put(Message(SCHEDULE_TOPIC, 0, b"x", b"DELAY\x011\x02REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02"))
+    world.send(1)
+    world.delay.step(world.now_ms + 1_000)
+    assert world.delay.dropped == 2 and len(world.delivered()) == 1

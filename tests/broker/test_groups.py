@@ -1,0 +1,76 @@
+"""broker.groups: subscription groups and their file."""
+
+import pytest
+
+from broker_store.broker.groups import SYSTEM_GROUPS, Groups, SubscriptionGroup, TooManyGroupsError
+from broker_store.errors import DamagedStoreError, FormatError, NameError_
+from broker_store.formats import config_json
+
+# A group as a real 5.3.3 broker answered it (golden wire-1, "get group").
+APACHES = {
+    "attributes": {}, "brokerId": 0, "consumeBroadcastEnable": True, "consumeEnable": True, "consumeFromMinEnable": True, "consumeMessageOrderly": False,
+    "consumeTimeoutMinute": 15, "groupName": "G5", "groupRetryPolicy": {"type": "CUSTOMIZED"}, "groupSysFlag": 0, "notifyConsumerIdsChangedEnable": True,
+    "retryMaxTimes": 3, "retryQueueNums": 1, "whichBrokerWhenConsumeSlowly": 1,
+}  # fmt: skip
+
+
+def make(**options) -> Groups:
+    return Groups(clock=lambda: 1_000, **options)
+
+
+def test_a_fresh_table_has_apaches_groups():
+    assert {group.name for group in make().all()} == set(SYSTEM_GROUPS)
+
+
+def test_a_group_has_apaches_form_and_defaults():
+    assert SubscriptionGroup("G5", retry_max_times=3).to_json() == APACHES
+    assert list(SubscriptionGroup("G5").to_json()) == sorted(APACHES)
+
+
+def test_what_only_another_version_knows_of_a_group_is_kept():
+    group = SubscriptionGroup.from_json(APACHES | {"somethingNew": {"a": 1}})
+    assert group.to_json() == dict(sorted((APACHES | {"somethingNew": {"a": 1}}).items()))
+
+
+@pytest.mark.parametrize("value", [5, {}, {"groupName": 7}, APACHES | {"retryMaxTimes": "3"}, APACHES | {"consumeEnable": 1}, APACHES | {"brokerId": 1 << 70}])
+def test_a_group_with_wrong_fields_is_refused(value):
+    with pytest.raises(FormatError):
+        SubscriptionGroup.from_json(value)
+
+
+def test_groups_make_themselves_only_when_that_is_allowed():
+    assert make().find_or_create("g").name == "g"
+    assert make(auto_create=False).find_or_create("g") is None
+    assert make(auto_create=False).find_or_create("CID_RMQ_SYS_TRANS") is not None
+
+
+def test_groups_that_make_themselves_are_bounded_and_named_well():
+    groups = make(max_auto_created=len(SYSTEM_GROUPS))
+    with pytest.raises(TooManyGroupsError):
+        groups.find_or_create("g")
+    groups.put(SubscriptionGroup("g"))
+    for name in ("../g", "", "g" * 121, "a b"):
+        with pytest.raises(NameError_):
+            make().find_or_create(name)
+
+
+def test_the_file_comes_back():
+    groups = make()
+    groups.put(SubscriptionGroup("g", consume_enable=False))
+    text = groups.picture()()
+    assert set(config_json.read(text)) == {"dataVersion", "forbiddenTable", "subscriptionGroupTable"}
+    again = make()
+    again.load(text)
+    assert again.get("g").consume_enable is False
+    assert again.to_json() == groups.to_json()
+
+
+def test_a_file_that_cannot_be_read_is_named():
+    with pytest.raises(DamagedStoreError, match=r"config/subscriptionGroup\.json"):
+        make().load('{"subscriptionGroupTable":{"g":{}}}')
+
+
+def test_a_deleted_group_is_gone():
+    groups = make()
+    groups.put(SubscriptionGroup("g"))
+    assert groups.delete("g") and not groups.delete("g") and groups.get("g") is None

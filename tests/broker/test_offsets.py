@@ -1,0 +1,89 @@
+"""broker.offsets: what each group has consumed."""
+
+import pytest
+
+from broker_store.broker.offsets import Offsets
+from broker_store.errors import DamagedStoreError
+
+
+def make() -> Offsets:
+    return Offsets(clock=lambda: 1_000)
+
+
+def test_the_last_commit_counts_also_when_it_goes_back():
+    offsets = make()
+    assert offsets.query("g", "t", 0) is None
+    offsets.commit("g", "t", 0, 7)
+    offsets.commit("g", "t", 0, 5)
+    assert offsets.query("g", "t", 0) == 5
+    assert offsets.query("g", "t", 1) is None
+
+
+def test_a_reset_holds_against_commits_until_a_pull_takes_it():
+    offsets = make()
+    offsets.commit("g", "t", 0, 7)
+    offsets.reset("g", "t", 0, 2)
+    offsets.commit("g", "t", 0, 8)
+    assert offsets.query("g", "t", 0) == 2
+    assert offsets.take_reset("g", "t", 0) == 2
+    assert offsets.take_reset("g", "t", 0) is None
+    offsets.commit("g", "t", 0, 3)
+    assert offsets.query("g", "t", 0) == 3
+
+
+def test_tables_by_group_and_by_topic():
+    offsets = make()
+    offsets.commit("g", "t", 0, 1)
+    offsets.commit("g", "u", 1, 2)
+    offsets.commit("h", "t", 0, 3)
+    assert offsets.of_group("g") == {"t": {0: 1}, "u": {1: 2}}
+    assert sorted(offsets.groups_of_topic("t")) == ["g", "h"]
+    offsets.clone("g", "k", None)
+    assert offsets.of_group("k") == offsets.of_group("g")
+    offsets.clone("g", "m", "u")
+    assert offsets.of_group("m") == {"u": {1: 2}}
+
+
+def test_topics_and_groups_are_forgotten():
+    offsets = make()
+    offsets.commit("g", "t", 0, 1)
+    offsets.commit("h", "t", 0, 3)
+    offsets.reset("h", "t", 0, 1)
+    offsets.forget_topic("t")
+    assert offsets.query("g", "t", 0) is None and offsets.take_reset("h", "t", 0) is None and offsets.groups() == []
+    offsets.commit("g", "t", 0, 1)
+    offsets.forget_group("g")
+    assert offsets.of_group("g") == {}
+
+
+def test_the_file_has_apaches_layout_and_comes_back():
+    offsets = make()
+    offsets.commit("CG", "TopicX", 0, 5)
+    offsets.commit("CG", "TopicX", 1, 7)
+    assert offsets.dirty
+    text = offsets.picture()()
+    assert '"TopicX@CG":{\n\t\t\t0:5,\n\t\t\t1:7\n\t\t}' in text
+    assert not offsets.dirty
+    again = make()
+    again.load(text)
+    assert again.of_group("CG") == {"TopicX": {0: 5, 1: 7}} and not again.dirty
+
+
+def test_files_of_other_versions_are_read():
+    offsets = make()
+    offsets.load('{"groupTopicMap":{"CG":["T"]},"offsetTable":{"T@CG":{0:5,"1":7}},"pullOffsetTable":{}}')
+    assert offsets.of_group("CG") == {"T": {0: 5, 1: 7}}
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"offsetTable":{"T":{0:5}}}', '{"offsetTable":{"T@g":{"x":5}}}', '{"offsetTable":{"T@g":{0:"5"}}}'])
+def test_a_file_that_cannot_be_read_is_named(text):
+    with pytest.raises(DamagedStoreError, match=r"config/consumerOffset\.json"):
+        make().load(text)
+
+
+def test_the_same_commit_again_leaves_the_file_alone():
+    offsets = make()
+    offsets.commit("g", "t", 0, 7)
+    offsets.picture()
+    offsets.commit("g", "t", 0, 7)
+    assert not offsets.dirty

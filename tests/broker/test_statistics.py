@@ -1,0 +1,58 @@
+"""broker.statistics: counters and rates."""
+
+from broker_store.broker.statistics import Statistics
+
+DAY_MS = 86_400_000
+
+
+def test_rates_are_measured_between_ticks():
+    now = [0]
+    statistics = Statistics(clock=lambda: now[0])
+    for second in range(1, 21):
+        statistics.stored("t", 100, 1_000)
+        statistics.tick(second * 1_000)
+    facts = statistics.rates()["put"]
+    assert (facts["messages"], facts["bytes"]) == (2_000, 20_000)
+    assert facts["rate_1s"] == facts["rate_10s"] == 100
+    assert facts["bytes_1s"] == 1_000
+    assert statistics.put_rate("t") == 100 and statistics.put_rate("unknown") == 0
+
+
+def test_a_rate_falls_to_zero_when_nothing_comes():
+    statistics = Statistics(clock=lambda: 0)
+    statistics.stored("t", 100, 1_000)
+    for second in range(1, 30):
+        statistics.tick(second * 1_000)
+    assert statistics.put_rate("t") == 0
+    assert statistics.topic("t").rates(60_000)[0] > 0
+
+
+def test_before_the_first_tick_there_is_no_rate():
+    statistics = Statistics(clock=lambda: 0)
+    statistics.stored("t", 100, 1_000)
+    assert statistics.put_rate("t") == 0
+
+
+def test_groups_are_counted_by_topic():
+    statistics = Statistics(clock=lambda: 0)
+    statistics.delivered("g", "t", 3, 30)
+    statistics.delivered("g", "u", 4, 40)
+    statistics.tick(1_000)
+    assert {topic: meter.messages for topic, meter in statistics.group("g").items()} == {"t": 3, "u": 4}
+    assert statistics.got_rate("g") == 7 and statistics.got_rate("g", "u") == 4
+    statistics.forget_topic("t")
+    statistics.forget_group("g")
+    assert statistics.group("g") == {}
+
+
+def test_totals_of_the_day_begin_at_midnight():
+    now_ms = 1_700_000_000_000
+    statistics = Statistics(clock=lambda: now_ms)
+    statistics.stored("t", 5, 50)
+    statistics.tick(now_ms + 1_000)
+    statistics.tick(now_ms + DAY_MS)
+    statistics.stored("t", 2, 20)
+    days = statistics.days()
+    assert (days["msgPutTotalTodayMorning"], days["msgPutTotalTodayNow"]) == (5, 7)
+    statistics.tick(now_ms + 2 * DAY_MS)
+    assert (statistics.days()["msgPutTotalYesterdayMorning"], statistics.days()["msgPutTotalTodayMorning"]) == (5, 7)

@@ -1,0 +1,132 @@
+"""broker.topics: the table of topics, its bounds and its file."""
+
+import json
+
+import pytest
+
+from broker_store.broker.topics import AUTO_CREATE_TOPIC, SCHEDULE_TOPIC, TooManyTopicsError, TopicConfig, Topics
+from broker_store.errors import DamagedStoreError, NameError_
+from broker_store.formats import config_json
+
+# What a fresh 5.3.3 broker with the default settings has (spec/store-format.md section 8): name, permission, queues.
+FRESH = {
+    "TBW102": (7, 8), "DefaultCluster": (7, 16), "broker-a": (7, 1), "BenchmarkTest": (6, 1024), "SELF_TEST_TOPIC": (6, 1), "OFFSET_MOVED_EVENT": (6, 1),
+    "SCHEDULE_TOPIC_XXXX": (6, 18), "DefaultCluster_REPLY_TOPIC": (6, 1), "rmq_sys_REVIVE_LOG_DefaultCluster": (6, 8),
+    "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1), "RMQ_SYS_TRANS_HALF_TOPIC": (6, 1), "RMQ_SYS_TRANS_OP_HALF_TOPIC": (6, 1), "rmq_sys_wheel_timer": (6, 1),
+}  # fmt: skip
+
+
+def make(**options) -> Topics:
+    return Topics(cluster="DefaultCluster", broker="broker-a", clock=lambda: 1_000, **options)
+
+
+def test_a_fresh_table_has_apaches_system_topics():
+    assert {config.name: (config.perm, config.read_queues) for config in make().all()} == FRESH
+    assert all(config.read_queues == config.write_queues for config in make().all())
+
+
+def test_settings_decide_which_templates_there_are():
+    topics = make(auto_create=False, cluster_topic=False, broker_topic=False, trace_topic=True, default_queues=3)
+    assert topics.get(AUTO_CREATE_TOPIC) is None
+    assert topics.get("DefaultCluster").perm == topics.get("broker-a").perm == 6
+    assert topics.get("RMQ_SYS_TRACE_TOPIC") is not None
+    assert make(default_queues=3).get(AUTO_CREATE_TOPIC).write_queues == 3
+
+
+def test_a_send_makes_a_topic_after_its_template():
+    topics = make()
+    config = topics.auto_create("Orders", AUTO_CREATE_TOPIC, 4)
+    assert (config.read_queues, config.write_queues, config.perm) == (4, 4, 6)
+    assert topics.auto_create("More", AUTO_CREATE_TOPIC, 100).read_queues == 8
+    assert topics.auto_create("Few", AUTO_CREATE_TOPIC, -5).read_queues == 1
+
+
+def test_a_send_makes_no_topic_without_a_template_that_passes_on():
+    assert make(auto_create=False).auto_create("Orders", AUTO_CREATE_TOPIC, 4) is None
+    assert make().auto_create("Orders", "BenchmarkTest", 4) is None
+    assert make().auto_create("Orders", "Unknown", 4) is None
+
+
+def test_names_that_are_paths_make_no_topic():
+    topics = make()
+    for name in ("../etc", "a/b", "", " ", "a" * 128, "ü", "a\x00b"):
+        with pytest.raises(NameError_):
+            topics.auto_create(name, AUTO_CREATE_TOPIC, 4)
+        with pytest.raises(NameError_):
+            topics.put(TopicConfig(name))
+    assert len(topics) == len(FRESH)
+
+
+def test_topics_that_make_themselves_are_bounded_and_an_administrators_are_not():
+    topics = make(max_auto_created=len(FRESH) + 1)
+    topics.auto_create("one", AUTO_CREATE_TOPIC, 4)
+    with pytest.raises(TooManyTopicsError):
+        topics.auto_create("two", AUTO_CREATE_TOPIC, 4)
+    with pytest.raises(TooManyTopicsError):
+        topics.ensure_retry("group")
+    assert topics.refused_creations == 2
+    topics.put(TopicConfig("two"))
+
+
+def test_each_change_is_a_new_version_and_is_told():
+    topics, told = make(), []
+    topics.on_change = told.append
+    version = topics.data_version.counter
+    topics.put(TopicConfig("a"))
+    topics.delete("a")
+    assert not topics.delete("a")
+    assert topics.data_version.counter == version + 2
+    assert [[config.name for config in configs] for configs in told] == [["a"], []]
+
+
+def test_kinds_of_topics():
+    topics = make()
+    kinds = [topics.kind(name) for name in ("a", "%RETRY%g", "%DLQ%g", SCHEDULE_TOPIC, "TBW102", "rmq_sys_anything")]
+    assert kinds == ["normal", "retry", "dlq", "system", "system", "system"]
+
+
+def test_the_file_has_apaches_layout_and_comes_back():
+    topics = make()
+    topics.put(TopicConfig("Orders", 4, 2, 6, order=True, attributes={"message.type": "NORMAL"}))
+    text = topics.picture()()
+    entry = config_json.read(text)["topicConfigTable"]["Orders"]
+    assert entry == {
+        "attributes": {"message.type": "NORMAL"}, "order": True, "perm": 6, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG",
+        "topicName": "Orders", "topicSysFlag": 0, "writeQueueNums": 2,
+    }  # fmt: skip
+    again = make()
+    again.load(text)
+    assert again.to_json() == topics.to_json()
+    assert not topics.dirty
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"topicConfigTable":[]}', '{"topicConfigTable":{"a":{"topicName":"../a"}}}',
+                                  '{"topicConfigTable":{"a":{"topicName":"a","perm":"x"}}}', '{"topicConfigTable":{"a":5}}'])  # fmt: skip
+def test_a_file_that_cannot_be_read_is_named(text):
+    with pytest.raises(DamagedStoreError, match="config/topics.json"):
+        make().load(text)
+
+
+def test_topics_with_queues_but_no_entry_are_taken_in():
+    topics = make()
+    topics.put(TopicConfig("known", 2, 2))
+    adopted = topics.adopt([("lost", 0), ("lost", 3), ("known", 0), (SCHEDULE_TOPIC, 2)])
+    assert [(config.name, config.read_queues) for config in adopted] == [("lost", 4)]
+
+
+def test_order_is_only_ever_switched_on():
+    topics = make()
+    topics.put(TopicConfig("a"))
+    topics.put(TopicConfig("b", order=True))
+    topics.set_order(["a", "unknown"])
+    assert topics.get("a").order and topics.get("b").order
+
+
+def test_a_topic_describes_itself_as_apache_prints_it():
+    assert TopicConfig("TopicX", 4, 4, order=True).describe() == (
+        "TopicConfig [topicName=TopicX, readQueueNums=4, writeQueueNums=4, perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=true, attributes={}]"
+    )
+
+
+def test_json_of_a_topic_is_plain():
+    assert json.loads(json.dumps(TopicConfig("a").to_json()))["readQueueNums"] == 8

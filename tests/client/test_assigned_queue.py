@@ -1,0 +1,82 @@
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_store.client import assigned_queue
+from broker_store.client.assigned_queue import AssignedQueue
+from broker_store.protocol.bodies import MessageQueue
+
+QUEUE = MessageQueue("T", "b", 0)
+
+
+def message(offset, size=100):
+    return SimpleNamespace(queue_offset=offset, record=SimpleNamespace(size=size))
+
+
+def test_the_place_is_the_lowest_unfinished_message():
+    assigned = AssignedQueue(QUEUE, 5)
+    assert assigned.place == 5
+    messages = [message(5), message(6), message(7)]
+    assigned.add(messages, 8)
+    assigned.finish(messages[1])
+    assert (assigned.place, assigned.unfinished_range) == (5, (5, 7))
+    assigned.finish(messages[0])
+    assert assigned.place == 7
+    assigned.finish(messages[2])
+    assert (assigned.place, assigned.unfinished_range) == (8, (0, 0))
+
+
+@given(st.integers(1, 20), st.data())
+def test_the_place_never_passes_what_is_not_finished(count, data):
+    assigned = AssignedQueue(QUEUE, 0)
+    messages = [message(offset) for offset in range(count)]
+    assigned.add(messages, count)
+    left = set(range(count))
+    for item in data.draw(st.permutations(messages)):
+        assert assigned.place == min(left)
+        assigned.finish(item)
+        left.remove(item.queue_offset)
+    assert (assigned.place, assigned.unfinished_bytes) == (count, 0)
+
+
+def test_there_is_no_room_beyond_the_bounds(monkeypatch):
+    monkeypatch.setattr(assigned_queue, "MAX_UNFINISHED_MESSAGES", 2)
+    monkeypatch.setattr(assigned_queue, "MAX_UNFINISHED_BYTES", 1000)
+    assigned = AssignedQueue(QUEUE, 0)
+    assigned.add([message(0)], 1)
+    assert assigned.room.is_set()
+    assigned.add([message(1)], 2)
+    assert not assigned.room.is_set()
+    assigned.finish(message(0))
+    assert assigned.room.is_set()
+    assigned.add([message(2, 1000)], 3)
+    assigned.finish(message(1))
+    assert not assigned.room.is_set()
+
+
+def test_a_place_set_from_outside_forgets_what_was_read():
+    assigned = AssignedQueue(QUEUE, 0)
+    assigned.add([message(0), message(1)], 2)
+    assigned.move(0)
+    assert (assigned.place, assigned.unfinished, assigned.generation) == (0, 0, 1)
+    assigned.finish(message(1))
+    assert assigned.place == 0
+
+
+def test_a_dropped_queue_wakes_who_waits_for_room(monkeypatch):
+    monkeypatch.setattr(assigned_queue, "MAX_UNFINISHED_MESSAGES", 1)
+    assigned = AssignedQueue(QUEUE, 0)
+    assigned.add([message(0)], 1)
+    assigned.drop()
+    assert assigned.room.is_set() and assigned.dropped
+
+
+def test_it_is_idle_when_nothing_is_handled():
+    assigned = AssignedQueue(QUEUE, 0)
+    assigned.begin_handling()
+    assigned.begin_handling()
+    assigned.end_handling()
+    assert not assigned.idle.is_set()
+    assigned.end_handling()
+    assert assigned.idle.is_set()

@@ -1,0 +1,169 @@
+import asyncio
+import dataclasses
+
+import pytest
+
+from broker_store.client import Outgoing, Producer
+from broker_store.client import producer as producer_module
+from broker_store.client.errors import AnswerError, ConnectionLost, NoRouteError, RequestTimeout
+from broker_store.client.message import decode_messages
+from broker_store.errors import MisuseError, NameError_
+from broker_store.messages import PutStatus
+from tests.client.conftest import until
+
+
+@pytest.fixture
+async def producer(cluster):
+    async with Producer(cluster.nameservers, "pg") as producer:
+        yield producer
+
+
+def stored(cluster, receipt):
+    (log_offset, _, _), *_ = cluster.store.read_units(receipt.topic, receipt.queue_id, receipt.queue_offset, 1)
+    return decode_messages(cluster.store.record_at(log_offset), receipt.broker_name)[0]
+
+
+async def test_a_message_is_stored_as_it_was_given(cluster, producer):
+    receipt = await producer.send("T", b"hello", tag="A", keys=["k1", "k2"], properties={"colour": "red"})
+    assert (receipt.status, receipt.topic, receipt.broker_name, receipt.queue_offset) == ("SEND_OK", "T", "broker-a", 0)
+    message = stored(cluster, receipt)
+    assert (message.body, message.tag, message.keys, message.properties["colour"]) == (
+        b"hello",
+        "A",
+        ("k1", "k2"),
+        "red",
+    )
+    assert (message.message_id, message.offset_id) == (receipt.message_id, receipt.offset_id)
+    assert message.queue == receipt.queue
+
+
+async def test_messages_go_round_the_queues(producer):
+    receipts = [await producer.send("T", b"x") for _ in range(8)]
+    assert sorted(receipt.queue_id for receipt in receipts) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert len(await producer.queues("T")) == 4
+
+
+async def test_a_queue_can_be_chosen(producer):
+    receipts = [await producer.send("T", b"x", queue_id=2) for _ in range(3)]
+    assert [(receipt.queue_id, receipt.queue_offset) for receipt in receipts] == [(2, 0), (2, 1), (2, 2)]
+    assert (await producer.send("T", b"x", queue_id=1, broker_name="broker-a")).queue_id == 1
+    with pytest.raises(NoRouteError):
+        await producer.send("T", b"x", queue_id=99)
+    with pytest.raises(NoRouteError):
+        await producer.send("T", b"x", broker_name="broker-z")
+
+
+async def test_a_batch_stands_together_in_one_queue(cluster, producer):
+    receipts = await producer.send_batch("T", [b"a", Outgoing(b"b", "B", ["k"])])
+    assert [receipt.queue_offset for receipt in receipts] == [0, 1]
+    assert len({receipt.queue_id for receipt in receipts}) == 1
+    messages = [stored(cluster, receipt) for receipt in receipts]
+    assert [message.body for message in messages] == [b"a", b"b"]
+    assert [message.message_id for message in messages] == [receipt.message_id for receipt in receipts]
+    assert [message.offset_id for message in messages] == [receipt.offset_id for receipt in receipts]
+    with pytest.raises(MisuseError):
+        await producer.send_batch("T", [])
+    with pytest.raises(MisuseError):
+        await producer.send_batch("T", [bytes(3 << 20)] * 2)
+
+
+async def test_a_oneway_message_arrives_without_an_answer(cluster, producer):
+    message_id = await producer.send_oneway("T", b"x", queue_id=1)
+    await until(lambda: cluster.store.max_offset("T", 1) == 1)
+    (log_offset, _, _), *_ = cluster.store.read_units("T", 1, 0, 1)
+    assert decode_messages(cluster.store.record_at(log_offset), "")[0].message_id == message_id
+
+
+async def test_many_sends_at_once_are_all_stored(producer):
+    receipts = await asyncio.gather(*(producer.send("T", str(number).encode()) for number in range(200)))
+    assert len({(receipt.queue_id, receipt.queue_offset) for receipt in receipts}) == 200
+
+
+async def test_a_name_that_is_a_path_is_refused_before_anything_is_sent(producer):
+    for name in ("../x", "a/b", "", "a b"):
+        with pytest.raises(NameError_):
+            await producer.send(name, b"x")
+    with pytest.raises(NameError_):
+        Producer("127.0.0.1:1", "a/b")
+
+
+async def test_without_auto_creation_an_unknown_topic_has_no_route(cluster, producer):
+    cluster.nameserver.routes.delete_topic("TBW102")
+    with pytest.raises(NoRouteError):
+        await producer.send("New", b"x")
+
+
+async def test_a_topic_that_cannot_be_written_has_no_route(cluster, producer):
+    await producer.send("T", b"x")
+    cluster.nameserver.routes.wipe_write_perm("broker-a")
+    await producer._session.fetch_route("T")
+    with pytest.raises(NoRouteError):
+        await producer.send("T", b"x")
+
+
+async def test_a_busy_broker_is_asked_again(cluster, producer, monkeypatch):
+    monkeypatch.setattr(producer_module, "RETRY_PAUSE_S", 0)
+    cluster.store.refuse = PutStatus.OS_PAGE_CACHE_BUSY
+    asyncio.get_running_loop().call_later(0.005, setattr, cluster.store, "refuse", None)
+    monkeypatch.setattr(producer_module, "ATTEMPTS", 1000)
+    assert (await producer.send("T", b"x")).status == "SEND_OK"
+
+
+async def test_a_broker_that_stays_busy_is_given_up(cluster, producer, monkeypatch):
+    monkeypatch.setattr(producer_module, "RETRY_PAUSE_S", 0)
+    cluster.store.refuse = PutStatus.SERVICE_NOT_AVAILABLE
+    with pytest.raises(AnswerError) as caught:
+        await producer.send("T", b"x")
+    assert caught.value.code == 14
+    assert cluster.store.max_offset("T", 0) == 0
+
+
+async def test_what_cannot_get_better_is_not_tried_again(cluster, producer):
+    cluster.store.refuse = PutStatus.MESSAGE_ILLEGAL
+    with pytest.raises(AnswerError) as caught:
+        await producer.send("T", b"x")
+    assert caught.value.code == 13
+    assert cluster.store.put_calls.count(1) == 1
+
+
+async def test_sending_goes_on_after_a_lost_connection(cluster, producer):
+    await producer.send("T", b"x")
+    cluster.cut_connections()
+    assert (await producer.send("T", b"y")).status == "SEND_OK"
+
+
+async def test_a_broker_that_is_gone_ends_the_send_in_time(cluster, producer, monkeypatch):
+    monkeypatch.setattr(producer_module, "RETRY_PAUSE_S", 0)
+    await producer.send("T", b"x")
+    await cluster.broker.stop()
+    with pytest.raises((ConnectionLost, NoRouteError)):
+        await producer.send("T", b"y", timeout=1)
+
+
+async def test_a_broker_that_does_not_answer_ends_the_send_in_time(cluster, producer):
+    await producer.send("T", b"x")
+    cluster.store.sync_flush = True
+    with pytest.raises(RequestTimeout):
+        await producer.send("T", b"y", timeout=0.02)
+    cluster.store.sync()
+
+
+async def test_a_topic_that_was_just_created_gets_its_own_route(cluster, producer):
+    await producer.send("T", b"x")
+    assert "T" in producer._provisional
+    await producer._session.fetch_route("T")
+    cluster.parts.topics.put(_wider(cluster))
+    await producer._session.fetch_route("T")
+    assert len(await producer.queues("T")) == 6
+
+
+def _wider(cluster):
+    return dataclasses.replace(cluster.parts.topics.get("T"), read_queues=6, write_queues=6)
+
+
+async def test_the_broker_knows_its_producers(cluster):
+    async with Producer(cluster.nameservers, "pg") as producer:
+        await producer.send("T", b"x")
+        await until(lambda: cluster.parts.clients.producers("pg"))
+    assert not cluster.parts.clients.producers("pg")
+    await producer.close()

@@ -1,0 +1,271 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_store.errors import DamagedStoreError
+from broker_store.formats.config_json import DataVersion
+from broker_store.nameserver.handlers import NameServer
+from broker_store.protocol import bodies
+from broker_store.protocol.bodies import QueueData, Registration, TopicConfig, TopicRoute
+from broker_store.protocol.codes import RequestCode
+from broker_store.protocol.command import Command
+from tests.support.wire_samples import sample
+
+BROKER = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:33911", "clusterName": "DefaultCluster", "brokerId": "0"}
+SERVED = Registration(
+    DataVersion(0, 11, 1795244944316),
+    {"TopicX": TopicConfig("TopicX", 4, 4, 6), "TBW102": TopicConfig("TBW102", 8, 8, 7)},
+)
+
+
+class FakeChannel:
+    closed = False
+
+    def close(self):
+        self.closed = True
+
+
+class Clock:
+    now = 1000
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def files():
+    return []
+
+
+@pytest.fixture
+def server(clock, files):
+    server = NameServer(clock, persist=files.append, config={"listenPort": 9876})
+    register(server)
+    return server
+
+
+def register(server, channel=None, body=None, **fields):
+    body = bodies.encode_registration(SERVED) if body is None else body
+    return server.handle(Command.request(RequestCode.REGISTER_BROKER, BROKER | fields, body), channel)
+
+
+def ask(server, code, body=b"", version=479, **fields):
+    return server.handle(Command.request(code, fields, body, version=version))
+
+
+@pytest.mark.parametrize(("name", "version"), [("route json", 473), ("route json old", 0)])
+def test_the_route_is_the_real_name_servers(server, name, version):
+    assert ask(server, 105, topic="TopicX", version=version).body == sample(name).body
+
+
+def test_an_old_client_may_ask_for_strict_json(server):
+    assert ask(server, 105, topic="TopicX", version=0, acceptStandardJsonOnly="true").body == sample("route json").body
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "fields", "body"),
+    [
+        ("cluster", 106, {}, b""),
+        ("route none", 105, {"topic": "Nope"}, b""),
+        ("ns kv none", 101, {"namespace": "A", "key": "B"}, b""),
+        ("ns unk", 777, {}, b""),
+        ("ns qdv", 322, BROKER, b'{"counter":1,"stateVersion":0,"timestamp":1}'),
+    ],
+)
+def test_answers_are_the_real_name_servers(server, name, code, fields, body):
+    expected = sample(name)
+    answer = ask(server, code, body, **fields)
+    assert (answer.code, answer.remark, answer.body) == (
+        expected.values["code"],
+        expected.values.get("remark"),
+        expected.body,
+    )
+    assert answer.fields == expected.values.get("extFields")
+
+
+def test_members_and_system_topics_are_listed(server):
+    assert ask(server, 901, clusterName="DefaultCluster", brokerName="broker-a").body == sample("ns member").body
+    assert b'"brokerAddrs":{}' in ask(server, 901, clusterName="X", brokerName="broker-a").body
+    listed = json.loads(ask(server, 304).body)
+    assert listed == {"brokerAddr": "127.0.0.1:33911", "topicList": ["DefaultCluster", "broker-a"]}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_broker_registers_plain_and_compressed_with_and_without_a_checksum(clock, compressed):
+    body = bodies.encode_registration(SERVED, compressed)
+    server = NameServer(clock)
+    crc = str(bodies.body_crc(body))
+    assert register(server, body=body, compressed=str(compressed).lower(), bodyCrc32=crc).code == 0
+    assert server.routes.route("TopicX").queues == (QueueData("broker-a", 4, 4, 6),)
+    refused = register(server, body=body + b" ", compressed=str(compressed).lower(), bodyCrc32=crc)
+    assert (refused.code, refused.remark) == (1, "crc32 not match")
+
+
+def test_a_slave_learns_its_master(server):
+    register(server, haServerAddr="127.0.0.1:33912")
+    answer = register(server, brokerId="1", brokerAddr="127.0.0.1:44911")
+    assert answer.fields == {"haServerAddr": "127.0.0.1:33912", "masterAddr": "127.0.0.1:33911"}
+
+
+def test_a_broker_that_beats_stays_and_one_that_does_not_goes(server, clock):
+    clock.now = 100_000
+    assert ask(server, 904, **BROKER).code == 0
+    server.scan(200_000)
+    assert ask(server, 105, topic="TopicX").code == 0
+    server.scan(220_001)
+    assert ask(server, 105, topic="TopicX").code == 17
+
+
+def test_an_expired_brokers_channel_is_closed(server):
+    channel = FakeChannel()
+    register(server, channel)
+    server.scan(1_000_000)
+    assert channel.closed
+
+
+def test_a_broker_goes_when_it_says_so_or_its_channel_closes(server):
+    assert ask(server, 104, **BROKER).code == 0
+    assert ask(server, 105, topic="TopicX").code == 17
+    channel = FakeChannel()
+    register(server, channel)
+    server.channel_closed(FakeChannel())
+    assert ask(server, 105, topic="TopicX").code == 0
+    server.channel_closed(channel)
+    assert ask(server, 105, topic="TopicX").code == 17
+
+
+def test_data_versions_are_compared(server):
+    same = bodies.encode_data_version(SERVED.data_version)
+    assert ask(server, 322, same, **BROKER).fields == {"changed": "false"}
+    unknown = ask(server, 322, same, **BROKER | {"brokerAddr": "127.0.0.1:1"})
+    assert (unknown.fields, unknown.body) == ({"changed": "true"}, b"")
+
+
+def test_write_permission_is_counted(server):
+    assert ask(server, 205, brokerName="broker-a").fields == {"wipeTopicCount": "2"}
+    assert ask(server, 327, brokerName="broker-a").fields == {"addTopicCount": "2"}
+
+
+def test_topics_are_listed_registered_and_deleted(server):
+    route = TopicRoute((QueueData("broker-a", 1, 1, 6),), ())
+    assert ask(server, 217, bodies.encode_route(route), topic="New").code == 0
+    assert sorted(bodies.decode_topic_list(ask(server, 206).body)) == ["New", "TBW102", "TopicX"]
+    assert "New" in bodies.decode_topic_list(ask(server, 224, cluster="DefaultCluster").body)
+    assert bodies.decode_topic_list(ask(server, 224, cluster="none").body) == []
+    assert ask(server, 216, topic="New").code == 0
+    assert "New" not in bodies.decode_topic_list(ask(server, 206).body)
+    for code in (311, 312, 313):
+        assert ask(server, code).body == b'{"topicList":[]}'
+
+
+def test_order_topics_go_to_the_broker_with_its_registration(server, clock, files):
+    ask(server, 100, namespace="ORDER_TOPIC_CONFIG", key="TopicX", value="broker-a:4")
+    assert register(server).body == sample("ns kvlist").body
+    assert ask(server, 219, namespace="ORDER_TOPIC_CONFIG").body == sample("ns kvlist").body
+    assert ask(server, 101, namespace="ORDER_TOPIC_CONFIG", key="TopicX").fields == {"value": "broker-a:4"}
+    again = NameServer(clock, kv_config=files[-1])
+    assert ask(again, 219, namespace="ORDER_TOPIC_CONFIG").body == sample("ns kvlist").body
+    assert ask(server, 102, namespace="ORDER_TOPIC_CONFIG", key="TopicX").code == 0
+    assert json.loads(files[-1]) == {"configTable": {"ORDER_TOPIC_CONFIG": {}}}
+    assert ask(server, 102, namespace="ORDER_TOPIC_CONFIG", key="TopicX").code == 0
+    assert len(files) == 2
+    assert ask(server, 219, namespace="none").code == 22
+
+
+def test_order_topics_stay_here_when_that_is_switched_off(clock):
+    server = NameServer(clock, return_order_topic_config=False)
+    ask(server, 100, namespace="ORDER_TOPIC_CONFIG", key="TopicX", value="broker-a:4")
+    assert register(server).body == b""
+
+
+def test_a_registration_may_take_topics_away_when_that_is_switched_on(clock):
+    server = NameServer(clock, delete_topics_with_registration=True)
+    register(server)
+    fewer = Registration(DataVersion(0, 12, 5), {"TBW102": SERVED.topics["TBW102"]})
+    register(server, body=bodies.encode_registration(fewer))
+    assert ask(server, 206).body == b'{"topicList":["TBW102"]}'
+
+
+def test_a_table_that_cannot_be_written_is_not_shown(clock):
+    def fails(_content):
+        raise OSError("disk full")
+
+    server = NameServer(clock, persist=fails)
+    with pytest.raises(OSError, match="disk full"):
+        ask(server, 100, namespace="N", key="k", value="v")
+    assert ask(server, 101, namespace="N", key="k").code == 22
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"configTable":[]}', b'{"configTable":{"a":{"b":1}}}'])
+def test_a_damaged_table_stops_the_start(clock, content):
+    with pytest.raises(DamagedStoreError):
+        NameServer(clock, kv_config=content)
+
+
+def test_the_key_value_table_has_bounds(server, monkeypatch):
+    assert ask(server, 100, namespace="N", key="k", value="v" * 5000).code == 1
+    monkeypatch.setattr("broker_store.nameserver.handlers._MAX_KV_ENTRIES", 1)
+    assert ask(server, 100, namespace="N", key="k", value="v").code == 0
+    assert ask(server, 100, namespace="N", key="l", value="v").code == 1
+
+
+def test_settings_are_shown_and_not_changed(server):
+    assert ask(server, 319).body == b"listenPort=9876\n"
+    assert ask(server, 318, b"configStorePath=/tmp/x").code == 16
+
+
+def test_a_oneway_request_has_no_answer(server):
+    assert server.handle(Command.request(106, oneway=True)) is None
+    assert server.handle(Command.request(777, oneway=True)) is None
+
+
+def test_what_is_missing_or_refused_is_said(server):
+    answer = ask(server, 105)
+    assert answer.code == 1 and "topic" in answer.remark
+    assert register(server, brokerAddr="nonsense").code == 1
+    assert register(server, body=b"{").code == 1
+
+
+CODES = [
+    100,
+    101,
+    102,
+    103,
+    104,
+    105,
+    106,
+    205,
+    206,
+    216,
+    217,
+    219,
+    224,
+    304,
+    311,
+    312,
+    313,
+    318,
+    319,
+    322,
+    327,
+    901,
+    904,
+]
+names = st.sampled_from([*BROKER, "topic", "cluster", "namespace", "key", "value", "compressed", "bodyCrc32"])
+
+
+@given(
+    st.sampled_from(CODES),
+    st.dictionaries(names, st.sampled_from(["true", "0", "a/b", "127.0.0.1:1", "x"]) | st.text(max_size=8)),
+    st.binary(max_size=40) | st.just(bodies.encode_registration(SERVED)),
+)
+def test_any_request_is_answered(code, fields, body):
+    answer = NameServer(lambda: 0).handle(Command.request(code, fields, body, opaque=7))
+    assert answer.opaque == 7 and answer.is_response

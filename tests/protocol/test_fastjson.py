@@ -1,0 +1,145 @@
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_store.errors import FieldError
+from broker_store.protocol.fastjson import ObjectKey, dumps, dumps_strict, loads
+from tests.support.wire_samples import all_samples
+
+QUEUE = {"brokerName": "b", "queueId": 0, "topic": "T"}
+
+JSON_BODIES = [
+    sample for sample in all_samples() if sample.body[:1] in (b"{", b"[") and len(sample.body) == sample.body_bytes
+]
+
+
+@pytest.mark.parametrize("sample", JSON_BODIES, ids=lambda sample: sample.name)
+def test_every_body_of_a_real_broker_is_read_and_written_back(sample, json_library):
+    value = loads(sample.body)
+    assert loads(dumps(value)) == value
+    assert len(dumps(value)) == len(sample.body)
+
+
+def test_number_keys_and_object_keys_are_read_and_written(json_library):
+    body = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:7},"t":{0:"a",1:"b"}}'
+    value = loads(body)
+    assert value == {"offsetTable": {ObjectKey(QUEUE): 7}, "t": {0: "a", 1: "b"}}
+    assert dumps(value) == body
+    key = next(iter(value["offsetTable"]))
+    assert (key["queueId"], key.get("topic"), key.get("none")) == (0, "T", None)
+
+
+def test_blanks_and_all_kinds_of_values_are_read(json_library):
+    assert loads(b' { 0 : [ 1 , -2.5e3 , true , null , "\\u00e4\\n" ] , "x" : { } } ') == {
+        0: [1, -2500.0, True, None, "\u00e4\n"],
+        "x": {},
+    }
+
+
+def test_references_share_what_they_point_to():
+    value = loads(b'{"a":{"b":[{"x":1}]},"c":{"$ref":"$.a.b[0]"},"d":[{"$ref":"$.c"}]}')
+    assert value["c"] is value["a"]["b"][0]
+    assert value["d"][0] is value["c"]
+
+
+def test_a_reference_finds_a_queue_by_its_java_text():
+    body = (
+        b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"maxOffset":5},{"brokerName":"b","queueId":1,"topic":"T"}:'
+        b'{"$ref":"$.offsetTable.MessageQueue\\\\ \\\\[topic\\\\=T\\\\,\\\\ brokerName\\\\=b\\\\,\\\\ queueId\\\\=0\\\\]"}}}'
+    )
+    assert [item["maxOffset"] for item in loads(body)["offsetTable"].values()] == [5, 5]
+
+
+def test_a_reference_to_the_root_is_the_root():
+    value = loads(b'{"a":{"$ref":"$"}}')
+    assert value["a"] is value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"{1}",
+        b'{"a":}',
+        b'{"a":1,}',
+        b"[1 2]",
+        b"{[1]:2}",
+        b"{null:1}",
+        b"{{[]:1}:2}",
+        b'{0:"\\ud800"}',
+        b"\xff",
+        b"NaN",
+        b"{0:NaN}",
+        b"{0:1}x",
+        b"{0:" + b"[" * 100000,
+        b"[" * 5000 + b"]" * 5000,
+        b'{"a":{"$ref":"$.b"}}',
+        b'{"a":{"$ref":"..x"}}',
+        b'{"a":{"$ref":"$.a"}}',
+        b'{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"}}',
+        b'{"a":[],"c":{"$ref":"$.a[9]"}}',
+    ],
+)
+def test_what_cannot_be_read_is_refused(body, json_library):
+    with pytest.raises(FieldError):
+        loads(body)
+
+
+def test_nulls_are_left_out_and_what_java_has_no_number_for_too(json_library):
+    assert dumps({"a": None, "b": math.nan, "c": [None], "d": 0.0}) == b'{"b":null,"c":[null],"d":0.0}'
+
+
+def test_names_are_sorted_and_text_is_plain_utf8(json_library):
+    assert dumps({"b": "\u00e4\x01", "a": ObjectKey(QUEUE)}) == (
+        '{"a":{"brokerName":"b","queueId":0,"topic":"T"},"b":"\u00e4\\u0001"}'.encode()
+    )
+    assert dumps_strict({"b": "\u00e4", "a": {0: 1}}) == b'{"a":{"0":1},"b":"\\u00e4"}'
+
+
+@given(st.binary(max_size=60) | st.text('{}[]":,$ref.a0\\1-e tn', max_size=40).map(str.encode))
+def test_any_bytes_are_a_value_or_a_field_error(data):
+    try:
+        loads(data)
+    except FieldError:
+        pass
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3)
+        | st.dictionaries(st.integers(0, 9), inner, max_size=3)
+        | st.dictionaries(st.builds(lambda q: ObjectKey(QUEUE | {"queueId": q}), st.integers(0, 3)), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def without_nulls(value):
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+@given(values)
+def test_what_is_written_is_read_again(value):
+    assert loads(dumps(value)) == without_nulls(value)
+
+
+@given(
+    st.recursive(
+        st.integers() | st.text(max_size=5), lambda i: st.dictionaries(st.text(max_size=3), i, max_size=3), max_leaves=5
+    )
+)
+def test_strict_json_is_json(value):
+    assert json.loads(dumps_strict(value)) == value

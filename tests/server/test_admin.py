@@ -1,0 +1,268 @@
+"""server.admin: what Apache's DefaultMQAdminExt asks."""
+
+import json
+
+import pytest
+
+from broker_store.broker.topics import TopicConfig
+from broker_store.formats.names import dead_letter_topic, retry_topic
+from broker_store.messages import Message
+from broker_store.protocol import bodies, fastjson
+from broker_store.protocol.bodies import ConsumerData, Heartbeat, MessageQueue, Subscription
+from broker_store.protocol.command import Command
+from broker_store.server.transport import RequestTimeout
+from tests.support.broker_harness import FakeChannel, Harness
+from tests.support.memory_store import MemoryStore
+from tests.support.wire_samples import sample
+
+TOPIC = dict(topic="T2", defaultTopic="TBW102", readQueueNums=8, writeQueueNums=8, perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+
+
+@pytest.fixture
+async def harness():
+    """A broker like the one the golden answers came from: TopicX with one message, a consumer of group CG on c1."""
+    harness = Harness()
+    harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
+    harness.store.put(Message("TopicX", 1, b"hello", b"TAGS\x01TagA\x02UNIQ_KEY\x01U\x02"))
+    data = ConsumerData("CG", subscriptions=(Subscription("TopicX", version=1),))
+    harness.consumer = FakeChannel(53_534)
+    await harness.ask(34, bodies.encode_heartbeat(Heartbeat("127.0.0.1@1", ("PG",), (data,))), channel=harness.consumer)
+    harness.consumer.answers.clear()
+    return harness
+
+
+async def test_topics_are_made_changed_shown_and_deleted(harness):
+    assert (await harness.ask(17, attributes="+message.type=NORMAL", **TOPIC)).code == 0
+    assert (await harness.ask(351, topic="T2")).body == sample("get topic").body
+    assert (await harness.ask(17, attributes="-message.type", **(TOPIC | {"perm": 4}))).code == 0
+    changed = json.loads((await harness.ask(351, topic="T2")).body)
+    assert (changed["perm"], changed["attributes"]) == (4, {})
+    assert (await harness.ask(215, topic="T2")).code == 0
+    golden = sample("get topic none").values
+    none = await harness.ask(351, topic="T9")
+    assert (none.code, none.remark) == (golden["code"], golden["remark"])
+    assert (await harness.ask(215, topic="T2")).code == 0, "deleting what is not there succeeds, as with Apache"
+
+
+@pytest.mark.parametrize("change", [{"topic": "../x"}, {"topic": "TBW102"}, {"topic": "rmq_sys_x"}, {"readQueueNums": 129}, {"writeQueueNums": -1},
+                                    {"perm": 99}, {"attributes": "nonsense"}, {"attributes": "+queue.type=BatchCQ"}, {"readQueueNums": "x"}])  # fmt: skip
+async def test_topics_that_may_not_be(harness, change):
+    before = harness.parts.topics.to_json()
+    assert (await harness.ask(17, **(TOPIC | change))).code == 29
+    assert harness.parts.topics.to_json() == before
+    assert (await harness.ask(215, topic="SCHEDULE_TOPIC_XXXX")).code == 29
+
+
+async def test_topics_in_a_list_are_made_together_or_not_at_all(harness):
+    def body(*names):
+        return json.dumps({"topicConfigList": [TopicConfig(name).to_json() for name in names]}).encode()
+
+    assert (await harness.ask(18, body("A", "B"))).code == 0
+    assert (await harness.ask(18, body("C", "../D"))).code == 29
+    assert harness.parts.topics.get("B") and harness.parts.topics.get("C") is None
+    assert (await harness.ask(18, b"{}")).code == 29
+
+
+async def test_all_topics_have_apaches_shape(harness):
+    value = fastjson.loads((await harness.ask(21)).body)
+    assert set(value) == {"dataVersion", "mappingDataVersion", "topicConfigTable", "topicQueueMappingDetailMap"}
+    assert value["topicConfigTable"]["TopicX"]["readQueueNums"] == 4
+
+
+async def test_a_topics_statistics(harness):
+    stats = bodies.decode_topic_stats((await harness.ask(202, topic="TopicX")).body)
+    assert stats[MessageQueue("TopicX", "broker-a", 1)] == (0, 1, harness.now_ms)
+    assert stats[MessageQueue("TopicX", "broker-a", 0)] == (0, 0, 0)
+    assert (await harness.ask(202, topic="Nope")).code == 17
+
+
+async def test_deleting_a_topic_takes_queues_and_offsets_with_it(harness):
+    harness.parts.offsets.commit("CG", "TopicX", 1, 1)
+    await harness.ask(215, topic="TopicX")
+    assert harness.store.queues() == [] and harness.parts.offsets.groups() == []
+
+
+async def test_groups_are_made_shown_and_deleted(harness):
+    body = json.dumps({"groupName": "G5", "consumeEnable": True, "retryMaxTimes": 3}).encode()
+    assert (await harness.ask(200, body)).code == 0
+    assert (await harness.ask(352, group="G5")).body == sample("get group").body
+    assert (await harness.ask(225, b'{"groupConfigList":[{"groupName":"G6"},{"groupName":"G7"}]}')).code == 0
+    table = fastjson.loads((await harness.ask(201)).body)["subscriptionGroupTable"]
+    assert {"G5", "G6", "G7", "TOOLS_CONSUMER"} <= set(table)
+    harness.parts.offsets.commit("G5", "TopicX", 0, 1)
+    assert (await harness.ask(207, groupName="G5", cleanOffset=True)).code == 0
+    golden = sample("grp unknown 352").values
+    gone = await harness.ask(352, group="G5")
+    assert (gone.code, gone.remark) == (golden["code"], golden["remark"]) and harness.parts.offsets.of_group("G5") == {}
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"groupName":"../x"}', b'{"groupName":"g","retryQueueNums":1000}', b'{"groupName":"g","retryMaxTimes":"x"}'])
+async def test_groups_that_may_not_be(harness, body):
+    assert (await harness.ask(200, body)).code == 29
+    assert harness.parts.groups.get("g") is None
+    assert (await harness.ask(207, groupName="TOOLS_CONSUMER")).code == 29
+
+
+async def test_progress_of_a_group(harness):
+    harness.parts.offsets.commit("CG", "TopicX", 1, 1)
+    stats = bodies.decode_consume_stats((await harness.ask(208, consumerGroup="CG")).body)
+    assert stats[MessageQueue("TopicX", "broker-a", 1)] == (1, 1, harness.now_ms, 1)
+    assert stats[MessageQueue("TopicX", "broker-a", 0)] == (0, 0, 0, 0)
+    assert bodies.decode_consume_stats((await harness.ask(208, consumerGroup="NOPE")).body) == {}
+    one = bodies.decode_consume_stats((await harness.ask(208, consumerGroup="CG", topicList="TopicX;Other;")).body)
+    assert set(one) == set(stats)
+    every = fastjson.loads((await harness.ask(317, isOrder=False)).body)
+    assert every["totalDiff"] == 0 and {"CG"} in [set(entry) for entry in every["consumeStatsList"]]
+
+
+async def test_all_offsets_have_apaches_shape(harness):
+    harness.parts.offsets.commit("CG", "TopicX", 1, 1)
+    assert fastjson.loads((await harness.ask(43)).body)["offsetTable"] == {"TopicX@CG": {1: 1}}
+    assert fastjson.loads((await harness.ask(45)).body)["offsetTable"] == {}
+
+
+async def test_offsets_are_reset_by_time_by_number_and_to_the_end(harness):
+    reset = dict(group="CG", topic="TopicX", isForce=True)
+
+    async def offsets(**more):
+        answer = await harness.ask(222, **(reset | more))
+        return {queue.queue_id: offset for queue, offset in bodies.decode_offset_table(answer.body).items()} if answer.code == 0 else answer.code
+
+    assert await offsets(timestamp=-1) == {0: 0, 1: 1, 2: 0, 3: 0}
+    assert await offsets(timestamp=0) == {0: 0, 1: 0, 2: 0, 3: 0}
+    assert await offsets(timestamp=0, queueId=1) == {1: 0}
+    assert await offsets(timestamp=0, queueId=1, offset=1) == {1: 1}
+    assert await offsets(timestamp=0, queueId=1, offset=5) == 29
+    assert await offsets(timestamp=0, queueId=9) == 29
+    assert await offsets(timestamp=0, topic="Nope") == 17 and await offsets(timestamp=0, group="NOPE") == 26
+    assert (await harness.ask(222, **reset, timestamp=0, queueId=1)).body == sample("reset").body
+
+
+async def test_offsets_are_cloned_between_groups(harness):
+    harness.parts.offsets.commit("CG", "TopicX", 1, 1)
+    assert (await harness.ask(314, srcGroup="CG", destGroup="NEW", topic="TopicX")).code == 26
+    harness.parts.groups.find_or_create("NEW")
+    assert (await harness.ask(314, srcGroup="CG", destGroup="NEW", topic="TopicX")).code == 0
+    assert harness.parts.offsets.of_group("NEW") == {"TopicX": {1: 1}}
+    harness.parts.offsets.commit("NEW", "TopicX", 1, 0)
+    assert fastjson.loads((await harness.ask(308, compareGroup="CG", topic="TopicX")).body) == {"correctionOffsets": {1: 0}}
+
+
+async def test_connections_have_apaches_shape(harness):
+    consumer = fastjson.loads((await harness.ask(203, consumerGroup="CG")).body)
+    golden = fastjson.loads(sample("consumerconn").body)
+    golden["connectionSet"][0]["version"] = consumer["connectionSet"][0]["version"]
+    assert consumer == golden
+    producer = fastjson.loads((await harness.ask(204, producerGroup="PG")).body)
+    assert producer["connectionSet"][0]["clientId"] == "127.0.0.1@1"
+    for code, name, field in ((203, "consconn unknown", "consumerGroup"), (204, "prod unknown", "producerGroup")):
+        unknown = await harness.ask(code, **{field: "NOPE"})
+        assert (unknown.code, unknown.remark) == (sample(name).values["code"], sample(name).values["remark"])
+    assert fastjson.loads((await harness.ask(328)).body)["data"]["PG"][0]["remoteIP"] == "/127.0.0.1:53534"
+
+
+async def test_who_reads_a_topic_and_what_a_group_reads(harness):
+    harness.parts.offsets.commit("OFFLINE", "TopicX", 1, 1)
+    assert fastjson.loads((await harness.ask(300, topic="TopicX")).body)["groupList"] == ["CG", "OFFLINE"]
+    assert fastjson.loads((await harness.ask(343, group="OFFLINE")).body)["topicList"] == ["TopicX"]
+    assert fastjson.loads((await harness.ask(345, group="CG", topic="TopicX")).body)["subscriptionData"]["subVersion"] == 1
+    none = fastjson.loads((await harness.ask(345, group="OFFLINE", topic="TopicX")).body)
+    assert none == {"group": "OFFLINE", "topic": "TopicX"}
+
+
+async def test_units_of_a_queue(harness):
+    answer = await harness.ask(321, topic="TopicX", queueId=1, index=0, count=2)
+    value = fastjson.loads(answer.body)
+    assert (value["maxQueueIndex"], value["minQueueIndex"], len(value["queueData"])) == (1, 0, 1)
+    assert (value["queueData"][0]["eval"], value["queueData"][0]["tagsCode"]) == (False, 2598919)
+    subscribed = fastjson.loads((await harness.ask(321, topic="TopicX", queueId=1, index=0, count=2, consumerGroup="CG")).body)
+    assert subscribed["queueData"][0]["eval"] is True and subscribed["subscriptionData"]["topic"] == "TopicX"
+    empty = fastjson.loads((await harness.ask(321, topic="TopicX", queueId=0, index=0, count=2)).body)
+    assert (empty["maxQueueIndex"], empty["queueData"]) == (0, [])
+    unknown = await harness.ask(321, topic="TopicX", queueId=9, index=0, count=2)
+    assert (unknown.code, unknown.remark) == (1, "9@TopicX is not exist!")
+
+
+async def test_a_time_span_for_each_queue(harness):
+    harness.now_ms += 500
+    spans = fastjson.loads((await harness.ask(303, topic="TopicX", group="CG")).body)["consumeTimeSpanSet"]
+    one = next(span for span in spans if span["messageQueue"]["queueId"] == 1)
+    assert (one["minTimeStamp"], one["maxTimeStamp"], one["delayTime"]) == (harness.now_ms - 500, harness.now_ms - 500, 500)
+
+
+async def test_a_consumer_is_asked_for_an_administrator(harness):
+    harness.consumer.reply = lambda command: command.answer(0, None, None, b'{"properties":{}}')
+    answer = await harness.ask(307, consumerGroup="CG", clientId="127.0.0.1@1", jstackEnable=False)
+    assert (answer.code, answer.body) == (0, b'{"properties":{}}')
+    golden = {"clientId": "127.0.0.1@1", "jstackEnable": "false", "consumerGroup": "CG"}
+    assert (harness.consumer.asked[0].code, harness.consumer.asked[0].fields) == (307, golden)
+    offline = await harness.ask(307, consumerGroup="CG", clientId="nobody")
+    assert (offline.code, offline.remark) == (1, "The Consumer <CG> <nobody> not online")
+
+
+async def test_a_consumer_is_given_one_message_to_consume(harness):
+    stored = harness.store.messages("TopicX", 1)[0]
+    harness.consumer.reply = lambda command: command.answer(0, None, None, b'{"consumeResult":"CR_SUCCESS"}')
+    answer = await harness.ask(309, consumerGroup="CG", clientId="127.0.0.1@1", msgId=stored.offset_id)
+    assert b"CR_SUCCESS" in answer.body
+    asked = harness.consumer.asked[0]
+    assert asked.body == harness.store.record_at(0) and asked.fields["brokerName"] == "broker-a"
+    assert (await harness.ask(309, consumerGroup="CG", clientId="127.0.0.1@1", msgId="nonsense")).code == 1
+
+
+async def test_a_consumer_that_does_not_answer(harness):
+    def silence(command: Command):
+        raise RequestTimeout("no answer")
+
+    harness.consumer.reply = silence
+    answer = await harness.ask(307, consumerGroup="CG", clientId="127.0.0.1@1")
+    assert answer.code == 207
+    status = await harness.ask(223, topic="TopicX", group="CG")
+    assert fastjson.loads(status.body) == {"consumerTable": {}, "messageQueueTable": {}}
+
+
+async def test_configuration_is_shown_and_never_changed_over_the_wire(harness):
+    text = (await harness.ask(26)).body.decode()
+    assert "brokerName=broker-a\n" in text and "listenPort=10911\n" in text and text.split("\n") == sorted(text.split("\n")[:-1]) + [""]
+    for body in (b"storePathRootDir=/tmp/x\n", b"filterServerNums=1\nrocketmqHome=/x\n", b"flushDiskType=SYNC_FLUSH\n", b""):
+        assert (await harness.ask(25, body)).code == 16
+
+
+async def test_runtime_facts_that_tools_read(harness):
+    table = bodies.decode_table((await harness.ask(28)).body)
+    assert {"brokerVersionDesc", "putTps", "getTransferredTps", "sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "ackThreadPoolQueueSize",
+            "sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills", "ackThreadPoolQueueHeadWaitTimeMills", "pageCacheLockTimeMills",
+            "earliestMessageTimeStamp", "commitLogDiskRatio", "timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps",
+            "msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow", "msgGetTotalTodayNow", "brokerActive"} <= set(table)  # fmt: skip
+    assert len(table["putTps"].split(" ")) == 3 and table["earliestMessageTimeStamp"] == str(harness.now_ms)
+    fresh = Harness()
+    fresh.store.snapshot = lambda: MemoryStore.snapshot(fresh.store) | {"disk": None}
+    table = bodies.decode_table((await fresh.ask(28)).body)
+    assert not {"earliestMessageTimeStamp", "commitLogDiskRatio"} & set(table), "what is not known is left out"
+
+
+async def test_what_nobody_knows_is_answered_as_apache_does(harness):
+    golden = sample("unk").values
+    answer = await harness.ask(9999)
+    assert (answer.code, answer.remark) == (golden["code"], golden["remark"])
+    harness.request(9999, oneway=True)
+    assert harness.channel.answers == []
+
+
+@pytest.mark.parametrize("code", [37, 324, 325, 370, 401, 200050, 200051, 200151, 60, 61, 353, 513, 2001, 3001, -5])
+async def test_what_comes_later_says_so(harness, code):
+    assert (await harness.ask(code)).code == 3
+
+
+async def test_a_handler_that_fails_says_nothing_of_the_inside(harness, caplog):
+    harness.store.max_offset = lambda topic, queue_id: 1 / 0
+    answer = await harness.ask(30, topic="TopicX", queueId=0)
+    assert (answer.code, answer.remark) == (1, "error inside the broker: ZeroDivisionError")
+    assert "failed" in caplog.text
+
+
+async def test_retry_and_dead_letter_topics_of_a_deleted_group_are_deleted_by_who_asks(harness):
+    await harness.ask(207, groupName="CG")
+    assert harness.parts.topics.get(retry_topic("CG")) is not None
+    assert (await harness.ask(215, topic=retry_topic("CG"))).code == 0
+    assert (await harness.ask(215, topic=dead_letter_topic("CG"))).code == 0

@@ -1,0 +1,264 @@
+"""server.broker, keeper and registration: a broker's life over loopback."""
+
+import asyncio
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+
+from broker_store.broker.topics import TopicConfig
+from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.errors import DamagedStoreError, DiskFullError
+from broker_store.formats import record
+from broker_store.messages import Message
+from broker_store.nameserver.handlers import NameServer
+from broker_store.protocol import bodies
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import SendHeader, write_send
+from broker_store.server import keeper, registration
+from broker_store.server.broker import Broker, NameServerPort
+from broker_store.server.parts import build_parts
+from broker_store.server.transport import bind, connect
+from tests.support.memory_store import MemoryStore
+
+
+def clock() -> int:
+    return 1_700_000_000_000
+
+
+@pytest.fixture
+async def brokers():
+    """A function that builds, loads and starts a broker on a free port; all are stopped at the end."""
+    started = []
+
+    async def start(store=None, nameserver=None, **settings):
+        store = store or MemoryStore(clock)
+        settings = BrokerSettings(**({"listen_port": 0} | settings))
+        broker = Broker(build_parts(settings, StoreSettings(), store, clock, nameserver))
+        broker.load()
+        started.append(broker)
+        await broker.start("127.0.0.1", fast_port=False)
+        return broker
+
+    yield start
+    for broker in reversed(started):
+        await broker.stop()
+
+
+async def dial(broker):
+    return await connect("127.0.0.1", broker.parts.listeners[0].port, 5)
+
+
+def send(topic="Orders", body=b"x"):
+    header = SendHeader("PG", topic, "TBW102", 4, 0, 0, 1, 0, "UNIQ_KEY\x01U\x02", 0, False, None, False)
+    return Command.request(310, write_send(header, 310), body)
+
+
+def pull(topic="Orders", offset=0, flag=6, suspend_ms=60_000):
+    fields = dict(consumerGroup="CG", topic=topic, queueId=0, queueOffset=offset, maxMsgNums=32, sysFlag=flag, commitOffset=0, subVersion=0, subscription="*",
+                  suspendTimeoutMillis=suspend_ms)  # fmt: skip
+    return Command.request(11, {name: str(value) for name, value in fields.items()})
+
+
+async def until(condition):
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not happen within 5 s")
+
+
+async def test_a_message_goes_the_whole_way(brokers):
+    broker = await brokers()
+    producer, consumer = await dial(broker), await dial(broker)
+    assert (await producer.request(send(body=b"one"), 5)).code == 0
+    answer = await consumer.request(pull(), 5)
+    assert [stored.body for stored in record.decode_all(answer.body)] == [b"one"]
+    waiting = asyncio.ensure_future(consumer.request(pull(offset=1), 5))
+    await until(lambda: broker.parts.parked.count == 1)
+    await producer.request(send(body=b"two"), 5)
+    assert record.decode((await waiting).body).body == b"two"
+
+
+async def test_ids_and_addresses_name_the_port_that_was_taken(brokers):
+    broker = await brokers()
+    port = broker.parts.listeners[0].port
+    answer = await (await dial(broker)).request(send(), 5)
+    assert answer.fields["msgId"].startswith(f"7F000001{port:08X}") and broker.parts.address == f"127.0.0.1:{port}"
+
+
+def port_with_another_two_below() -> int:
+    while True:
+        with bind("127.0.0.1", 0) as one:
+            port = one.getsockname()[1]
+            with contextlib.suppress(OSError), bind("127.0.0.1", port - 2):
+                return port
+
+
+async def test_the_second_port_lies_two_below(brokers):
+    port = port_with_another_two_below()
+    settings = BrokerSettings(listen_port=port)
+    broker = Broker(build_parts(settings, StoreSettings(), MemoryStore(clock), clock))
+    broker.load()
+    await broker.start("127.0.0.1")
+    try:
+        assert [listener.port for listener in broker.parts.listeners] == [port, port - 2]
+    finally:
+        await broker.stop()
+
+
+async def test_at_the_end_those_who_wait_are_answered_and_everything_is_saved(brokers):
+    store = MemoryStore(clock)
+    broker = await brokers(store)
+    channel = await dial(broker)
+    await channel.request(send("New"), 5)
+    waiting = asyncio.ensure_future(channel.request(pull("New", 1, flag=7), 5))
+    await until(lambda: broker.parts.parked.count == 1)
+    broker.parts.offsets.commit("CG", "New", 0, 1)
+    await broker.stop()
+    assert (await waiting).code == 19
+    assert set(store.config) == {"topics.json", "subscriptionGroup.json", "consumerOffset.json"}
+    again = await brokers(store)
+    assert again.parts.topics.get("New").queues == 4
+    assert again.parts.offsets.of_group("CG") == {"New": {0: 1}}
+    assert again.parts.groups.get("CG") is not None
+    await broker.stop()
+
+
+async def test_a_topic_that_the_log_has_and_its_file_lost_is_found_again(brokers):
+    store = MemoryStore(clock)
+    store.put(Message("Lost", 2, b"x"))
+    broker = await brokers(store)
+    assert broker.parts.topics.get("Lost").queues == 3
+    await until(lambda: "Lost" in store.config.get("topics.json", ""))
+
+
+async def test_a_broken_config_file_stops_the_start(brokers):
+    store = MemoryStore(clock)
+    store.config["consumerOffset.json"] = "{"
+    with pytest.raises(DamagedStoreError, match=r"consumerOffset\.json"):
+        await brokers(store)
+
+
+async def test_a_message_that_waits_is_delivered_and_the_position_saved(brokers):
+    now = [clock()]
+    store = MemoryStore(lambda: now[0])
+    broker = await brokers(store)
+    broker.parts.clock = lambda: now[0]
+    delayed = send(body=b"later")
+    delayed.fields["i"] = "DELAY\x011\x02UNIQ_KEY\x01U\x02"
+    await (await dial(broker)).request(delayed, 5)
+    now[0] += 999
+    broker._delay_step()
+    assert store.messages("Orders") == []
+    now[0] += 1
+    broker._delay_step()
+    assert [message.body for message in store.messages("Orders")] == [b"later"]
+    await broker.stop()
+    assert "1:1" in store.config["delayOffset.json"]
+
+
+async def test_silent_clients_are_closed(brokers):
+    broker = await brokers()
+    channel = await dial(broker)
+    beat = bodies.encode_heartbeat(bodies.Heartbeat("c", ("PG",), ()))
+    await channel.request(Command.request(34, None, beat), 5)
+    broker.parts.clock = lambda: clock() + 121_000
+    broker._tick()
+    await until(lambda: channel.closed)
+    assert broker.parts.clients.all() == []
+
+
+# Saving
+
+
+async def test_only_the_newest_picture_is_written_and_one_at_a_time():
+    written = []
+    one = keeper.Keeper(lambda name, text: written.append((name, text)))
+    for number in range(5):
+        one.save("a.json", lambda number=number: str(number))
+    one.save("b.json", lambda: "b")
+    await one.close()
+    assert sorted(written) == [("a.json", "4"), ("b.json", "b")]
+
+
+async def test_a_full_disk_is_tried_again(monkeypatch):
+    monkeypatch.setattr(keeper, "RETRY_S", 0.0)
+    written, full = [], [True]
+
+    def write(name, text):
+        if full.pop() if full else False:
+            raise DiskFullError("no room")
+        written.append(text)
+
+    one = keeper.Keeper(write)
+    one.save("a.json", lambda: "a")
+    await one.close()
+    assert written == ["a"] and one.failed == {}
+
+
+# Name servers
+
+
+@pytest.fixture
+async def nameserver():
+    port = NameServerPort(NameServer(clock), clock)
+    await port.start("127.0.0.1", 0)
+    yield SimpleNamespace(tables=port.nameserver, address=f"127.0.0.1:{port.listener.port}", port=port)
+    await port.stop()
+
+
+def route_of(tables, topic):
+    answer = tables.handle(Command.request(105, {"topic": topic}, version=479), None)
+    return bodies.decode_route(answer.body) if answer.code == 0 else None
+
+
+async def test_the_name_server_in_the_process_knows_each_topic_at_once(brokers):
+    tables = NameServer(clock)
+    broker = await brokers(nameserver=tables)
+    assert route_of(tables, "TBW102").queues[0].perm == 7
+    broker.parts.topics.put(TopicConfig("Orders", 3, 2))
+    route = route_of(tables, "Orders")
+    assert (route.queues[0].read_queue_nums, route.queues[0].write_queue_nums) == (3, 2)
+    assert route.brokers[0].addresses == {0: broker.parts.address}
+    broker.parts.registration.delete_topic("Orders")
+    assert route_of(tables, "Orders") is None
+    await broker.stop()
+    assert route_of(tables, "TBW102") is None
+
+
+async def test_a_name_server_elsewhere_is_told_over_the_wire(brokers, nameserver):
+    broker = await brokers(namesrv_addr=nameserver.address)
+    await until(lambda: route_of(nameserver.tables, "TBW102"))
+    broker.parts.topics.put(TopicConfig("Orders", 3, 2))
+    await until(lambda: route_of(nameserver.tables, "Orders"))
+    assert broker.parts.registration.peers[0].error is None
+    await broker.stop()
+    assert route_of(nameserver.tables, "TBW102") is None
+
+
+async def test_a_name_server_that_comes_later_is_found(brokers, monkeypatch):
+    monkeypatch.setattr(registration, "RETRY_S", 0.01)
+    with bind("127.0.0.1", 0) as taken:
+        number = taken.getsockname()[1]
+    broker = await brokers(namesrv_addr=f"127.0.0.1:{number}")
+    await until(lambda: broker.parts.registration.peers[0].error not in (None, "not registered yet"))
+    late = NameServerPort(NameServer(clock), clock)
+    await late.start("127.0.0.1", number)
+    try:
+        await until(lambda: route_of(late.nameserver, "TBW102"))
+        await broker.stop()
+    finally:
+        await late.stop()
+
+
+async def test_the_brokers_permission_masks_its_topics(brokers):
+    tables = NameServer(clock)
+    await brokers(nameserver=tables, broker_permission=4)
+    assert route_of(tables, "TBW102").queues[0].perm == 4
+
+
+async def test_topics_that_the_name_server_orders_are_marked(brokers, nameserver):
+    nameserver.tables.handle(Command.request(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "broker-a", "value": "broker-a:1"}), None)
+    broker = await brokers(namesrv_addr=nameserver.address)
+    await until(lambda: broker.parts.topics.get("broker-a").order)

@@ -1,0 +1,410 @@
+"""server.consume: pulls, parked pulls, offsets, send-back."""
+
+import asyncio
+
+import pytest
+
+from broker_store.broker.groups import SubscriptionGroup
+from broker_store.broker.topics import PERM_WRITE, SCHEDULE_TOPIC, TopicConfig
+from broker_store.formats import record
+from broker_store.messages import GetResult, GetStatus, Message
+from broker_store.protocol.bodies import ConsumerData, Heartbeat, Subscription, encode_heartbeat
+from broker_store.server import consume
+from tests.support.broker_harness import FakeChannel, Harness, turns
+from tests.support.wire_samples import sample
+
+
+def stocked(*bodies: bytes, tags=(), **options) -> Harness:
+    """A harness with a topic TopicX of four queues and messages in queue 1."""
+    harness = Harness(**options)
+    harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
+    for number, body in enumerate(bodies):
+        tag = tags[number] if tags else "TagA"
+        harness.store.put(Message("TopicX", 1, body, f"TAGS\x01{tag}\x02UNIQ_KEY\x01U{number}\x02".encode()))
+    return harness
+
+
+def beat(harness: Harness, group="CG", topics=("TopicX",), *, expression="*", model="CLUSTERING", channel=None) -> None:
+    data = ConsumerData(group, message_model=model, subscriptions=tuple(Subscription(topic, expression, version=5) for topic in topics))
+    harness.request(34, encode_heartbeat(Heartbeat("c1", (), (data,))), channel=channel)
+
+
+def bodies(answer) -> list[bytes]:
+    return [stored.body for stored in record.decode_all(answer.body)]
+
+
+def golden_of(name: str) -> dict:
+    return sample(name).values
+
+
+async def test_what_is_found_is_answered_as_apaches_broker_does():
+    harness = stocked(b"hello")
+    answer = await harness.pull("TopicX", 1, 0)
+    golden = golden_of("pull")
+    assert (answer.code, answer.remark, answer.fields) == (0, golden["remark"], golden["extFields"])
+    assert bodies(answer) == [b"hello"]
+
+
+@pytest.mark.parametrize("serialization", [0, 1])
+async def test_both_serialisations_carry_the_records(serialization):
+    harness = stocked(b"a", b"b")
+    answer = await harness.ask(361, serialization=serialization, **harness.pull_fields("TopicX", 1, 0))
+    assert (answer.serialization, answer.code, bodies(answer)) == (serialization, 0, [b"a", b"b"])
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "offset", "code", "name"),
+    [(1, 7, 21, "pull2"), (0, 0, 19, "pull empty queue off0 flag4"), (0, 5, 21, "pull empty queue off5"), (99, 0, 29, "pull bad queue")],
+)
+async def test_offsets_and_queues_that_are_not_there(queue_id, offset, code, name):
+    harness = stocked(b"hello")
+    answer = await harness.pull("TopicX", queue_id, offset)
+    golden = golden_of(name)
+    assert (answer.code, answer.remark, answer.fields) == (code, golden["remark"].replace("44328", "50000"), golden["extFields"])
+
+
+async def test_a_tag_that_matches_nothing_moves_the_consumer_on():
+    harness = stocked(b"1", b"2")
+    answer = await harness.pull("TopicX", 1, 0, tags="TagZ")
+    golden = golden_of("pull tag mismatch")
+    assert (answer.code, answer.remark, answer.fields) == (20, golden["remark"], golden["extFields"])
+    assert bodies(await harness.pull("TopicX", 1, 0, tags="TagA || TagZ")) == [b"1", b"2"]
+
+
+async def test_who_may_not_pull():
+    harness = stocked(b"x", auto_create_subscription_group=False)
+    assert (await harness.pull("TopicX", 1)).code == 26
+    harness.parts.groups.put(SubscriptionGroup("CG", consume_enable=False))
+    assert (await harness.pull("TopicX", 1)).code == 16
+    harness.parts.groups.put(SubscriptionGroup("CG"))
+    assert (await harness.pull("TopicX", 1)).code == 0
+    harness.parts.topics.put(TopicConfig("TopicX", 4, 4, PERM_WRITE))
+    assert (await harness.pull("TopicX", 1)).code == 16
+    assert (await Harness(broker_permission=2).pull("TopicX", 1)).code == 16
+
+
+async def test_an_unknown_topic_has_apaches_text():
+    answer = await stocked().pull("NoTopic", 0)
+    assert (answer.code, answer.remark) == (17, golden_of("pull no topic")["remark"])
+    assert (await stocked().pull("../etc", 0)).code == 29
+    assert (await stocked().pull("TopicX", 0, group="../g")).code == 29
+
+
+async def test_without_a_subscription_in_the_request_the_heartbeats_counts():
+    harness = stocked(b"1", b"2", tags=("TagA", "TagB"))
+    answer = await harness.pull("TopicX", 1, flag=0)
+    assert (answer.code, answer.remark) == (24, golden_of("pull no heartbeat")["remark"])
+    beat(harness, topics=("Other",))
+    assert (await harness.pull("TopicX", 1, flag=0)).code == 24
+    beat(harness, expression="TagB")
+    assert bodies(await harness.pull("TopicX", 1, flag=0)) == [b"2"]
+    assert (await harness.pull("TopicX", 1, flag=0, subVersion=6)).code == 25
+
+
+async def test_broadcasting_is_for_groups_that_may():
+    harness = stocked(b"1")
+    harness.parts.groups.put(SubscriptionGroup("CG", consume_broadcast_enable=False))
+    beat(harness, model="BROADCASTING")
+    assert (await harness.pull("TopicX", 1, flag=0)).code == 16
+
+
+async def test_expressions_that_cannot_be_used_are_refused():
+    harness = stocked(b"1")
+    assert (await harness.pull("TopicX", 1, tags=" || ")).code == 23
+    answer = await harness.pull("TopicX", 1, expressionType="SQL92", tags="a > 5")
+    assert (answer.code, "SQL92" in answer.remark) == (1, True)
+
+
+# Parked pulls
+
+
+async def test_a_pull_that_finds_nothing_waits_for_the_next_message():
+    harness = stocked()
+    request = harness.park("TopicX", 1)
+    await turns()
+    assert harness.channel.answers == [] and harness.parts.parked.count == 1
+    await harness.send("TopicX", 1, b"new", channel=FakeChannel())
+    await turns()
+    (answer,) = harness.channel.answers
+    assert (answer.opaque, answer.code, bodies(answer)) == (request.opaque, 0, [b"new"])
+    assert harness.parts.parked.count == 0 and harness.store._watched == set()
+
+
+async def test_senders_are_answered_before_those_who_wait():
+    harness = stocked()
+    harness.park("TopicX", 1)
+    await harness.send("TopicX", 1, b"new")
+    await turns()
+    assert [answer.fields.get("nextBeginOffset") for answer in harness.channel.answers] == ["1"], "the send's answer came first and was taken"
+
+
+async def test_when_its_time_is_over_it_is_answered_with_nothing_new():
+    harness = stocked()
+    harness.park("TopicX", 1, suspend_ms=1_500)
+    harness.now_ms += 1_499
+    harness.router.consume._expire()
+    assert harness.channel.answers == []
+    harness.now_ms += 1
+    harness.router.consume._expire()
+    harness.router.consume._timer.cancel()
+    (answer,) = harness.channel.answers
+    golden = golden_of("pull held")
+    assert (answer.code, answer.remark, answer.fields) == (golden["code"], golden["remark"], golden["extFields"])
+
+
+async def test_without_long_polling_it_waits_the_short_time():
+    harness = stocked(long_polling_enable=False, short_polling_time_mills=300)
+    harness.park("TopicX", 1, suspend_ms=15_000)
+    assert harness.parts.parked.next_deadline_ms() == harness.now_ms + 300
+
+
+async def test_a_selective_consumer_is_woken_only_for_its_tag_and_keeps_what_it_passed_over():
+    harness = stocked()
+    harness.park("TopicX", 1, tags="TagB")
+    for _ in range(3):
+        harness.store.put(Message("TopicX", 1, b"no", b"TAGS\x01TagA\x02"))
+        await turns()
+    assert harness.channel.answers == [] and harness.parts.parked.waiting_on(("TopicX", 1))[0].offset == 3
+    harness.store.put(Message("TopicX", 1, b"yes", b"TAGS\x01TagB\x02"))
+    await turns()
+    (answer,) = harness.channel.answers
+    assert (answer.fields["nextBeginOffset"], bodies(answer)) == ("4", [b"yes"])
+
+
+async def test_what_it_passed_over_is_told_when_its_time_is_over():
+    harness = stocked()
+    harness.park("TopicX", 1, tags="TagB", suspend_ms=1_000)
+    harness.store.put(Message("TopicX", 1, b"no", b"TAGS\x01TagA\x02"))
+    await turns()
+    harness.now_ms += 1_000
+    harness.router.consume._expire()
+    harness.router.consume._timer.cancel()
+    (answer,) = harness.channel.answers
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (20, "1")
+
+
+async def test_thousands_who_wait_are_served_in_pieces_between_which_senders_have_their_turn():
+    harness = stocked()
+    waiting, sender = FakeChannel(), FakeChannel()
+    for _ in range(consume.WAKES_A_TURN * 3):
+        harness.park("TopicX", 1, channel=waiting)
+    await harness.send("TopicX", 1, b"new", channel=sender)
+    served = len(waiting.answers)
+    await harness.send("TopicX", 2, b"other", channel=sender)
+    assert served <= consume.WAKES_A_TURN and len(waiting.answers) < consume.WAKES_A_TURN * 3
+    await turns()
+    assert len(waiting.answers) == consume.WAKES_A_TURN * 3 and harness.parts.parked.count == 0
+
+
+async def test_a_client_that_is_gone_is_not_waited_for():
+    harness = stocked()
+    harness.park("TopicX", 1)
+    harness.parts.parked.channel_closed(harness.channel)
+    assert harness.parts.parked.count == 0 and harness.store._watched == set()
+
+
+async def test_a_client_that_does_not_read_is_served_when_it_does():
+    harness = stocked()
+    harness.park("TopicX", 1)
+    harness.channel.paused = True
+    harness.store.put(Message("TopicX", 1, b"new"))
+    await turns()
+    assert harness.channel.answers == []
+    harness.channel.resume()
+    assert bodies(harness.channel.answers[0]) == [b"new"]
+
+
+async def test_at_the_end_everyone_is_answered():
+    harness = stocked()
+    harness.park("TopicX", 1)
+    harness.park("TopicX", 2)
+    harness.router.consume.stop()
+    assert [answer.code for answer in harness.channel.answers] == [19, 19]
+
+
+# Cold reads
+
+
+async def test_a_cold_read_is_answered_when_it_comes_back():
+    harness = stocked(b"old")
+    harness.store.cold = True
+    harness.request(11, **harness.pull_fields("TopicX", 1, 0))
+    assert harness.channel.answers == [] and harness.channel.held == 1
+    harness.store.finish_cold_reads()
+    assert harness.channel.held == 0 and bodies(harness.channel.answers[0]) == [b"old"]
+
+
+async def test_a_message_that_comes_during_a_cold_read_is_not_missed():
+    harness = stocked()
+    harness.store.cold = True
+    harness.park("TopicX", 1)
+    harness.store.finish_cold_reads()
+    assert harness.parts.parked.count == 1
+    harness.store.put(Message("TopicX", 1, b"new"))
+    await turns()
+    harness.store.finish_cold_reads()
+    assert bodies(harness.channel.answers[0]) == [b"new"]
+
+
+async def test_an_arrival_while_a_woken_pull_reads_is_not_missed():
+    harness = stocked()
+    harness.park("TopicX", 1, tags="TagB")
+    harness.store.put(Message("TopicX", 1, b"no", b"TAGS\x01TagA\x02"))
+    reads = []
+    get = harness.store.get
+
+    def slow(request, done):
+        """The picture is taken now and comes back later."""
+        result = get(request)
+        reads.append(lambda: done(result))
+
+    harness.store.get = slow
+    await turns()
+    harness.store.put(Message("TopicX", 1, b"yes", b"TAGS\x01TagB\x02"))
+    await turns()
+    while reads and not harness.channel.answers:
+        reads.pop(0)()
+        await turns()
+    assert bodies(harness.channel.answers[0]) == [b"yes"]
+
+
+async def test_a_cold_read_for_a_client_that_is_gone_writes_nothing():
+    harness = stocked(b"old")
+    harness.store.cold = True
+    harness.request(11, **harness.pull_fields("TopicX", 1, 0))
+    harness.channel.closed = True
+    harness.store.finish_cold_reads()
+    assert harness.channel.answers == [] and harness.channel.held == 0
+
+
+async def test_a_read_that_found_the_readers_busy_is_repeated_and_not_answered(monkeypatch):
+    monkeypatch.setattr(consume, "BUSY_RETRY_S", 0.0)
+    harness = stocked(b"old")
+    busy = [GetResult(GetStatus.NO_MATCHED_MESSAGE, 0, 0, 1)] * 2
+    get = harness.store.get
+    harness.store.get = lambda request, done: busy.pop() if busy else get(request, done)
+    assert bodies(await harness.pull("TopicX", 1, 0)) == [b"old"]
+    assert harness.channel.held == 0
+
+
+# Offsets
+
+
+async def test_offsets_are_committed_and_read():
+    harness = stocked(b"1")
+    queue = dict(consumerGroup="CG", topic="TopicX", queueId=1)
+    assert (await harness.ask(14, **queue)).fields == golden_of("qoff")["extFields"]
+    missing = await harness.ask(14, setZeroIfNotFound=False, **queue)
+    golden = golden_of("qoff none nozero")
+    assert (missing.code, missing.remark) == (golden["code"], golden["remark"])
+    unknown = await harness.ask(15, commitOffset=1, **(queue | {"consumerGroup": "NOGRP"}))
+    assert (unknown.code, unknown.remark) == (26, golden_of("uoff unknown group")["remark"])
+    harness.parts.groups.find_or_create("CG")
+    assert (await harness.ask(15, commitOffset=1, **queue)).code == 0
+    assert (await harness.ask(14, **queue)).fields == {"offset": "1"}
+    assert (await harness.ask(15, commitOffset=1, **(queue | {"topic": "Nope"}))).code == 17
+    assert (await harness.ask(15, commitOffset=-1, **queue)).code == 29
+    assert (await harness.ask(15, commitOffset=1, **(queue | {"queueId": 4}))).code == 29
+
+
+async def test_a_pull_commits_what_it_says_once():
+    harness = stocked(b"1", b"2")
+    harness.park("TopicX", 1, 2, flag=5, commit=2)
+    assert harness.parts.offsets.query("CG", "TopicX", 1) == 2
+    harness.parts.offsets.commit("CG", "TopicX", 1, 1)
+    harness.store.put(Message("TopicX", 1, b"3"))
+    await turns()
+    assert harness.parts.offsets.query("CG", "TopicX", 1) == 1
+
+
+async def test_a_new_group_begins_at_the_first_message_only_while_that_is_near():
+    harness = stocked(b"1" * 1_000, b"2")
+    harness.parts.memory_bytes = 2_000
+    answer = await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=1)
+    assert answer.code == 22
+
+
+async def test_a_reset_is_told_by_the_next_pull_and_to_those_that_wait():
+    harness = stocked(b"1", b"2")
+    harness.parts.groups.find_or_create("CG")
+    harness.park("TopicX", 1, 2)
+    answer = await harness.ask(222, channel=FakeChannel(), group="CG", topic="TopicX", timestamp=0, isForce=True)
+    assert answer.code == 0
+    (told,) = harness.channel.answers
+    assert (told.code, told.remark, told.fields["nextBeginOffset"]) == (21, "OFFSET_RESET", "0")
+    assert harness.parts.parked.count == 0
+    other_queue = await harness.pull("TopicX", 0, 0)
+    assert (other_queue.code, other_queue.remark) == (21, "OFFSET_RESET")
+    assert bodies(await harness.pull("TopicX", 1, 0)) == [b"1", b"2"]
+
+
+# Send-back
+
+
+async def send_back(harness: Harness, offset: int = 0, level: int = 0, **more):
+    return await harness.ask(36, offset=offset, group="CG", delayLevel=level, originMsgId="x", originTopic="TopicX", **more)
+
+
+async def test_a_message_that_is_sent_back_waits_and_comes_again_in_the_retry_topic():
+    harness = stocked(b"hard")
+    beat(harness)
+    assert (await send_back(harness)).code == 0
+    (waiting,) = harness.store.messages(SCHEDULE_TOPIC, 2)
+    assert waiting.reconsume_times == 1
+    expected = {"TAGS": "TagA", "UNIQ_KEY": "U0", "WAIT": "false", "RETRY_TOPIC": "TopicX", "DELAY": "3", "REAL_TOPIC": "%RETRY%CG", "REAL_QID": "0"}
+    assert waiting.properties == expected | {"ORIGIN_MESSAGE_ID": harness.store.messages("TopicX", 1)[0].offset_id}
+    harness.parts.delay.step(harness.now_ms + 10_000)
+    (again,) = harness.store.messages("%RETRY%CG")
+    assert (again.body, again.reconsume_times) == (b"hard", 1)
+    assert harness.parts.statistics.sent_back.messages == 1
+
+
+async def test_each_try_waits_longer_and_the_origin_stays():
+    harness = stocked(b"hard")
+    beat(harness)
+    await send_back(harness)
+    harness.parts.delay.step(harness.now_ms + 10_000)
+    first = harness.store.messages("%RETRY%CG")[0]
+    await send_back(harness, first.log_offset)
+    (second,) = harness.store.messages(SCHEDULE_TOPIC, 3)
+    assert (second.properties["DELAY"], second.reconsume_times) == ("4", 2)
+    assert second.properties["ORIGIN_MESSAGE_ID"] == first.properties["ORIGIN_MESSAGE_ID"] and second.properties["RETRY_TOPIC"] == "TopicX"
+
+
+@pytest.mark.parametrize("request_says", [{"maxReconsumeTimes": 0}, {"level": -1}])
+async def test_what_was_tried_often_enough_goes_to_the_dead_letters(request_says):
+    harness = stocked(b"hopeless")
+    beat(harness)
+    assert (await send_back(harness, **request_says)).code == 0
+    (dead,) = harness.store.messages("%DLQ%CG")
+    assert (dead.body, dead.properties["DELAY"], dead.properties["RETRY_TOPIC"]) == (b"hopeless", "0", "TopicX")
+    assert harness.parts.topics.get("%DLQ%CG").queues == 1
+
+
+async def test_a_group_decides_how_often():
+    harness = stocked(b"hopeless")
+    harness.parts.groups.put(SubscriptionGroup("CG", retry_max_times=0))
+    await send_back(harness)
+    assert len(harness.store.messages("%DLQ%CG")) == 1
+
+
+async def test_what_cannot_be_sent_back():
+    harness = stocked(b"x")
+    assert (await send_back(harness)).code == 26
+    harness.parts.groups.find_or_create("CG")
+    missing = await send_back(harness, 999)
+    assert (missing.code, missing.remark) == (1, "look message by offset failed, 999")
+    assert (await harness.ask(36, offset=0, group="../g", delayLevel=0)).code == 29
+    harness.parts.groups.put(SubscriptionGroup("CG", retry_queue_nums=0))
+    assert (await send_back(harness)).code == 0
+    assert harness.store.queues() == [("TopicX", 1)]
+
+
+async def test_a_parked_pull_and_many_messages_in_one_turn_make_one_answer():
+    harness = stocked()
+    harness.park("TopicX", 1)
+    other = FakeChannel()
+    await asyncio.gather(*(harness.send("TopicX", 1, str(number).encode(), channel=other) for number in range(10)))
+    await turns()
+    (answer,) = harness.channel.answers
+    assert bodies(answer) == [str(number).encode() for number in range(10)]

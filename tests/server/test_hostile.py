@@ -1,0 +1,88 @@
+"""Bad input to every request code: an answer, no trace of it in topics, groups, offsets or the store, and nothing of the inside told."""
+
+import asyncio
+
+import pytest
+
+from broker_store.protocol.codes import RequestCode
+from tests.support.broker_harness import Harness, turns
+
+PATHS = ("../../etc/passwd", "/etc/passwd", "..", ".", "a/b", "a\\b", "a\x00b", "", " ", "x" * 70_000, "ü", "\u202e", "$(id)", "';--", "{", "\r\n")
+NUMBERS = ("", "x", "-1", "99999999999999999999", "9" * 5_000, "1e3", "0x10", "١", " 1", "NaN", "-9223372036854775809", "2147483648")
+NAMES = (
+    "topic", "b", "consumerGroup", "producerGroup", "a", "group", "groupName", "defaultTopic", "c", "srcGroup", "destGroup", "compareGroup", "clientID", "clientId",
+    "msgId", "key", "subscription", "properties", "i", "statsName", "statsKey",
+)  # fmt: skip
+INTEGERS = (
+    "queueId", "e", "queueOffset", "commitOffset", "offset", "timestamp", "maxMsgNums", "maxNum", "sysFlag", "f", "suspendTimeoutMillis", "subVersion", "perm",
+    "readQueueNums", "writeQueueNums", "delayLevel", "defaultTopicQueueNums", "d", "bornTimestamp", "g", "flag", "h", "beginTimestamp", "endTimestamp", "index", "count",
+)  # fmt: skip
+GOOD = {name: "Name" for name in NAMES} | {name: "0" for name in INTEGERS} | {"isForce": "true", "isOrder": "false"}
+BODIES = (b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 5_000, b'{"a":' * 200, b"{}", b'{"clientID":{}}', b'{"groupName":"../x"}', b"x" * 100_000)
+
+
+def picture(harness: Harness) -> tuple:
+    parts = harness.parts
+    topics = sorted(config.name for config in parts.topics.all())
+    groups = sorted(group.name for group in parts.groups.all())
+    return topics, groups, parts.offsets.to_json()["offsetTable"], harness.store.queues(), len(parts.clients.all()), parts.parked.count
+
+
+async def one_answer(harness: Harness, code: int, body: bytes, fields: dict):
+    """The only answer to a request, given within a few turns or after a thread's work."""
+    command = harness.request(code, body, **fields)
+    for turn in range(100):
+        if harness.channel.answers:
+            break
+        await asyncio.sleep(0 if turn < 10 else 0.01)
+    (answer,) = harness.channel.answers
+    harness.channel.answers.clear()
+    assert answer.opaque == command.opaque and answer.is_response
+    assert len(answer.remark or "") <= 600 and "Traceback" not in (answer.remark or "") and "/work" not in (answer.remark or "")
+    return answer
+
+
+@pytest.fixture
+async def harness():
+    return Harness(auto_create_subscription_group=False)
+
+
+@pytest.mark.parametrize("code", sorted(RequestCode), ids=lambda code: code.name)
+async def test_hostile_names_numbers_and_bodies(harness, code, caplog):
+    before = picture(harness)
+    cases = [({}, body) for body in BODIES]
+    cases += [(GOOD | {name: path for name in NAMES}, b"x") for path in PATHS]
+    cases += [(GOOD | {name: "../x" for name in NAMES} | {name: number for name in INTEGERS}, b"x") for number in NUMBERS]
+    for fields, body in cases:
+        answer = await one_answer(harness, int(code), body, fields)
+        assert picture(harness) == before, (fields, body, answer)
+    assert "failed" not in caplog.text, "every case has its own answer, none is an error of ours"
+
+
+@pytest.mark.parametrize(
+    ("code", "numbers"),
+    [(RequestCode.SEND_MESSAGE, ("defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag")), (RequestCode.SEND_MESSAGE_V2, tuple("defgh")),
+     (RequestCode.PULL_MESSAGE, ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset", "suspendTimeoutMillis", "subVersion")),
+     (RequestCode.UPDATE_CONSUMER_OFFSET, ("queueId", "commitOffset"))],
+)  # fmt: skip
+async def test_each_number_of_the_hot_requests_is_bounded(harness, code, numbers):
+    harness.parts.groups.find_or_create("TOOLS_CONSUMER")
+    good = GOOD | dict.fromkeys(NAMES, "BenchmarkTest") | {"consumerGroup": "TOOLS_CONSUMER", "sysFlag": "4", "f": "0"}
+    before = picture(harness)
+    for name in numbers:
+        for number in ("x", "9" * 5_000, "9223372036854775808"):
+            answer = await one_answer(harness, int(code), b"body", good | {name: number})
+            assert answer.code == 29 and picture(harness) == before, (name, number, answer)
+
+
+async def test_codes_nobody_uses_are_refused_alike(harness):
+    known = {int(code) for code in RequestCode}
+    for code in [number for number in range(-300, 4_000, 7) if number not in known]:
+        assert (await one_answer(harness, code, b"", {})).code == 3
+
+
+async def test_oneway_nonsense_is_never_answered(harness):
+    for code in sorted(RequestCode):
+        harness.request(int(code), b"{", oneway=True, topic="../x")
+    await turns(20)
+    assert harness.channel.answers == []

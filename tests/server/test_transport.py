@@ -1,0 +1,311 @@
+"""server.transport: connections over loopback, and what a peer may cost."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from broker_store.protocol.command import Command
+from broker_store.protocol.connection import Connection
+from broker_store.protocol.framing import encode_frame
+from broker_store.server import transport
+from broker_store.server.transport import Channel, RequestTimeout, bind, connect, listen
+
+
+@pytest.fixture
+async def open_port():
+    """A function that opens a listener; all are closed at the end."""
+    listeners = []
+
+    async def open_one(handle, **options):
+        listener = await listen(handle, bind("127.0.0.1", 0), **options)
+        listeners.append(listener)
+        return listener
+
+    yield open_one
+    for listener in listeners:
+        await listener.close()
+
+
+def echo(command, channel):
+    return command.answer(0, None, command.fields, command.body)
+
+
+class Client:
+    """A plain socket with a decoder."""
+
+    @classmethod
+    async def to(cls, listener):
+        self = cls()
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        self.connection = Connection()
+        self.received = []
+        return self
+
+    def write(self, *commands):
+        self.writer.write(b"".join(map(encode_frame, commands)))
+
+    async def read(self, count=1):
+        while len(self.received) < count:
+            data = await asyncio.wait_for(self.reader.read(1 << 16), 5)
+            if not data:
+                raise EOFError
+            self.received += self.connection.receive(data)
+        taken, self.received = self.received[:count], self.received[count:]
+        return taken
+
+    async def ended(self):
+        try:
+            return await asyncio.wait_for(self.reader.read(), 5) == b""
+        except ConnectionError:
+            return True
+
+    async def close(self):
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+@pytest.fixture
+async def client(open_port):
+    client = await Client.to(await open_port(echo))
+    yield client
+    await client.close()
+
+
+async def test_requests_are_answered_in_one_piece_however_they_arrive(client):
+    frames = b"".join(encode_frame(Command.request(10, {"n": str(n)}, b"x" * n, opaque=n)) for n in range(50))
+    for at in range(0, len(frames), 7):
+        client.writer.write(frames[at : at + 7])
+    answers = await client.read(50)
+    assert [answer.opaque for answer in answers] == list(range(50))
+    assert all(answer.body == b"x" * answer.opaque and answer.is_response for answer in answers)
+
+
+async def test_oneway_requests_are_not_answered(client):
+    client.write(Command.request(10, opaque=1, oneway=True), Command.request(10, opaque=2))
+    assert [answer.opaque for answer in await client.read()] == [2]
+
+
+@pytest.mark.parametrize("nonsense", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"\x00\x00\x00\x02xx", b"\xff" * 20,
+                                      b"\x00\x00\x00\x10\x07\x00\x00\x04abcdefghijkl"])  # fmt: skip
+async def test_nonsense_ends_that_connection_and_no_other(open_port, nonsense):
+    listener = await open_port(echo)
+    good, bad = await Client.to(listener), await Client.to(listener)
+    bad.writer.write(nonsense)
+    assert await bad.ended()
+    good.write(Command.request(10, opaque=5))
+    assert (await good.read())[0].opaque == 5
+    await bad.close()
+    await good.close()
+
+
+async def test_a_handler_that_raises_is_answered_and_the_connection_lives(open_port, caplog):
+    def broken(command, channel):
+        raise ValueError("secret /path")
+
+    client = await Client.to(await open_port(broken))
+    client.write(Command.request(10, opaque=1), Command.request(10, opaque=2))
+    answers = await client.read(2)
+    assert [(answer.opaque, answer.code) for answer in answers] == [(1, 1), (2, 1)]
+    assert "secret" not in answers[0].remark
+    await client.close()
+
+
+async def test_more_connections_than_allowed_are_closed_at_once(open_port):
+    listener = await open_port(echo, max_connections=1)
+    first, second = await Client.to(listener), await Client.to(listener)
+    assert await second.ended()
+    assert listener.refused == 1 and len(listener.channels) == 1
+    first.write(Command.request(10, opaque=1))
+    await first.read()
+    await second.close()
+    await first.close()
+
+
+async def test_unfinished_frames_of_all_connections_are_bounded_together(open_port, monkeypatch):
+    monkeypatch.setattr(transport, "MAX_KEPT_BYTES", 300)
+    listener = await open_port(echo)
+    first, second = await Client.to(listener), await Client.to(listener)
+    whole = encode_frame(Command.request(10, None, b"x" * 150, opaque=1))
+    first.writer.write(whole[:-1])
+    while listener.kept_bytes < len(whole) - 1:
+        await asyncio.sleep(0)
+    second.writer.write(whole[:-1])
+    assert await second.ended()
+    first.writer.write(whole[-1:])
+    assert (await first.read())[0].opaque == 1
+    assert listener.kept_bytes == 0
+    await first.close()
+    await second.close()
+
+
+async def test_a_closed_connection_is_told_once(open_port):
+    closed = []
+    told = asyncio.Event()
+    listener = await open_port(echo, on_closed=lambda channel: (closed.append(channel), told.set()))
+    client = await Client.to(listener)
+    client.write(Command.request(10, opaque=1))
+    await client.read()
+    await client.close()
+    await asyncio.wait_for(told.wait(), 5)
+    assert len(closed) == 1 and listener.channels == set()
+
+
+async def test_the_server_asks_its_client(open_port):
+    channels = []
+    listener = await open_port(lambda command, channel: channels.append(channel))
+    theirs = await connect("127.0.0.1", listener.port, 5, handle=lambda command, channel: command.answer(0, "yes"))
+    theirs.write(Command.request(34, oneway=True))
+    while not channels:
+        await asyncio.sleep(0)
+    answer = await channels[0].request(Command.request(307), 5)
+    assert (answer.code, answer.remark) == (0, "yes")
+    theirs.close()
+
+
+async def test_a_peer_that_does_not_answer_is_given_up(open_port):
+    listener = await open_port(lambda command, channel: None)
+    channel = await connect("127.0.0.1", listener.port, 5)
+    with pytest.raises(RequestTimeout):
+        await channel.request(Command.request(307), 0.01)
+    waiting = asyncio.ensure_future(channel.request(Command.request(307), 5))
+    await asyncio.sleep(0)
+    channel.abort()
+    with pytest.raises(RequestTimeout):
+        await waiting
+    with pytest.raises(RequestTimeout):
+        await channel.request(Command.request(307), 5)
+
+
+async def test_a_port_that_is_taken_is_refused(open_port):
+    listener = await open_port(echo)
+    with pytest.raises(OSError, match="in use"):
+        bind("127.0.0.1", listener.port)
+
+
+# Limits, with a transport that is none
+
+
+class Pipe(asyncio.Transport):
+    """A transport that keeps what is written, and pretends to be full."""
+
+    def __init__(self):
+        super().__init__({"peername": ("10.0.0.1", 5)})
+        self.written = b""
+        self.full_from = 1 << 60
+        self.reading = True
+        self.aborted = False
+        self.protocol = None
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        self.high = high
+
+    def write(self, data):
+        self.written += data
+        if len(self.written) > self.full_from:
+            self.protocol.pause_writing()
+
+    def writelines(self, pieces):
+        self.write(b"".join(pieces))
+
+    def get_write_buffer_size(self):
+        return len(self.written)
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
+
+    def is_closing(self):
+        return self.aborted
+
+    def abort(self):
+        self.aborted = True
+
+    close = abort
+
+
+def channel_over_pipe(handle=echo):
+    channel, pipe = Channel(handle), Pipe()
+    pipe.protocol = channel
+    channel.connection_made(pipe)
+    return channel, pipe
+
+
+def frame(opaque=0, body=b""):
+    return encode_frame(Command.request(10, None, body, opaque=opaque))
+
+
+async def test_a_frame_has_ten_seconds_for_its_header_and_sixty_for_all():
+    channel, _ = channel_over_pipe()
+    began = channel.opened_s
+    whole = frame(body=b"x" * 100)
+    channel.data_received(whole[:6])
+    assert channel.overdue(began + 9.9) is None
+    assert "10 s" in channel.overdue(channel.last_s + 10.1)
+    channel.data_received(whole[6:-1])
+    assert channel.overdue(channel.last_s + 10.1) is None
+    assert "60 s" in channel.overdue(channel.last_s + 60.1)
+    channel.data_received(b"x")
+    assert channel.overdue(channel.last_s + 119) is None
+
+
+async def test_bytes_that_drip_do_not_extend_the_limit():
+    channel, _ = channel_over_pipe()
+    for byte in frame()[:7]:
+        channel.data_received(bytes([byte]))
+    assert channel.overdue(channel.frame_since_s + 10.1) is not None
+
+
+async def test_two_minutes_without_a_byte_are_idle():
+    channel, _ = channel_over_pipe()
+    channel.data_received(frame())
+    assert channel.overdue(channel.last_s + 119.9) is None
+    assert "idle" in channel.overdue(channel.last_s + 120.1)
+
+
+async def test_a_peer_that_does_not_read_is_not_read_either():
+    handled = []
+
+    def handle(command, channel):
+        handled.append(command.opaque)
+        return command.answer(body=b"x" * 1_000)
+
+    channel, pipe = channel_over_pipe(handle)
+    pipe.full_from = 0
+    channel.data_received(b"".join(map(frame, range(200))))
+    assert len(handled) == 65 and not pipe.reading, "one piece of answers is written before it is known"
+    pipe.full_from, pipe.written = 1 << 60, b""
+    channel.resume_writing()
+    assert handled == list(range(200)) and pipe.reading
+
+
+async def test_commands_that_arrive_while_it_is_stopped_keep_their_order():
+    handled = []
+    channel, pipe = channel_over_pipe(lambda command, channel: handled.append(command.opaque))
+    for _ in range(transport.MAX_HELD):
+        channel.hold()
+    channel.data_received(frame(1) + frame(2))
+    channel.data_received(frame(3))
+    assert handled == [1] and not pipe.reading
+    channel.release()
+    await asyncio.sleep(0)
+    assert handled == [1, 2, 3] and pipe.reading
+
+
+async def test_a_peer_that_lets_everything_pile_up_is_ended():
+    channel, pipe = channel_over_pipe()
+    pipe.full_from = 0
+    channel.write_bytes(b"x" * transport.MAX_UNSENT_BYTES)
+    assert not pipe.aborted
+    channel.write_bytes(b"x")
+    assert pipe.aborted
+
+
+async def test_addresses_are_kept_as_records_want_them():
+    channel, _ = channel_over_pipe()
+    assert (channel.remote, channel.remote_host) == ("10.0.0.1:5", (b"\x0a\x00\x00\x01", 5))
+    assert transport._packed_address("::ffff:10.0.0.1") == b"\x0a\x00\x00\x01"
+    assert len(transport._packed_address("fe80::1%eth0")) == 16

@@ -1,0 +1,159 @@
+"""The broker over the real store: a message's whole way, restarts, and a store that Apache's broker wrote."""
+
+import asyncio
+import time
+
+import pytest
+
+from broker_store.config import load_settings
+from broker_store.engine.check import check_store
+from broker_store.engine.store import MessageStore
+from broker_store.formats import config_json, record
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import SendHeader, write_send
+from broker_store.server.broker import Broker
+from broker_store.server.parts import build_parts
+from broker_store.server.transport import connect
+from tests.support import stores
+
+SMALL = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "2000", "maxHashSlotNum": "500", "maxIndexNum": "20000", "listenPort": "0"}
+
+
+def clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Running:
+    """A broker over a store directory, and a client's connection to it."""
+
+    def __init__(self, root, **overrides):
+        self.root = root
+        self.settings = load_settings(overrides=SMALL | overrides, store_root=root)
+
+    async def __aenter__(self):
+        loop = asyncio.get_running_loop()
+        self.store = MessageStore(self.settings.store, clock=clock, wake=loop.call_soon_threadsafe)
+        await asyncio.to_thread(self.store.open)
+        self.parts = build_parts(self.settings.broker, self.settings.store, self.store, clock)
+        self.broker = Broker(self.parts)
+        await asyncio.to_thread(self.broker.load)
+        self.store.start()
+        await self.broker.start("127.0.0.1", fast_port=False)
+        self.channel = await connect("127.0.0.1", self.parts.listeners[0].port, 5)
+        return self
+
+    async def __aexit__(self, *_):
+        await self.broker.stop()
+        await asyncio.to_thread(self.store.close)
+        findings = check_store(self.root, self.settings.store).findings
+        assert not [finding for finding in findings if finding.severity == "error"], findings
+
+    async def ask(self, code, body=b"", **fields):
+        texts = {name: str(value) for name, value in fields.items()}
+        return await self.channel.request(Command.request(code, texts, body, language="JAVA"), 10)
+
+    async def send(self, body, topic="Orders", properties="UNIQ_KEY\x01U\x02"):
+        header = SendHeader("PG", topic, "TBW102", 4, 0, 0, 1, 0, properties, 0, False, None, False)
+        return await self.ask(310, body, **write_send(header))
+
+    async def pull(self, topic="Orders", offset=0, suspend_ms=0, tags="*"):
+        flag = 6 if suspend_ms else 4
+        return await self.ask(11, consumerGroup="CG", topic=topic, queueId=0, queueOffset=offset, maxMsgNums=32, sysFlag=flag, commitOffset=0,
+                              suspendTimeoutMillis=suspend_ms, subVersion=0, subscription=tags, expressionType="TAG")  # fmt: skip
+
+    async def read_all(self, topic="Orders"):
+        bodies, offset = [], 0
+        while (answer := await self.pull(topic, offset)).code == 0:
+            bodies += [stored.body for stored in record.decode_all(answer.body)]
+            offset = int(answer.fields["nextBeginOffset"])
+        return bodies
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_messages_of_many_senders_are_there_after_a_restart(tmp_path, flush):
+    wanted = [b"%d" % number * 50 for number in range(400)]
+    async with Running(tmp_path, flushDiskType=flush) as broker:
+        answers = await asyncio.gather(*map(broker.send, wanted))
+        assert {answer.code for answer in answers} == {0}, broker.store.snapshot()["flags"]
+        assert sorted(int(answer.fields["queueOffset"]) for answer in answers) == list(range(400))
+        assert await broker.read_all() == wanted
+        await broker.ask(15, consumerGroup="CG", topic="Orders", queueId=0, commitOffset=400)
+    async with Running(tmp_path, flushDiskType=flush) as broker:
+        assert await broker.read_all() == wanted
+        assert (await broker.ask(14, consumerGroup="CG", topic="Orders", queueId=0)).fields == {"offset": "400"}
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_a_waiting_pull_is_served_by_the_next_message(tmp_path, flush):
+    async with Running(tmp_path, flushDiskType=flush) as broker:
+        await broker.send(b"first")
+        waiting = asyncio.ensure_future(broker.pull(offset=1, suspend_ms=20_000))
+        while not broker.parts.parked.count:
+            await asyncio.sleep(0)
+        await broker.send(b"second")
+        assert record.decode((await waiting).body).body == b"second"
+
+
+async def test_a_tag_is_found_and_a_key(tmp_path):
+    async with Running(tmp_path) as broker:
+        for number in range(50):
+            await broker.send(b"%d" % number, properties=f"TAGS\x01Tag{number % 5}\x02KEYS\x01k{number}\x02UNIQ_KEY\x01U{number}\x02")
+        answer = await broker.pull(tags="Tag3")
+        assert [stored.body for stored in record.decode_all(answer.body)] == [b"%d" % number for number in range(3, 50, 5)]
+        found = await broker.ask(12, topic="Orders", key="k17", maxNum=8, beginTimestamp=0, endTimestamp=clock())
+        assert record.decode(found.body).body == b"17"
+        by_time = await broker.ask(29, topic="Orders", queueId=0, timestamp=0)
+        assert by_time.fields == {"offset": "0"}
+
+
+async def test_a_message_that_waits_survives_a_restart_and_is_never_early(tmp_path):
+    async with Running(tmp_path, messageDelayLevel="1s 5s") as broker:
+        sent_ms = clock()
+        assert (await broker.send(b"later", properties="DELAY\x011\x02UNIQ_KEY\x01U\x02")).code == 0
+        assert await broker.read_all() == []
+    async with Running(tmp_path, messageDelayLevel="1s 5s") as broker:
+        answer = await broker.pull(suspend_ms=10_000)
+        stored = record.decode(answer.body)
+        assert stored.body == b"later" and stored.store_timestamp >= sent_ms + 1_000
+    async with Running(tmp_path, messageDelayLevel="1s 5s") as broker:
+        assert await broker.read_all() == [b"later"]
+        assert broker.parts.delay.facts()[0]["offset"] == 1
+
+
+async def test_a_deleted_topic_stays_deleted_and_may_begin_anew(tmp_path):
+    async with Running(tmp_path) as broker:
+        await broker.send(b"old")
+        assert (await broker.ask(215, topic="Orders")).code == 0
+    async with Running(tmp_path) as broker:
+        assert broker.parts.topics.get("Orders") is None
+        assert (await broker.send(b"new")).fields["queueOffset"] == "0"
+        assert await broker.read_all() == [b"new"]
+
+
+async def test_a_store_that_is_only_looked_at_stays_as_it_is(tmp_path):
+    async with Running(tmp_path, messageDelayLevel="1s 5s") as broker:
+        await broker.send(b"kept")
+        await broker.send(b"later", properties="DELAY\x011\x02UNIQ_KEY\x01U\x02")
+    before = {path: path.read_bytes() for path in sorted((tmp_path / "config").iterdir())}
+    async with Running(tmp_path, messageDelayLevel="1s 5s", inspect="true") as broker:
+        assert await broker.read_all() == [b"kept"]
+        assert (await broker.send(b"new")).code == 14
+        assert broker.broker._delay_timer is None
+        await broker.ask(15, consumerGroup="CG", topic="Orders", queueId=0, commitOffset=1)
+    assert {path: path.read_bytes() for path in sorted((tmp_path / "config").iterdir())} == before
+
+
+async def test_what_apaches_broker_knew_is_known(tmp_path):
+    root = stores.unpack("broker-dir", tmp_path)
+    files = {name: config_json.read((root / "config" / name).read_text()) for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")}
+    settings = stores.SIZES["broker-dir"].overrides()
+    async with Running(root, **settings) as broker:
+        topics = broker.parts.topics.to_json()["topicConfigTable"]
+        assert files["topics.json"]["topicConfigTable"].items() <= topics.items()
+        groups = broker.parts.groups.to_json()["subscriptionGroupTable"]
+        assert files["subscriptionGroup.json"]["subscriptionGroupTable"].items() <= groups.items()
+        assert broker.parts.offsets.to_json()["offsetTable"] == files["consumerOffset.json"]["offsetTable"]
+        assert [(level["level"], level["offset"], level["max_offset"]) for level in broker.parts.delay.facts()] == [(1, 4, 4), (2, 1, 1)]
+        for name, queue_id in broker.store.queues():
+            high = await broker.ask(30, topic=name, queueId=queue_id)
+            assert high.fields["offset"] == str(broker.store.max_offset(name, queue_id))

@@ -1,0 +1,442 @@
+"""Each key that docs/SETTINGS.md lists as acting is changed here, or in the test named here, and the effect is seen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from broker_store import assembly, config
+from broker_store.config import NameServerSettings, load_settings
+from broker_store.engine.disk import Disk, Usage
+from broker_store.engine.retention import Retention
+from broker_store.errors import DamagedStoreError
+from broker_store.formats import queue_unit, record
+from broker_store.messages import GetRequest, GetStatus, Message, PutStatus
+from broker_store.protocol.command import Command
+from broker_store.server import registration
+from broker_store.server.broker import Broker, NameServerPort
+from tests.support.broker_harness import Harness
+from tests.support.hand_store import Clock, HandStore
+
+NOW_MS = 1_800_000_000_000
+SMALL = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 50, "maxIndexNum": 200}
+
+EFFECTS: dict[str, object] = {}
+# Key -> a test file that sets the attribute and looks at what follows.
+SEEN_ELSEWHERE = {
+    "acceptDamage": "engine/test_golden_stores.py",
+    "brokerPermission": "server",
+    "autoCreateTopicEnable": "server",
+    "autoCreateSubscriptionGroup": "server",
+    "longPollingEnable": "server",
+    "shortPollingTimeMills": "server",
+    "regionId": "server",
+    "traceOn": "server",
+    "notifyConsumerIdsChangedEnable": "server",
+    "maxAutoCreatedTopics": "server",
+    "maxAutoCreatedGroups": "server",
+    "maxConnections": "server",
+    "inspect": "engine/test_inspect.py",
+}
+
+
+def effect_of(*keys):
+    def enter(test):
+        EFFECTS.update(dict.fromkeys(keys, test))
+        return test
+
+    return enter
+
+
+class Ticking(Clock):
+    """A clock that moves on by `step_ms` whenever it is read."""
+
+    step_ms = 0
+
+    def __call__(self) -> int:
+        self.now_ms += self.step_ms
+        return self.now_ms
+
+
+class Setup:
+    """Opens stores in a directory, with a clock and workers in the hands of the test."""
+
+    def __init__(self, root: Path):
+        self.root, self.clock = root, Ticking(NOW_MS)
+
+    def open(self, **overrides) -> HandStore:
+        overrides = {key: str(value) for key, value in (SMALL | overrides).items()}
+        return HandStore(load_settings(overrides=overrides, store_root=self.root).store, self.clock).begin()
+
+
+@pytest.fixture
+def setup(tmp_path):
+    return Setup(tmp_path / "store")
+
+
+def message(body=b"body", key="k", topic="T", properties=b"") -> Message:
+    return Message(topic, 0, body, f"KEYS\x01{key}\x02".encode() + properties)
+
+
+def fill(store, count, size=1000):
+    for number in range(count):
+        assert store.put(message(bytes(size), f"k{number}")).ok
+
+
+@effect_of("storePathRootDir", "storePathCommitLog")
+def seen_paths(setup):
+    elsewhere = setup.root.parent / "other-disk"
+    setup.open(storePathCommitLog=elsewhere).close()
+    assert list(elsewhere.iterdir()) and not (setup.root / "commitlog").exists()
+    assert (setup.root / "checkpoint").exists()
+
+
+@effect_of("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
+def seen_sizes(setup):
+    store = setup.open(mappedFileSizeCommitLog=32768, mappedFileSizeConsumeQueue=390, maxHashSlotNum=10, maxIndexNum=30)
+    fill(store, 60)
+    store.close()
+    lengths = {path.parts[len(setup.root.parts)]: path.stat().st_size for path in setup.root.rglob("0*") if path.is_file()}
+    assert lengths == {"commitlog": 32768, "consumequeue": 400}
+    indexes = list((setup.root / "index").iterdir())
+    assert {path.stat().st_size for path in indexes} == {40 + 4 * 10 + 20 * 30}
+    assert len(indexes) == 3  # 29 entries a file
+
+
+@effect_of("messageIndexEnable")
+def seen_message_index_enable(setup):
+    store = setup.open(messageIndexEnable="false")
+    store.put(message())
+    assert store.query_keys("T", "k", 32).offsets == []
+    store.close()
+    assert not (setup.root / "index").exists() or not list((setup.root / "index").iterdir())
+
+
+@effect_of("flushDiskType")
+def seen_flush_disk_type(setup):
+    store = setup.open(flushDiskType="SYNC_FLUSH")
+    result = store.put(message())
+    assert store.confirmed < result.log_end and store.max_offset("T", 0) == 0
+    store.flush()
+    assert store.confirmed == result.log_end and store.max_offset("T", 0) == 1
+    store.close()
+    other = Setup(setup.root.parent / "async").open()
+    assert other.put(message()).log_end == other.confirmed
+    other.close()
+
+
+@effect_of("flushIntervalCommitLog", "flushIntervalConsumeQueue", "cleanResourceInterval")
+def seen_intervals(setup):
+    store = setup.open(flushIntervalCommitLog=20, flushIntervalConsumeQueue=700, cleanResourceInterval=4000)
+    store.close()
+    assert [store.worker(name).interval_s for name in ("log-flusher", "round-flusher", "retention")] == [0.02, 0.7, 4.0]
+
+
+@effect_of("flushConsumeQueueThoroughInterval")
+def seen_flush_consume_queue_thorough_interval(setup):
+    store = setup.open(flushConsumeQueueThoroughInterval=5000)
+    store.put(message())
+    store.flush()
+    store.worker("round-flusher").run(NOW_MS + 4999)
+    assert struct.unpack(">q", (setup.root / "checkpoint").read_bytes()[8:16]) != (NOW_MS,)
+    store.worker("round-flusher").run(NOW_MS + 5000)
+    assert struct.unpack(">q", (setup.root / "checkpoint").read_bytes()[8:16]) == (NOW_MS,)
+    store.close()
+
+
+@effect_of("syncFlushTimeout")
+def seen_sync_flush_timeout(setup):
+    store = setup.open(flushDiskType="SYNC_FLUSH", syncFlushTimeout=300)
+    statuses = []
+    store.when_confirmed(store.put(message()).log_end, statuses.append)
+    for later, expected in ((299, []), (300, [PutStatus.FLUSH_DISK_TIMEOUT])):
+        setup.clock.now_ms = NOW_MS + later
+        store.tick()
+        assert statuses == expected
+    store.close()
+
+
+@effect_of("maxMessageSize")
+def seen_max_message_size(setup):
+    store = setup.open(maxMessageSize=100)
+    assert store.put(message(bytes(100))).ok
+    assert store.put(message(bytes(101))).status is PutStatus.MESSAGE_ILLEGAL
+    store.close()
+
+
+@effect_of("fileReservedTime", "deleteFileBatchMax")
+def seen_retention_by_age(setup):
+    store = setup.open(fileReservedTime=2, deleteFileBatchMax=1)
+    fill(store, 200)
+    store.flush()
+    store.round()  # what goes must be in queues and index on the disk
+    modified_ms = int((setup.root / "commitlog/00000000000000000000").stat().st_mtime * 1000)
+    setup.clock.now_ms = modified_ms + 2 * 3_600_000 - 60_000
+    assert store.delete_expired() == 0
+    setup.clock.now_ms = modified_ms + 2 * 3_600_000 + 60_000
+    assert [store.delete_expired(), store.delete_expired()] == [1, 1]
+    assert store.positions()["min"] == 2 * 65536
+    store.close()
+
+
+class FullDisk(Disk):
+    """A disk of which so many per cent are used."""
+
+    def __init__(self, used: int):
+        self.used = used
+
+    def usage(self, path):
+        return Usage(100, 100 - self.used)
+
+
+def look(used, hour=12, **overrides):
+    settings = load_settings(overrides={key: str(value) for key, value in overrides.items()}).store
+    now = time.localtime(NOW_MS / 1000)
+    noon_ms = int(time.mktime((now.tm_year, now.tm_mon, now.tm_mday, hour, 0, 0, 0, 0, -1)) * 1000)
+    return Retention(FullDisk(used), settings, Path(".")).look(noon_ms)
+
+
+@effect_of("deleteWhen")
+def seen_delete_when(setup):
+    assert not look(1).delete_expired
+    assert look(1, hour=4).delete_expired and look(1, deleteWhen="11;12").delete_expired
+
+
+@effect_of("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio", "cleanFileForciblyEnable")
+def seen_disk_ratios(setup):
+    ratios = {"diskMaxUsedSpaceRatio": 40, "diskSpaceCleanForciblyRatio": 50, "diskSpaceWarningLevelRatio": 60}
+    found = [look(used, **ratios) for used in (39, 45, 55, 65)]
+    assert [(at.delete_expired, at.delete_any, at.disk_full) for at in found] == [
+        (False, False, False),
+        (True, False, False),
+        (True, True, False),
+        (True, True, True),
+    ]
+    assert not look(65, cleanFileForciblyEnable="false", **ratios).delete_any
+    assert not look(65).disk_full
+
+
+def test_the_fuller_of_two_disks_counts(tmp_path):
+    class TwoDisks(Disk):
+        def usage(self, path):
+            return Usage(100, 5 if path == tmp_path else 90)
+
+    (tmp_path / "log").mkdir()
+    settings = load_settings().store
+    assert not Retention(TwoDisks(), settings, tmp_path / "log").look(NOW_MS).disk_full
+    assert Retention(TwoDisks(), settings, tmp_path / "log", tmp_path, tmp_path / "absent").look(NOW_MS).disk_full
+
+
+@effect_of("checkCRCOnRecover")
+def seen_check_crc_on_recover(setup):
+    store = setup.open()
+    results = []
+    for number in range(3):
+        setup.clock.now_ms += 10
+        results.append(store.put(message(bytes([65 + number]) * 50, f"k{number}")))
+    store.close()
+    path = setup.root / "commitlog/00000000000000000000"
+    content = bytearray(path.read_bytes())
+    content[results[1].log_offset + record.FIXED_IPV4.size] ^= 1
+    path.write_bytes(content)
+    store = setup.open(checkCRCOnRecover="false")
+    assert store.max_offset("T", 0) == 3
+    store.close()
+    with pytest.raises(DamagedStoreError):
+        setup.open()
+
+
+@effect_of("maxMsgsNumBatch")
+def seen_max_msgs_num_batch(setup):
+    store = setup.open(maxMsgsNumBatch=3)
+    for _ in range(5):
+        store.put(message())
+    assert len(store.query_keys("T", "k", 32).offsets) == 3
+    store.close()
+
+
+@effect_of("maxTransferBytesOnMessageInMemory", "maxTransferCountOnMessageInMemory")
+def seen_limits_in_memory(setup):
+    store = setup.open(maxTransferBytesOnMessageInMemory=4096, maxTransferCountOnMessageInMemory=7)
+    fill(store, 20, 100)
+    assert store.get(GetRequest("T", 0, 0, 32)).count == 7
+    fill(store, 20, 1000)
+    assert store.get(GetRequest("T", 0, 20, 32)).count == 3
+    store.close()
+
+
+@effect_of("maxTransferBytesOnMessageInDisk", "maxTransferCountOnMessageInDisk", "accessMessageInMemoryMaxRatio")
+def seen_limits_on_disk(setup):
+    store = setup.open()
+    fill(store, 20, 100)
+    fill(store, 20, 1000)
+    store.close()
+    on_disk = {"maxTransferBytesOnMessageInDisk": 4096, "maxTransferCountOnMessageInDisk": 5}
+    store = setup.open(accessMessageInMemoryMaxRatio=0, **on_disk)
+    assert store.get(GetRequest("T", 0, 0, 32)).count == 5
+    assert store.get(GetRequest("T", 0, 20, 32)).count == 3
+    store.close()
+    store = setup.open(**on_disk)  # 40 per cent of memory: nothing here is far from the end
+    assert store.get(GetRequest("T", 0, 0, 32)).count == 32
+    store.close()
+
+
+@effect_of("messageDelayLevel")
+def seen_message_delay_level(setup):
+    store = setup.open(messageDelayLevel="7s 3m")
+    for level in (1, 2, 9):
+        store.put(message(topic=queue_unit.SCHEDULE_TOPIC, properties=f"DELAY\x01{level}\x02".encode()))
+    codes = [unit.tags_code - NOW_MS for unit in store.read_units(queue_unit.SCHEDULE_TOPIC, 0, 0, 3)]
+    assert codes == [7000, 180_000, 180_000]
+    store.close()
+
+
+@effect_of("osPageCacheBusyTimeOutMills")
+def seen_os_page_cache_busy_time_out_mills(setup):
+    store = setup.open(osPageCacheBusyTimeOutMills=50)
+    assert store.put(message()).ok
+    setup.clock.step_ms = 51  # the clock moves by so much whenever it is read, so also during an append
+    assert store.put(message()).ok
+    setup.clock.step_ms = 0
+    assert store.put(message()).status is PutStatus.OS_PAGE_CACHE_BUSY
+    setup.clock.now_ms += 200
+    store.tick()
+    assert store.put(message()).ok
+    store.close()
+
+
+@effect_of("brokerRole")
+def seen_broker_role(setup):
+    store = setup.open(brokerRole="SLAVE")
+    assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.get(GetRequest("T", 0, 0)).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    store.close()
+
+
+@effect_of("clusterTopicEnable", "brokerTopicEnable")
+async def seen_template_topics(setup):
+    for cluster, broker in ((True, False), (False, True)):
+        topics = Harness(cluster_topic_enable=cluster, broker_topic_enable=broker).parts.topics
+        assert (topics.get("DefaultCluster").perm, topics.get("broker-a").perm) == (7 if cluster else 6, 7 if broker else 6)
+
+
+@effect_of("defaultTopicQueueNums")
+async def seen_default_topic_queue_nums(setup):
+    assert Harness(default_topic_queue_nums=3).parts.topics.auto_create("Made", "TBW102", 8).queues == 3
+
+
+@effect_of("traceTopicEnable", "msgTraceTopicName")
+async def seen_trace_topic(setup):
+    assert Harness().parts.topics.get("RMQ_SYS_TRACE_TOPIC") is None
+    assert Harness(trace_topic_enable=True).parts.topics.get("RMQ_SYS_TRACE_TOPIC") is not None
+    assert Harness(trace_topic_enable=True, msg_trace_topic_name="traces").parts.topics.get("traces") is not None
+
+
+@effect_of("namesrvAddr", "registerNameServerPeriod", "registerBrokerTimeoutMills")
+async def seen_registration(setup):
+    settings = {"namesrv_addr": "10.0.0.1:9876;10.0.0.2:9877", "register_name_server_period": 20_000, "register_broker_timeout_mills": 7000}
+    peers = registration.Registration(Harness(**settings).parts).peers
+    assert [peer.address for peer in peers] == ["10.0.0.1:9876", "10.0.0.2:9877"]
+    limits, pauses = [], []
+
+    async def register(configs, limit_s):
+        limits.append(limit_s)
+
+    async def wait_for(awaitable, pause_s):
+        awaitable.close()
+        pauses.append(pause_s)
+        raise asyncio.CancelledError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peers[0], "_register", register)
+        patch.setattr(registration.asyncio, "wait_for", wait_for)
+        with pytest.raises(asyncio.CancelledError):
+            await peers[0].run()
+    assert (limits, pauses) == ([7.0], [20.0])
+
+
+@effect_of("flushConsumerOffsetInterval")
+async def seen_flush_consumer_offset_interval(setup):
+    harness = Harness(flush_consumer_offset_interval=3000)
+    broker = Broker(harness.parts)
+    broker._loop = asyncio.get_running_loop()
+    saved = []
+    broker.keeper.save = lambda name, make_text: saved.append(name)
+    harness.parts.offsets.commit("G", "T", 0, 5)
+    for later_ms, expected in ((2999, []), (1, ["consumerOffset.json"])):
+        harness.now_ms += later_ms
+        broker._tick()
+        broker._tick_timer.cancel()
+        assert saved == expected
+
+
+@effect_of("channelExpiredTimeout")
+async def seen_channel_expired_timeout(setup):
+    harness = Harness(channel_expired_timeout=5000)
+    beat = {"clientID": "c1", "producerDataSet": [{"groupName": "PG"}], "consumerDataSet": []}
+    assert (await harness.ask(34, json.dumps(beat).encode())).code == 0
+    assert harness.parts.clients.scan(harness.now_ms + 5000) == []
+    assert harness.parts.clients.scan(harness.now_ms + 5001) == [harness.channel]
+
+
+@effect_of("scanNotActiveBrokerInterval")
+async def seen_scan_not_active_broker_interval(setup):
+    server = assembly.build_name_server(NameServerSettings(), setup.root)
+    loop = asyncio.get_running_loop()
+    port = NameServerPort(server, lambda: NOW_MS, NameServerSettings(scan_not_active_broker_interval=3000).scan_not_active_broker_interval)
+    began = loop.time()
+    await port.start("127.0.0.1", 0)
+    assert 3.0 <= port._timer.when() - began < 4.0
+    await port.stop()
+
+
+@effect_of("brokerName", "brokerClusterName", "brokerId", "brokerIP1", "listenPort")
+async def seen_identity(setup):
+    settings = {"broker_name": "n1", "broker_cluster_name": "c1", "broker_id": 3, "broker_ip1": "127.0.0.7", "listen_port": 12345}
+    parts = Harness(**settings).parts
+    assert (parts.broker_name, parts.cluster, parts.settings.broker_id) == ("n1", "c1", 3)
+    assert (parts.address, parts.store_host) == ("127.0.0.7:12345", (b"\x7f\x00\x00\x07", 12345))
+
+
+@effect_of("returnOrderTopicConfigToBroker", "deleteTopicWithBrokerRegistration")
+def seen_name_server_switches(setup):
+    register = Command.request(103, {"brokerName": "b", "brokerAddr": "1:1", "clusterName": "c", "brokerId": "0", "haServerAddr": "1:2"})
+    version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
+
+    def topics_after(settings):
+        server = assembly.build_name_server(settings, setup.root)
+        server.handle(Command.request(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "b:4"}), None)
+        for counter, names in ((1, ("T", "U")), (2, ("T",))):
+            table = {name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in names}
+            wrapper = {"dataVersion": version | {"counter": counter}, "topicConfigTable": table}
+            register.body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
+            answer = server.handle(register, None)
+            assert answer.code == 0
+        listed = server.handle(Command.request(206), None)
+        return bool(answer.body), b'"U"' in listed.body
+
+    assert topics_after(NameServerSettings()) == (True, True)
+    assert topics_after(NameServerSettings(return_order_topic_config_to_broker=False)) == (False, True)
+    assert topics_after(NameServerSettings(delete_topic_with_broker_registration=True)) == (True, False)
+
+
+@pytest.mark.parametrize("key", sorted(EFFECTS))
+async def test_changing_the_setting_has_its_effect(key, setup):
+    found = EFFECTS[key](setup)
+    if found is not None:
+        await found
+
+
+def test_every_acting_key_is_seen_somewhere():
+    acting = {field.metadata["setting"].key: field.name for _, field in config.acting_settings()}
+    for key, place in SEEN_ELSEWHERE.items():
+        path = Path(__file__).parent / place
+        text = "".join(file.read_text() for file in ([path] if path.is_file() else path.glob("*.py")))
+        assert re.search(rf"\b({acting[key]}|{key})\b", text), key
+    assert acting.keys() == EFFECTS.keys() | SEEN_ELSEWHERE.keys()
