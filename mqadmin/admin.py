@@ -1,0 +1,393 @@
+"""The admin: topics and groups of the cluster as if they were rows, API tokens, the audit trail.
+
+Whoever may change here has the role for it (roles.py): rights follow it and nothing else, so a page, REST and the
+admin never disagree. Saving, deleting and the actions ask the cluster and leave one audit record each; Django's own
+entries are not written beside them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group as UserGroup
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django_rq.admin import QueueAdmin
+from django_rq.models import Dashboard
+from unfold.admin import ModelAdmin
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+
+from broker_store.errors import BrokerStoreError, StoreClosedError
+from broker_store.server.problems import problem_of
+from mqadmin import audit, clusters, roles, tokens
+from mqadmin.store_models import Group, Topic
+
+SERVING = ("running", "read_only")
+
+for model in (User, UserGroup, Dashboard):
+    admin.site.unregister(model)
+
+
+@admin.register(User)
+class UserAdmin(DjangoUserAdmin, ModelAdmin):
+    """Users; their role is their membership in `admin` or `operator`."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+
+
+@admin.register(UserGroup)
+class UserGroupAdmin(DjangoGroupAdmin, ModelAdmin):
+    """The groups whose names are roles."""
+
+
+@admin.register(Dashboard)
+class QueuesAdmin(QueueAdmin):
+    """django-rq's own pages (queues, workers, failures): they change jobs without a record, so administrators only."""
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return roles.is_admin(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return roles.is_admin(request)
+
+    def get_urls(self) -> list:
+        patterns = super().get_urls()
+        for pattern in patterns:
+            pattern.callback = _for_admins(pattern.callback)
+        return patterns
+
+
+def _for_admins(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    @functools.wraps(view)
+    def guarded(request: HttpRequest, *arguments: Any, **named: Any) -> HttpResponse:
+        if request.user.is_authenticated and not roles.is_admin(request):
+            raise PermissionDenied
+        return view(request, *arguments, **named)
+
+    return guarded
+
+
+class ClusterAdmin(ModelAdmin):
+    """What topics and groups have in common. `fields_to_save` are those the cluster takes."""
+
+    kind: str
+    fields_to_save: tuple[str, ...]
+    list_per_page = 100
+    show_full_result_count = False
+    actions_on_bottom = False
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.is_active and request.user.is_staff
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may(request, "admin")
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may(request, "admin") and (obj is None or obj.kind != "system")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may(request, "admin") and (obj is None or obj.kind != "system")
+
+    def _may(self, request: HttpRequest, role: str) -> bool:
+        return self.has_view_permission(request) and roles.caller_of(request.user).may(role)
+
+    def has_operator_permission(self, request: HttpRequest) -> bool:
+        """For `@admin.action(permissions=["operator"])`."""
+        return self._may(request, "operator")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("name",) if obj is not None else ()
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        return self.model.objects.filter(pk=object_id).first()
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict | None = None) -> HttpResponse:
+        return self._or_sentence(request, lambda: super(ClusterAdmin, self).changelist_view(request, extra_context))
+
+    def changeform_view(self, request: HttpRequest, object_id=None, form_url="", extra_context=None) -> HttpResponse:
+        return self._or_sentence(request, lambda: super(ClusterAdmin, self).changeform_view(request, object_id, form_url, extra_context))
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict | None = None) -> HttpResponse:
+        return self._or_sentence(request, lambda: super(ClusterAdmin, self).delete_view(request, object_id, extra_context))
+
+    def _or_sentence(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
+        """The view; when the broker cannot answer, a page that says so in place of one that says error."""
+        try:
+            state = clusters.current().call(clusters.current().state)
+            if state["state"] not in SERVING:  # the list would take the error for a wrong filter and redirect
+                raise StoreClosedError(state["sentence"])
+            response = view()
+            return response.render() if hasattr(response, "render") and not response.is_rendered else response
+        except (BrokerStoreError, TimeoutError) as error:
+            problem = problem_of(error).document()
+            context = {**self.admin_site.each_context(request), "title": problem["title"], "sentence": f"{problem['detail']} {problem['hint']}"}
+            return TemplateResponse(request, "admin/cluster_unavailable.html", context, status=problem["status"]).render()
+
+    def save_model(self, request: HttpRequest, obj: Any, form: forms.ModelForm, change: bool) -> None:
+        cluster = clusters.current()
+        caller = roles.caller_of(request.user)
+        if change:
+            before = self.get_object(request, obj.pk)
+            values = {name: getattr(obj, name) for name in self.fields_to_save if name in form.changed_data}
+            if not values:
+                return
+            old = {name: getattr(before, name) for name in values}
+            with audit.audited(caller, "update", self.kind, obj.pk, before=old, after=values):
+                cluster.call(lambda: self._update(cluster, obj.pk, values))
+        else:
+            values = {name: getattr(obj, name) for name in self.fields_to_save}
+            with audit.audited(caller, "create", self.kind, obj.pk, after=values):
+                cluster.call(lambda: self._create(cluster, obj.pk, values))
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        cluster = clusters.current()
+        before = {name: getattr(obj, name) for name in self.fields_to_save}
+        with audit.audited(roles.caller_of(request.user), "delete", self.kind, obj.pk, before=before):
+            cluster.call(lambda: self._delete(cluster, obj.pk))
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        for obj in queryset:
+            self.delete_model(request, obj)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[list, dict, set, list]:
+        """What the page before deleting shows: nothing hangs on a topic or group in the database."""
+        objs = list(objs)
+        missing = set() if all(self.has_delete_permission(request, obj) for obj in objs) else {self.opts.verbose_name}
+        return [str(obj) for obj in objs], {self.opts.verbose_name_plural: len(objs)}, missing, []
+
+    def _create(self, cluster: Any, name: str, values: dict) -> None:
+        raise NotImplementedError
+
+    def _update(self, cluster: Any, name: str, values: dict) -> None:
+        raise NotImplementedError
+
+    def _delete(self, cluster: Any, name: str) -> None:
+        raise NotImplementedError
+
+    # The audit record is the history; Django's entries would say the same again, with less in them.
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> None:
+        return None
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> None:
+        return None
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> None:
+        return None
+
+
+@admin.register(Topic)
+class TopicAdmin(ClusterAdmin):
+    kind = "topic"
+    fields_to_save = ("read_queues", "write_queues", "perm", "order")
+    fields = ("name", *fields_to_save)
+    list_display = ("name", "kind", "read_queues", "write_queues", "permission", "messages", "groups")
+    search_fields = ("name",)
+
+    @admin.display(ordering="perm")
+    def permission(self, topic: Topic) -> str:
+        words = [word for bit, word in ((4, "read"), (2, "write"), (1, "inherit")) if topic.perm & bit]
+        return ", ".join(words) or "none"
+
+    def _create(self, cluster: Any, name: str, values: dict) -> None:
+        cluster.create_topic(name, **values)
+
+    def _update(self, cluster: Any, name: str, values: dict) -> None:
+        cluster.update_topic(name, **values)
+
+    def _delete(self, cluster: Any, name: str) -> None:
+        cluster.delete_topic(name)
+
+
+class ResetForm(forms.Form):
+    """Where to. What it would do is shown before it is done."""
+
+    topic = forms.ChoiceField(widget=UnfoldAdminSelectWidget)
+    to = forms.ChoiceField(
+        choices=(("earliest", "the first message kept"), ("latest", "the end"), ("time", "a time"), ("offset", "an offset")), widget=UnfoldAdminSelectWidget
+    )
+    value = forms.IntegerField(
+        min_value=0, max_value=(1 << 63) - 1, required=False, widget=UnfoldAdminIntegerFieldWidget, help_text="milliseconds since 1970, or the offset"
+    )
+    queue_id = forms.IntegerField(min_value=0, max_value=(1 << 31) - 1, required=False, widget=UnfoldAdminIntegerFieldWidget, help_text="empty: every queue")
+    confirm = forms.CharField(required=False, widget=UnfoldAdminTextInputWidget, help_text="type the group's name to do it")
+
+    def __init__(self, topics: list[str], *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self.fields["topic"].choices = [(topic, topic) for topic in topics]
+
+    def clean(self) -> dict:
+        values = super().clean()
+        if (values.get("to") in ("time", "offset")) != (values.get("value") is not None):
+            raise ValidationError("A value goes with a time and with an offset, and only with these.")
+        return values
+
+
+@admin.register(Group)
+class GroupAdmin(ClusterAdmin):
+    kind = "group"
+    fields_to_save = ("consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times")
+    fields = ("name", *fields_to_save)
+    list_display = ("name", "kind", "consume_enable", "broadcast", "orderly", "retry_max_times", "clients", "lag")
+    search_fields = ("name",)
+    actions = ("reset_offset",)
+
+    def _create(self, cluster: Any, name: str, values: dict) -> None:
+        cluster.create_group(name, **values)
+
+    def _update(self, cluster: Any, name: str, values: dict) -> None:
+        cluster.update_group(name, **values)
+
+    def _delete(self, cluster: Any, name: str) -> None:
+        cluster.delete_group(name)
+
+    @admin.action(description="Reset offsets of a group…", permissions=["operator"])
+    def reset_offset(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
+        """Preview, then the name typed, then done: one group at a time, since each has topics of its own."""
+        groups = list(queryset[:2])
+        if len(groups) != 1:
+            self.message_user(request, "Choose one group: each has topics of its own.", messages.WARNING)
+            return None
+        name, cluster = groups[0].pk, clusters.current()
+        # Those that people named stand first.
+        topics = sorted(cluster.call(lambda: cluster.group(name))["topics"], key=lambda topic: (topic.startswith("%"), topic))
+        if not topics:
+            self.message_user(request, f"{name} has read no topic, so there is no offset to move.", messages.WARNING)
+            return None
+        form = ResetForm(topics, request.POST if "to" in request.POST else None)
+        moves = None
+        if form.is_bound and form.is_valid():
+            wanted = {key: form.cleaned_data[key] for key in ("topic", "to", "value", "queue_id")}
+            if form.cleaned_data["confirm"] == name:
+                self._reset(request, cluster, name, wanted)
+                return None
+            if form.cleaned_data["confirm"]:
+                form.add_error("confirm", f"Type {name} to do it.")
+            moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=True))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"Reset offsets of {name}",
+            "opts": self.opts,
+            "group": name,
+            "form": form,
+            "moves": moves,
+            "selected": ACTION_CHECKBOX_NAME,
+        }
+        return TemplateResponse(request, "admin/reset_offset.html", context)
+
+    def _reset(self, request: HttpRequest, cluster: Any, name: str, wanted: dict) -> None:
+        with audit.audited(roles.caller_of(request.user), "reset_offset", "group", name, **wanted) as record:
+            record["moves"] = moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=False))
+        self.message_user(request, f"{name}: {len(moves)} offsets of {wanted['topic']} are moved.", messages.SUCCESS)
+
+
+def _reset(cluster: Any, group: str, wanted: dict, *, dry_run: bool) -> list[dict]:
+    return cluster.reset_offset(group, wanted["topic"], wanted["to"], wanted["value"], queue_id=wanted["queue_id"], dry_run=dry_run)
+
+
+@admin.register(tokens.ApiToken)
+class ApiTokenAdmin(ModelAdmin):
+    """Tokens are made and revoked; a token that was made does not change."""
+
+    list_display = ("name", "role", "start", "state", "created_by", "created_at", "expires_at", "last_used_at")
+    list_filter = ("role",)
+    search_fields = ("name",)
+    fields = ("name", "role", "expires_at")
+    actions = ("revoke",)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return roles.is_admin(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return roles.is_admin(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return roles.is_admin(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False  # the audit's `token:NAME` would lose its meaning
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return roles.is_admin(request)
+
+    def save_model(self, request: HttpRequest, obj: tokens.ApiToken, form: forms.ModelForm, change: bool) -> None:
+        caller = roles.caller_of(request.user)
+        with audit.audited(caller, "create", "apitoken", obj.name, role=obj.role, expires_at=obj.expires_at) as record:
+            made, text = tokens.issue(obj.name, obj.role, caller.name, expires_at=obj.expires_at)
+            record["id"] = obj.pk = made.pk
+        obj.refresh_from_db()
+        self.message_user(request, f"The token is {text} — shown this once.", messages.SUCCESS)
+
+    @admin.action(description="Revoke", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, queryset: Any) -> None:
+        for token in queryset:
+            with audit.audited(roles.caller_of(request.user), "delete", "apitoken", token.name, id=token.pk):
+                tokens.revoke(token)
+        self.message_user(request, f"{len(queryset)} revoked; they stop within a second.", messages.SUCCESS)
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> None:
+        return None
+
+
+@admin.register(LogEntry)
+class AuditAdmin(ModelAdmin):
+    """The audit trail: to be read, by administrators, and never changed."""
+
+    list_display = ("action_time", "who", "what", "kind", "name", "outcome")
+    list_select_related = ("user", "content_type")
+    search_fields = ("object_repr", "change_message", "user__username")
+    date_hierarchy = "action_time"
+    ordering = ("-pk",)
+    fields = ("action_time", "who", "what", "kind", "name", "outcome", "change_message")
+    readonly_fields = fields
+
+    @admin.display(description="by")
+    def who(self, entry: LogEntry) -> str:
+        return audit.read(entry)["by"]
+
+    @admin.display(description="action")
+    def what(self, entry: LogEntry) -> str:
+        return audit.read(entry)["action"]
+
+    @admin.display
+    def kind(self, entry: LogEntry) -> str:
+        return audit.read(entry)["kind"]
+
+    @admin.display(ordering="object_repr")
+    def name(self, entry: LogEntry) -> str:
+        return audit.read(entry)["name"]
+
+    @admin.display
+    def outcome(self, entry: LogEntry) -> str:
+        return audit.read(entry)["outcome"]
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return roles.is_admin(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False

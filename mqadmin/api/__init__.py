@@ -1,0 +1,105 @@
+"""REST under /api/v1, with OpenAPI at /api/v1/openapi.json and a page to try it at /api/v1/docs.
+
+One shape for success (the schemas) and one for failure (problem documents). What touches the store is async and runs
+on the broker's loop; what touches Redis or the database runs in Django's thread. The two hot routes are served by
+broker_store/server/http.py before Django is asked; the same two stand in `messages.py` for a browser's session and
+for the contract.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.errors import AuthenticationError, HttpError, ValidationError
+
+from broker_store import __version__
+from broker_store.errors import BrokerStoreError
+from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of
+from mqadmin.api import groups, jobs, messages, schemas, store, system, topics
+from mqadmin.api.auth import AUTH
+
+log = logging.getLogger(__name__)
+
+# Declared for every operation, so that the contract names what may come instead of the answer.
+PROBLEMS = {status: schemas.ProblemDocument for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504)}
+
+
+class Api(NinjaAPI):
+    """A NinjaAPI whose operations all declare the problem documents."""
+
+    def get_openapi_schema(self, **options: Any) -> Any:
+        schema = super().get_openapi_schema(**options)
+        reference = {"$ref": "#/components/schemas/ProblemDocument"}
+        schema.setdefault("components", {}).setdefault("schemas", {})["ProblemDocument"] = schemas.ProblemDocument.model_json_schema()
+        for path in schema["paths"].values():
+            for operation in path.values():
+                for status in PROBLEMS:
+                    operation["responses"].setdefault(status, {"description": "Problem", "content": {MEDIA_TYPE: {"schema": reference}}})
+        return schema
+
+
+api = Api(
+    title="Broker",
+    version=__version__,
+    description="Topics, groups, messages, the inside of the store, and jobs. 64-bit numbers are strings; null is not known; "
+    "errors are problem documents with a code and a hint.",
+    urls_namespace="api",
+    auth=AUTH,
+)
+api.add_router("", system.router, tags=["System"])
+api.add_router("", topics.router, tags=["Topics"])
+api.add_router("", messages.router, tags=["Messages"])
+api.add_router("", groups.router, tags=["Groups"])
+api.add_router("", store.router, tags=["Store"])
+api.add_router("", jobs.router, tags=["Jobs"])
+
+
+def problem_response(problem: Problem) -> HttpResponse:
+    response = HttpResponse(problem.body(), status=problem.status, content_type=MEDIA_TYPE)
+    response["Cache-Control"] = "no-store"
+    if problem.status == 401:
+        response["WWW-Authenticate"] = 'Bearer realm="broker"'
+    return response
+
+
+def _on_known(request: HttpRequest, error: Exception) -> HttpResponse:
+    return problem_response(problem_of(error))
+
+
+def _on_unknown(request: HttpRequest, error: Exception) -> HttpResponse:
+    log.exception("%s %s failed", request.method, request.path, exc_info=error)
+    return problem_response(problem_of(error))
+
+
+def _on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    wrong = [{"field": ".".join(str(piece) for piece in entry["loc"][1:])[:100], "reason": str(entry["msg"])[:200]} for entry in error.errors[:20]]
+    return problem_response(Problem("invalid_fields", "; ".join(f"{entry['field']}: {entry['reason']}" for entry in wrong[:5]), errors=wrong))
+
+
+def _on_unauthorized(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
+    return problem_response(Problem("unauthorized"))
+
+
+def _on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+    code = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+    return problem_response(Problem(code.get(error.status_code, "invalid" if error.status_code < 500 else "internal"), error.message))
+
+
+def _on_missing(request: HttpRequest, error: Http404) -> HttpResponse:
+    return problem_response(Problem("not_found"))
+
+
+for kind, handler in {
+    Problem: _on_known,
+    BrokerStoreError: _on_known,
+    TimeoutError: _on_known,
+    ValidationError: _on_invalid,
+    AuthenticationError: _on_unauthorized,
+    HttpError: _on_http_error,
+    Http404: _on_missing,
+    Exception: _on_unknown,
+}.items():
+    api.add_exception_handler(kind, handler)

@@ -1,0 +1,111 @@
+"""Who calls the REST interface: a token, the local socket, or a browser's session; looked at in this order.
+
+A request that names a token is judged by it alone, so a wrong token is refused whatever cookie comes along, and a
+right one needs no CSRF check since no browser adds it by itself. A session needs the CSRF token for all but reading.
+The local socket lies in a directory that only the broker's own user may enter; who comes that way is `local:USER`.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.http import HttpRequest
+from django.middleware.csrf import CsrfViewMiddleware
+from ninja.security import APIKeyCookie, HttpBearer
+from ninja.security.base import AuthBase
+
+from broker_store.server.http import Caller
+from broker_store.server.problems import Problem
+from mqadmin import roles, tokens
+
+
+def local_caller(scope: dict) -> Caller | None:
+    """The caller at the other end of the Unix socket; None for a TCP connection.
+
+    By ASGI the server of a Unix socket is (path, None). The address a client claims in a header plays no part.
+    """
+    server = scope.get("server")
+    if not server or server[1] is not None:
+        return None
+    return Caller(f"local:{user_name()}", "admin")
+
+
+def user_name() -> str:
+    """The name of the user this process runs as; its number where the system knows no name."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+class Token(HttpBearer):
+    """`Authorization: Bearer TOKEN`"""
+
+    async def __call__(self, request: HttpRequest) -> Caller | None:
+        authorization = request.headers.get("Authorization")
+        if authorization is None:
+            return None
+        kind, _, token = authorization.partition(" ")
+        return await self.authenticate(request, token.strip() if kind.lower() == "bearer" else "")
+
+    async def authenticate(self, request: HttpRequest, token: str) -> Caller:
+        caller = tokens.TABLE.caller(token, int(time.time() * 1000))
+        if caller is None:
+            raise Problem("unauthorized", "the token is unknown, expired or revoked")
+        return caller
+
+
+class LocalSocket(AuthBase):
+    """The Unix socket in the run directory."""
+
+    openapi_type = "http"
+    openapi_scheme = "unix-socket"
+    openapi_description = "requests over run/web.sock of the data directory need nothing else"
+
+    async def __call__(self, request: HttpRequest) -> Caller | None:
+        return local_caller(getattr(request, "scope", {}))
+
+
+class Session(APIKeyCookie):
+    """A logged-in browser; every request that changes something needs the X-CSRFToken header."""
+
+    param_name = settings.SESSION_COOKIE_NAME
+
+    async def __call__(self, request: HttpRequest) -> Caller | None:
+        user = await request.auser()
+        if not user.is_authenticated:
+            return None
+        _check_csrf(request)
+        return await sync_to_async(roles.caller_of)(user)
+
+    def authenticate(self, request: HttpRequest, key: str | None) -> None:
+        raise NotImplementedError  # the base class asks for it; __call__ does the work
+
+
+class _Csrf(CsrfViewMiddleware):
+    """Django's check; a refusal is raised, where the middleware would render a page."""
+
+    def _reject(self, request: HttpRequest, reason: str) -> None:
+        raise Problem("csrf", reason)
+
+
+def _check_csrf(request: HttpRequest) -> None:
+    check = _Csrf(lambda request: None)
+    check.process_request(request)
+    request.csrf_processing_done = False  # the middleware saw an exempt view and took no look
+    check.process_view(request, None, (), {})
+
+
+AUTH = [Token(), LocalSocket(), Session()]
+
+
+def need(request: HttpRequest, role: str) -> Caller:
+    """The caller, when it has at least this role; else a Problem."""
+    caller: Caller = request.auth
+    if not caller.may(role):
+        raise Problem("forbidden", f"this needs the role {role}; {caller.name} is {caller.role}")
+    return caller

@@ -1,0 +1,105 @@
+"""Subscription groups: list, create, look at, change, delete, move their offsets."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from broker_store.errors import NotFoundError
+from broker_store.formats.names import check_group, check_topic
+from broker_store.server.problems import Problem
+from mqadmin import clusters
+from mqadmin.api import paging, schemas
+from mqadmin.api.auth import need
+from mqadmin.api.topics import Confirm, Cursor, Limit, found_topic
+from mqadmin.audit import aaudited
+
+router = Router()
+CONFIG_FIELDS = ("consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times")
+
+
+def _group(name: str) -> dict | None:
+    try:
+        return clusters.current().group(check_group(name))
+    except NotFoundError:
+        return None
+
+
+def found_group(name: str) -> dict:
+    """The group, or the problem that says which one is missing."""
+    group = _group(name)
+    if group is None:
+        raise Problem("group_not_found", f"group {name} does not exist")
+    return group
+
+
+@router.get("/groups", response=schemas.Groups)
+async def list_groups(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
+    """Groups by name."""
+    return paging.page(clusters.current().groups(), lambda group: group["name"], cursor, limit)
+
+
+@router.post("/groups", response={201: schemas.GroupDetail})
+async def create_group(request: HttpRequest, body: schemas.NewGroup):
+    caller = need(request, "admin")
+    name = check_group(body.name)
+    if _group(name) is not None:
+        raise Problem("conflict", f"group {name} exists", hint="change it with PATCH")
+    wanted = body.dict(exclude={"name"})
+    async with aaudited(caller, "create", "group", name, after=wanted):
+        clusters.current().create_group(name, **wanted)
+    return Status(201, found_group(name))
+
+
+@router.get("/groups/{group}", response=schemas.GroupDetail)
+async def show_group(request: HttpRequest, group: str):
+    """One group with its lag for each queue, its clients and what they subscribe to."""
+    return found_group(group)
+
+
+@router.patch("/groups/{group}", response=schemas.GroupDetail)
+async def change_group(request: HttpRequest, group: str, body: schemas.GroupChange):
+    caller = need(request, "admin")
+    before = found_group(group)
+    changes = body.dict(exclude_none=True)
+    if changes:
+        async with aaudited(caller, "update", "group", group, before={name: before[name] for name in changes}, after=changes):
+            clusters.current().update_group(group, **changes)
+    return found_group(group)
+
+
+@router.delete("/groups/{group}", response={204: None})
+async def delete_group(request: HttpRequest, group: str, confirm: Confirm = None):
+    """Delete a group and its offsets; `confirm` is its name. Its clients, if any run, start over."""
+    caller = need(request, "admin")
+    before = found_group(group)
+    if confirm != group:
+        raise Problem("confirmation_needed", f"deleting {group} forgets its offsets; repeat with ?confirm={group}")
+    async with aaudited(caller, "delete", "group", group, before={name: before[name] for name in (*CONFIG_FIELDS, "topics", "lag")}):
+        clusters.current().delete_group(group)
+    return Status(204, None)
+
+
+@router.post("/groups/{group}/offsets/reset", response=schemas.OffsetMoves)
+async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetReset):
+    """Move a group's offsets in a topic. With dry_run, the default, nothing moves and the answer is what would."""
+    caller = need(request, "operator")
+    found_group(group)
+    found_topic(check_topic(body.topic))
+    if (body.to in ("time", "offset")) != (body.value is not None):
+        raise Problem("invalid", "value goes with to=time and to=offset, and only with these")
+    if body.value is not None and body.value < 0:
+        raise Problem("invalid", "value must not be negative")
+    if not body.dry_run and body.confirm != group:
+        raise Problem("confirmation_needed", f"moving the offsets of {group} makes it read again or skip; repeat with confirm={group}")
+    wanted = {"topic": body.topic, "to": body.to, "value": body.value, "queue_id": body.queue_id}
+
+    def reset(dry_run: bool) -> list[dict]:
+        return clusters.current().reset_offset(group, body.topic, body.to, body.value, queue_id=body.queue_id, dry_run=dry_run)
+
+    if body.dry_run:
+        moves = reset(True)
+    else:
+        async with aaudited(caller, "reset_offset", "group", group, **wanted) as record:
+            record["moves"] = moves = reset(False)
+    return {"group": group, "topic": body.topic, "dry_run": body.dry_run, "moves": moves}

@@ -1,0 +1,60 @@
+"""Background jobs: start, look at, cancel, fetch the file that one made."""
+
+from __future__ import annotations
+
+from django.http import FileResponse, HttpRequest
+from ninja import Router, Status
+
+from broker_store.server.problems import Problem
+from mqadmin import audit, jobs
+from mqadmin.api import paging, schemas
+from mqadmin.api.auth import need
+from mqadmin.api.topics import Cursor, Limit
+
+router = Router()
+MEDIA_TYPES = {".jsonl": "application/octet-stream", ".csv": "text/csv; charset=utf-8"}
+
+
+@router.get("/jobs", response=schemas.Jobs)
+def list_jobs(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
+    """Jobs, newest first."""
+    newest_first = paging.page(jobs.listing(), lambda job: f"{(1 << 53) - (job['created_ms'] or 0):017d}/{job['id']}", cursor, limit)
+    return newest_first
+
+
+@router.post("/jobs", response={202: schemas.Job})
+def start_job(request: HttpRequest, body: schemas.NewJob):
+    """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit), pipeline_statistics."""
+    caller = need(request, "operator")
+    with audit.audited(caller, "start", "job", body.kind, parameters=body.parameters) as record:
+        job = jobs.start(body.kind, body.parameters, caller)
+        record["id"] = job["id"]
+    return Status(202, job)
+
+
+@router.get("/jobs/{job_id}", response=schemas.Job)
+def show_job(request: HttpRequest, job_id: str):
+    return jobs.find(job_id)
+
+
+@router.post("/jobs/{job_id}/cancel", response=schemas.Job)
+def cancel_job(request: HttpRequest, job_id: str):
+    """Stop a job, with everything it started; what waits is taken off its queue."""
+    caller = need(request, "operator")
+    with audit.audited(caller, "cancel", "job", job_id[:100]):
+        return jobs.cancel(job_id, caller)
+
+
+@router.get("/jobs/{job_id}/file", response={200: None}, openapi_extra=schemas.binary("the file"))
+def job_file(request: HttpRequest, job_id: str):
+    """What an export wrote, as a download."""
+    need(request, "operator")
+    job = jobs.find(job_id)
+    if not job["has_file"]:
+        raise Problem("not_found", "this job has made no file")
+    directory = (jobs.data_directory() / "exports").resolve()
+    path = (directory / str(job["result"]["file"])).resolve()
+    # The name comes out of Redis: it may be anything, so it is held to the directory and to the job's own id.
+    if path.parent != directory or path.stem != job["id"] or path.suffix not in MEDIA_TYPES or not path.is_file():
+        raise Problem("not_found", "the file is not there any more")
+    return FileResponse(open(path, "rb"), as_attachment=True, filename=path.name, content_type=MEDIA_TYPES[path.suffix])

@@ -1,0 +1,126 @@
+"""Messages: send, read a queue, find by key, id and time, look at one with its bytes in the log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router
+
+from broker_store.errors import FormatError, NotFoundError
+from broker_store.formats.names import check_topic
+from broker_store.server import http
+from broker_store.server.documents import message_document
+from broker_store.server.problems import Problem
+from mqadmin import clusters
+from mqadmin.api import schemas
+from mqadmin.api.auth import need
+from mqadmin.api.topics import found_topic
+from mqadmin.gateway import ClusterGateway, documents_of
+
+router = Router()
+MAX_TIME = (1 << 63) - 1
+Limit = Annotated[int, Query(ge=1, le=http.MAX_LIMIT)]
+FromTime = Annotated[schemas.Int64 | None, Query(description="milliseconds since 1970")]
+SEND_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "oneOf": [
+                        {"$ref": "#/components/schemas/NewMessage"},
+                        {"type": "array", "minItems": 1, "maxItems": http.MAX_MESSAGES, "items": {"$ref": "#/components/schemas/NewMessage"}},
+                    ]
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/topics/{topic}/messages", response=dict[str, Any], openapi_extra=SEND_BODY)
+async def send_messages(request: HttpRequest, topic: str):
+    """Store one message, or a list of up to 1,000, all of them answered one by one.
+
+    With a token or over the local socket this route is served before Django and costs a twentieth.
+    """
+    need(request, "operator")
+    http.announced_length(request.headers.get("Content-Length", "").encode() or None)
+    messages, is_list = http.read_messages(request.body)
+    return http.send_answer(await ClusterGateway(clusters.current()).send_batch(topic, messages), is_list)
+
+
+@router.get("/topics/{topic}/queues/{queue_id}/messages", response=dict[str, Any])
+async def pull_messages(
+    request: HttpRequest,
+    topic: str,
+    queue_id: int,
+    offset: Annotated[schemas.Int64 | None, Query(ge=0, description="the queue offset to begin at; the lowest when absent")] = None,
+    limit: Limit = http.DEFAULT_LIMIT,
+    wait_ms: Annotated[int, Query(ge=0, le=http.MAX_WAIT_MS, description="wait for the first message this long")] = 0,
+):
+    """Messages of one queue by offset; no group is involved and nothing is committed."""
+    return await ClusterGateway(clusters.current()).pull(topic, queue_id, offset, limit, wait_ms)
+
+
+@router.get("/topics/{topic}/queues/{queue_id}/offset", response=schemas.QueueOffset)
+async def offset_at_time(request: HttpRequest, topic: str, queue_id: int, time_ms: Annotated[schemas.Int64, Query(ge=0)]):
+    """The offset of the first message stored at or after a time."""
+    known = {queue["queue_id"] for queue in found_topic(topic)["queues"]}
+    if queue_id not in known:
+        raise Problem("queue_not_found", f"topic {topic} has no queue {queue_id}")
+    return {"offset": await clusters.current().offset_by_time(topic, queue_id, time_ms)}
+
+
+@router.get("/topics/{topic}/messages", response=schemas.Found)
+async def find_by_time(request: HttpRequest, topic: str, from_ms: FromTime = None, to_ms: FromTime = None, limit: Limit = http.DEFAULT_LIMIT):
+    """Messages of a topic by store time, newest first."""
+    found_topic(topic)
+    return await _found(await clusters.current().find_by_time(topic, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit))
+
+
+@router.get("/messages", response=schemas.Found)
+async def find_by_key(
+    request: HttpRequest,
+    topic: Annotated[str, Query(max_length=255)],
+    key: Annotated[str, Query(min_length=1, max_length=1_024)],
+    from_ms: FromTime = None,
+    to_ms: FromTime = None,
+    limit: Limit = http.DEFAULT_LIMIT,
+):
+    """Messages of a topic with this key (or unique key), by the index."""
+    found_topic(check_topic(topic))
+    return await _found(await clusters.current().find_by_key(topic, key, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit))
+
+
+@router.get("/messages/{message_id}", response=schemas.Message)
+async def find_by_id(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
+    """One message by its offset id, or, with its topic, by the id its producer gave it."""
+    return message_document(await _message(message_id, topic))
+
+
+@router.get("/messages/{message_id}/raw", response={200: None}, openapi_extra=schemas.binary("the record"))
+async def raw_message(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
+    """The record as it lies in the log, byte for byte."""
+    message = await _message(message_id, topic)
+    _, raw = await clusters.current().message(message.log_offset)
+    response = HttpResponse(raw, content_type="application/octet-stream")
+    response["Content-Disposition"] = f'attachment; filename="record-{message.log_offset}.bin"'
+    return response
+
+
+async def _message(message_id: str, topic: str | None):
+    if len(message_id) > 255:
+        raise Problem("message_not_found", "no id is that long")
+    try:
+        found = await clusters.current().find_by_id(message_id, check_topic(topic) if topic else None)
+    except (NotFoundError, FormatError) as error:
+        raise Problem("message_not_found", str(error)) from None
+    if not found.messages:
+        raise Problem("message_not_found", found.reason or "no message has this id; the id a producer gave needs its topic too")
+    return found.messages[0]
+
+
+async def _found(found: clusters.Found) -> dict:
+    return {"messages": await documents_of(found.messages), "complete": found.complete, "reason": found.reason}

@@ -1,0 +1,146 @@
+"""/metrics for Prometheus, with a token or over the local socket; never with a browser's session.
+
+Everything is read when it is asked for, from the same picture the pages show; what is not known is left out. Series
+by topic and by group are bounded, since a scraper keeps each for ever: the busiest come first, and how many were left
+out is a metric of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.http import HttpRequest, HttpResponse
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from broker_store import __version__
+from broker_store.server.problems import Problem
+from mqadmin import clusters
+from mqadmin.api import problem_response
+from mqadmin.api.auth import LocalSocket, Token
+
+MAX_NAMES = 500  # topics and groups with series of their own
+STATES = ("starting", "opening", "recovering", "running", "read_only", "closed", "failed")
+
+
+async def metrics(request: HttpRequest) -> HttpResponse:
+    """The view."""
+    try:
+        if not (await Token()(request) or await LocalSocket()(request)):
+            raise Problem("unauthorized")
+    except Problem as problem:
+        return problem_response(problem)
+    if request.method != "GET":
+        return problem_response(Problem("method_not_allowed"))
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(list(_metrics())))
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+
+
+class _Collected:
+    def __init__(self, found: list[Metric]):
+        self._found = found
+
+    def collect(self) -> list[Metric]:
+        return self._found
+
+
+def _metrics() -> Iterable[Metric]:
+    cluster = clusters.current()
+    now = cluster.state()["state"]
+    state = GaugeMetricFamily("broker_state", "1 for the state the broker is in", labels=["state"])
+    for name in STATES:
+        state.add_metric([name], 1.0 if name == now else 0.0)
+    yield state
+    build = GaugeMetricFamily("broker_build_info", "version of the broker", labels=["version"])
+    build.add_metric([__version__], 1.0)
+    yield build
+    yield from _store(cluster.store())
+    if now in ("running", "read_only"):
+        yield from _rates(cluster.overview())
+        yield from _topics(cluster.topics())
+        yield from _groups(cluster.groups())
+
+
+def _store(store: dict) -> Iterable[Metric]:
+    positions = GaugeMetricFamily("broker_store_position_bytes", "positions in the commit log", labels=["position"])
+    for name in ("min", "wrote", "confirmed", "flushed", "dispatched"):
+        _add(positions, [name], store["positions"].get(name))
+    yield positions
+    behind = store.get("behind") or {}
+    yield _gauge("broker_store_dispatch_behind_bytes", "bytes of the log not yet in queues and index", behind.get("dispatch_bytes"))
+    yield _gauge("broker_store_unflushed_bytes", "bytes of the log not yet synced", behind.get("unflushed_bytes"))
+    yield _gauge("broker_store_oldest_unflushed_milliseconds", "age of the oldest byte not yet synced", behind.get("oldest_unflushed_ms"))
+    flags = GaugeMetricFamily("broker_store_flag", "1 for each flag that stops something", labels=["flag"])
+    for flag in store.get("flags") or ():
+        flags.add_metric([flag["name"]], 1.0)
+    yield flags
+    flush, totals, disk = store.get("flush") or {}, store.get("totals") or {}, store.get("disk") or {}
+    yield _counter("broker_store_flushes", "syncs of the commit log", flush.get("count"))
+    yield _counter("broker_store_flush_errors", "syncs that failed", flush.get("errors"))
+    yield _gauge("broker_store_flush_last_milliseconds", "duration of the last sync", flush.get("last_duration_ms"))
+    for name, what in (
+        ("puts", "messages stored"),
+        ("put_bytes", "bytes stored"),
+        ("gets", "reads of queues"),
+        ("get_messages", "messages read"),
+        ("get_bytes", "bytes read"),
+        ("cold_gets", "reads that went to disk"),
+        ("key_lookups", "lookups by key"),
+    ):
+        yield _counter(f"broker_store_{name}", what, totals.get(name))
+    refused = CounterMetricFamily("broker_store_refused", "messages refused", labels=["status"])
+    for status, count in (totals.get("refused") or {}).items():
+        refused.add_metric([str(status)], float(count))
+    yield refused
+    yield _gauge("broker_disk_total_bytes", "size of the store's file system", disk.get("total_bytes"))
+    yield _gauge("broker_disk_free_bytes", "free on the store's file system", disk.get("free_bytes"))
+
+
+def _rates(overview: dict) -> Iterable[Metric]:
+    for name, value in overview["rates"].items():
+        yield _gauge(f"broker_rate_{name.replace('_per_s', '_per_second')}", "measured over the last seconds", value)
+    for name, value in overview["counts"].items():
+        yield _gauge(f"broker_{name}", f"number of {name}", value)
+
+
+def _topics(topics: list[dict]) -> Iterable[Metric]:
+    shown = sorted(topics, key=lambda topic: (-(topic["in_per_s"] or 0), -(topic["messages"] or 0), topic["name"]))[:MAX_NAMES]
+    messages = GaugeMetricFamily("broker_topic_messages", "messages held of a topic", labels=["topic"])
+    into = GaugeMetricFamily("broker_topic_in_per_second", "messages stored", labels=["topic"])
+    out = GaugeMetricFamily("broker_topic_out_per_second", "messages read", labels=["topic"])
+    for topic in shown:
+        _add(messages, [topic["name"]], topic["messages"])
+        _add(into, [topic["name"]], topic["in_per_s"])
+        _add(out, [topic["name"]], topic["out_per_s"])
+    yield from (messages, into, out)
+    yield _gauge("broker_topics_left_out", "topics without series here", len(topics) - len(shown))
+
+
+def _groups(groups: list[dict]) -> Iterable[Metric]:
+    shown = sorted(groups, key=lambda group: (-(group["lag"] or 0), group["name"]))[:MAX_NAMES]
+    lag = GaugeMetricFamily("broker_group_lag_messages", "messages a group has not read", labels=["group"])
+    clients = GaugeMetricFamily("broker_group_clients", "clients of a group", labels=["group"])
+    for group in shown:
+        _add(lag, [group["name"]], group["lag"])
+        _add(clients, [group["name"]], group["clients"])
+    yield from (lag, clients)
+    yield _gauge("broker_groups_left_out", "groups without series here", len(groups) - len(shown))
+
+
+def _gauge(name: str, what: str, value: float | None) -> Metric:
+    metric = GaugeMetricFamily(name, what)
+    _add(metric, [], value)
+    return metric
+
+
+def _counter(name: str, what: str, value: float | None) -> Metric:
+    metric = CounterMetricFamily(name, what)
+    _add(metric, [], value)
+    return metric
+
+
+def _add(metric: Metric, labels: list[str], value: float | None) -> None:
+    if value is not None:
+        metric.add_metric(labels, float(value))

@@ -1,0 +1,40 @@
+"""Lists in pieces: `limit` items after `cursor`; the answer's `next` is the cursor of the rest, null at the end.
+
+A cursor holds the sort key of the last item given, so what is created or deleted meanwhile neither repeats nor hides
+any other item. It is opaque to clients.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from broker_store.server.problems import Problem
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1_000
+MAX_CURSOR = 1_024
+
+
+def page(items: Iterable[Any], key: Callable[[Any], str], cursor: str | None, limit: int) -> dict:
+    """{"items", "next", "total"} of a list that is sorted here by `key`, whose values are unique."""
+    ordered = sorted(items, key=key)
+    after = None if not cursor else read_cursor(cursor)
+    rest = ordered if after is None else [item for item in ordered if key(item) > after]
+    given = rest[:limit]
+    return {"items": given, "next": make_cursor(key(given[-1])) if len(rest) > limit else None, "total": len(ordered)}
+
+
+def make_cursor(key: str) -> str:
+    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str) -> str:
+    try:
+        if len(cursor) > MAX_CURSOR:
+            raise ValueError
+        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
+    except (ValueError, binascii.Error):
+        raise Problem("invalid", "the cursor is not one that was given out here") from None

@@ -1,0 +1,410 @@
+"""The values of the REST interface. 64-bit numbers are strings; null is "not known", never a stand-in for 0."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from ninja import Schema
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+
+def _whole(value: object) -> object:
+    """JSON strings of digits are taken for numbers; `true` and 1.0 are not."""
+    if isinstance(value, str) and len(value) < 21 and value.removeprefix("-").isascii() and value.removeprefix("-").isdigit():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("want an integer, as a number or as a string of digits")
+    return value
+
+
+Int64 = Annotated[
+    int,
+    BeforeValidator(_whole),
+    Field(ge=-(1 << 63), le=(1 << 63) - 1),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": "^-?[0-9]{1,19}$", "examples": ["123"]}),
+]
+Count = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
+TopicName = Annotated[str, Field(min_length=1, max_length=255, description="letters, digits and % | - _")]
+GroupName = Annotated[str, Field(min_length=1, max_length=255, description="letters, digits and % | - _")]
+Time = Annotated[Int64, Field(description="milliseconds since 1970")]
+Role = Literal["viewer", "operator", "admin"]
+
+
+class In(Schema):
+    """What is sent to us: a field that is not known is an error, not ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ProblemDocument(Schema):
+    """An error (RFC 9457), as application/problem+json."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str = Field(description="for programs; keeps its meaning")
+    hint: str = Field(description="what to do")
+    errors: list[dict[str, Any]] | None = None
+
+
+class Health(Schema):
+    status: Literal["up", "failed"]
+
+
+class Ready(Schema):
+    ready: bool
+    state: str
+    sentence: str
+
+
+class Info(Schema):
+    name: str
+    version: str
+    python: str
+    cluster: str | None = None
+    broker: str | None = None
+    address: str | None = None
+    started_ms: Time | None = None
+    compatible_with: str
+
+
+class Me(Schema):
+    name: str
+    role: Role
+
+
+class Topic(Schema):
+    name: str
+    kind: str
+    read_queues: int
+    write_queues: int
+    perm: int = Field(description="2 write, 4 read, 6 both")
+    order: bool
+    messages: Int64 | None
+    in_per_s: float | None
+    out_per_s: float | None
+    groups: int | None
+
+
+class Queue(Schema):
+    queue_id: int
+    min_offset: Int64 | None
+    max_offset: Int64 | None
+    messages: Int64 | None
+    earliest_store_ms: Time | None = None
+    last_store_ms: Time | None = None
+
+
+class Reader(Schema):
+    group: str
+    lag: Int64 | None
+    clients: int | None
+
+
+class TopicDetail(Topic):
+    attributes: dict[str, Any] = {}
+    last_store_ms: Time | None = None
+    queues: list[Queue]
+    readers: list[Reader]
+
+
+class Page(Schema):
+    next: str | None = Field(description="cursor of the rest, null at the end")
+    total: int
+
+
+class Topics(Page):
+    items: list[Topic]
+
+
+class Queues(Schema):
+    items: list[Queue]
+
+
+class Readers(Schema):
+    items: list[Reader]
+
+
+class NewTopic(In):
+    name: TopicName
+    read_queues: Annotated[int, Field(ge=1, le=128)] = 8
+    write_queues: Annotated[int, Field(ge=1, le=128)] = 8
+    perm: Literal[2, 4, 6] = 6
+    order: bool = False
+
+
+class TopicChange(In):
+    read_queues: Annotated[int, Field(ge=1, le=128)] | None = None
+    write_queues: Annotated[int, Field(ge=1, le=128)] | None = None
+    perm: Literal[2, 4, 6] | None = None
+    order: bool | None = None
+
+
+class Group(Schema):
+    name: str
+    kind: str
+    consume_enable: bool
+    broadcast: bool
+    orderly: bool
+    retry_queues: int
+    retry_max_times: int
+    clients: int | None
+    model: str | None
+    topics: list[str]
+    lag: Int64 | None
+    out_per_s: float | None
+
+
+class GroupQueue(Schema):
+    topic: str
+    queue_id: int
+    min_offset: Int64 | None
+    max_offset: Int64 | None
+    consumer_offset: Int64 | None
+    lag: Int64 | None
+    lag_ms: Int64 | None
+    last_consumed_ms: Time | None
+    client_id: str | None
+
+
+class Member(Schema):
+    client_id: str
+    address: str | None
+    language: str | None
+    version: str | int | None
+    heartbeat_ms: Time | None
+
+
+class Subscription(Schema):
+    topic: str
+    expression: str | None
+    clients: int | list[str] | None = None
+
+
+class GroupDetail(Group):
+    lag_ms: Int64 | None = None
+    queues: list[GroupQueue]
+    members: list[Member]
+    subscriptions: list[Subscription]
+
+
+class Groups(Page):
+    items: list[Group]
+
+
+class NewGroup(In):
+    name: GroupName
+    consume_enable: bool = True
+    broadcast: bool = True
+    orderly: bool = False
+    retry_queues: Annotated[int, Field(ge=1, le=128)] = 1
+    retry_max_times: Annotated[int, Field(ge=-1, le=10_000)] = 16
+
+
+class GroupChange(In):
+    consume_enable: bool | None = None
+    broadcast: bool | None = None
+    orderly: bool | None = None
+    retry_queues: Annotated[int, Field(ge=1, le=128)] | None = None
+    retry_max_times: Annotated[int, Field(ge=-1, le=10_000)] | None = None
+
+
+class OffsetReset(In):
+    topic: TopicName
+    to: Literal["earliest", "latest", "time", "offset"]
+    value: Int64 | None = Field(None, description="for time: milliseconds since 1970; for offset: the queue offset")
+    queue_id: Count | None = Field(None, description="null: every queue of the topic")
+    dry_run: bool = Field(True, description="true: only say what would change")
+    confirm: str | None = Field(None, description="the group's name, when dry_run is false")
+
+
+class OffsetMove(Schema):
+    queue_id: int
+    before: Int64 | None
+    after: Int64
+
+
+class OffsetMoves(Schema):
+    group: str
+    topic: str
+    dry_run: bool
+    moves: list[OffsetMove]
+
+
+class NewMessage(In):
+    """A message to be stored; in the path a topic, here the rest."""
+
+    body: str
+    body_encoding: Literal["utf-8", "base64"] = "utf-8"
+    tag: str = ""
+    keys: list[str] = []
+    properties: dict[str, str] = {}
+    queue_id: Count | None = Field(None, description="null: the broker chooses")
+    flag: int = 0
+
+
+class Receipt(Schema):
+    status: str
+    topic: str
+    queue_id: int
+    queue_offset: Int64
+    log_offset: Int64
+    message_id: str
+    unique_key: str | None
+    store_time_ms: Time
+
+
+class Message(Schema):
+    topic: str
+    queue_id: int
+    queue_offset: Int64
+    log_offset: Int64
+    message_id: str
+    offset_id: str
+    unique_key: str | None
+    tag: str | None
+    keys: list[str]
+    properties: dict[str, str]
+    body: str
+    body_encoding: Literal["utf-8", "base64"]
+    body_compressed: bool = Field(description="true: body is what is stored, still compressed")
+    body_bytes: int
+    record_bytes: int
+    born_time_ms: Time
+    born_time: str | None
+    born_host: str
+    store_time_ms: Time
+    store_time: str | None
+    store_host: str
+    reconsume_times: int
+    flag: int
+    sys_flag: int
+
+
+class Found(Schema):
+    """`complete` false: more may exist, and `reason` says why the search stopped."""
+
+    messages: list[Message]
+    complete: bool
+    reason: str
+
+
+class Pulled(Schema):
+    topic: str
+    queue_id: int
+    min_offset: Int64 | None
+    max_offset: Int64 | None
+    next_offset: Int64
+    messages: list[Message]
+
+
+class QueueOffset(Schema):
+    offset: Int64
+
+
+class Explain(In):
+    topic: TopicName
+    key: Annotated[str, Field(min_length=1, max_length=1_024)]
+    from_ms: Time | None = None
+    to_ms: Time | None = None
+    limit: Annotated[int, Field(ge=1, le=64)] = 32
+
+
+class FactsPage(Page):
+    items: list[dict[str, Any]]
+
+
+class FactsList(Schema):
+    items: list[dict[str, Any]]
+
+
+class NewJob(In):
+    kind: Literal["check_store", "rebuild_index", "export_messages", "pipeline_statistics"]
+    parameters: dict[str, Any] = {}
+
+
+class Job(Schema):
+    id: str
+    kind: str
+    title: str
+    queue: str
+    state: Literal["waiting", "running", "canceling", "done", "failed", "canceled", "interrupted"]
+    parameters: dict[str, Any]
+    by: str | None
+    canceled_by: str | None
+    created_ms: Time | None
+    started_ms: Time | None
+    ended_ms: Time | None
+    progress: dict[str, Any] | None
+    result: dict[str, Any] | None
+    error: str | None
+    has_file: bool
+
+
+class Jobs(Page):
+    items: list[Job]
+
+
+class NewToken(In):
+    name: Annotated[str, Field(min_length=1, max_length=60)]
+    role: Role = "viewer"
+    days: Annotated[int, Field(ge=1, le=3_650)] | None = Field(None, description="null: does not expire")
+
+
+class Token(Schema):
+    id: int
+    name: str
+    role: Role
+    start: str
+    state: Literal["active", "expired", "revoked"]
+    created_by: str
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None
+
+
+class IssuedToken(Token):
+    token: str = Field(description="shown this once")
+
+
+class Tokens(Page):
+    items: list[Token]
+
+
+class AuditRecord(Schema):
+    at: str
+    by: str
+    action: str
+    kind: str
+    name: str
+    outcome: str
+    detail: dict[str, Any]
+
+
+class AuditRecords(Page):
+    items: list[AuditRecord]
+
+
+SMALL_NUMBERS = frozenset(
+    {"queue_id", "count", "queues", "slots", "slots_used", "commit_log_files", "read_queues", "write_queues", "messages_read", "step", "used_ratio"}
+)
+
+
+def facts(value: Any, name: str = "") -> Any:
+    """A value of the engine for JSON: integers as strings, but for the names in SMALL_NUMBERS, which stay below 2^31."""
+    if isinstance(value, dict):
+        return {str(key): facts(item, str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [facts(item, name) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and name not in SMALL_NUMBERS:
+        return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return value
+
+
+def binary(what: str) -> dict[str, Any]:
+    """The contract's words for an answer that is bytes."""
+    return {"responses": {200: {"description": what, "content": {"application/octet-stream": {}}}}}

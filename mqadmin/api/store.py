@@ -1,0 +1,83 @@
+"""The inside of the store: positions, files, index, recovery."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+
+from broker_store.formats.names import check_topic
+from mqadmin import clusters
+from mqadmin.api import paging, schemas
+from mqadmin.api.auth import need
+from mqadmin.api.topics import Cursor, Limit
+from mqadmin.audit import aaudited
+
+router = Router()
+
+
+@router.get("/store", response=dict[str, Any])
+async def store_facts(request: HttpRequest):
+    """Positions, what is behind, flags with their causes, flush, totals, disk; one picture of one moment."""
+    return schemas.facts(clusters.current().store())
+
+
+@router.get("/store/files", response=schemas.FactsPage)
+async def store_files(
+    request: HttpRequest,
+    kind: Annotated[Literal["commitlog", "consumequeue", "index"] | None, Query()] = None,
+    topic: Annotated[str | None, Query(max_length=255)] = None,
+    cursor: Cursor = None,
+    limit: Limit = paging.DEFAULT_LIMIT,
+):
+    """Mapped files with their length, what is allocated, written and flushed of each."""
+    files = [file for file in clusters.current().store_files() if (kind is None or file["kind"] == kind) and (topic is None or file["topic"] == topic)]
+    listed = paging.page(files, _file_key, cursor, limit)
+    return listed | {"items": schemas.facts(listed["items"])}
+
+
+def _file_key(file: dict) -> str:
+    queue_id = file.get("queue_id")
+    return f"{file['kind']}/{file.get('topic') or ''}/{-1 if queue_id is None else queue_id:010d}/{file['name']}"
+
+
+@router.get("/store/index", response=schemas.FactsList)
+async def index_files(request: HttpRequest):
+    """Index files with their header, slots and entries in use."""
+    return {"items": schemas.facts(clusters.current().store_index())}
+
+
+@router.post("/store/index/explain", response=schemas.FactsList)
+async def explain(request: HttpRequest, body: schemas.Explain):
+    """Each step that a lookup of this key takes: file, slot, chain entries, what was kept and why not."""
+    begin, end = body.from_ms or 0, (1 << 63) - 1 if body.to_ms is None else body.to_ms
+    steps = await clusters.current().explain(check_topic(body.topic), body.key, begin, end, body.limit)
+    return {"items": schemas.facts(steps)}
+
+
+@router.get("/recovery", response=dict[str, Any])
+async def recovery(request: HttpRequest):
+    """The report of the last start, live while it runs: each step with file, bytes, messages and duration; what was cut."""
+    return schemas.facts(clusters.current().recovery())
+
+
+@router.post("/store/index/rebuild", response={202: dict[str, Any]})
+async def rebuild_index(request: HttpRequest):
+    """Ask the engine's worker to write the index anew from the commit log; GET shows how far it is, DELETE ends it."""
+    caller = need(request, "admin")
+    async with aaudited(caller, "rebuild_index", "store", "index"):
+        return Status(202, schemas.facts(clusters.current().rebuild_index()))
+
+
+@router.get("/store/index/rebuild", response=dict[str, Any])
+async def rebuild_state(request: HttpRequest):
+    return schemas.facts(clusters.current().rebuild_state())
+
+
+@router.delete("/store/index/rebuild", response=dict[str, Any])
+async def cancel_rebuild(request: HttpRequest):
+    """End a running rebuild; the index stays as it was."""
+    caller = need(request, "admin")
+    async with aaudited(caller, "cancel_rebuild", "store", "index"):
+        return schemas.facts(clusters.current().cancel_rebuild())

@@ -1,0 +1,135 @@
+"""Probes, versions, the overview, who am I, tokens, the audit trail."""
+
+from __future__ import annotations
+
+import platform
+from typing import Annotated, Any
+
+from asgiref.sync import sync_to_async
+from django.contrib.admin.models import LogEntry
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+
+from broker_store import __version__
+from broker_store.server.http import Caller
+from broker_store.server.problems import Problem
+from mqadmin import audit, clusters, tokens
+from mqadmin.api import paging, schemas
+from mqadmin.api.auth import need
+from mqadmin.api.topics import Cursor, Limit
+
+router = Router()
+READY_STATES = ("running", "read_only")
+COMPATIBLE_WITH = "Apache RocketMQ 5.3 / 5.5"
+
+
+@router.get("/health", response={200: schemas.Health, 503: schemas.Health}, auth=None)
+async def health(request: HttpRequest):
+    """Whether the process lives and its engine has not failed; for restarting it when it has."""
+    failed = clusters.current().state()["state"] == "failed"
+    return Status(503, {"status": "failed"}) if failed else Status(200, {"status": "up"})
+
+
+@router.get("/ready", response={200: schemas.Ready, 503: schemas.Ready}, auth=None)
+async def ready(request: HttpRequest):
+    """Whether messages can be read now; for sending traffic here or not."""
+    state = clusters.current().state()
+    is_ready = state["state"] in READY_STATES
+    return Status(200 if is_ready else 503, {"ready": is_ready} | state)
+
+
+@router.get("/info", response=schemas.Info)
+async def info(request: HttpRequest):
+    broker: dict = {}
+    if clusters.current().state()["state"] in READY_STATES:
+        broker = clusters.current().overview()["broker"]
+    return {
+        "name": "broker-store",
+        "version": __version__,
+        "python": platform.python_version(),
+        "cluster": broker.get("cluster"),
+        "broker": broker.get("name"),
+        "address": broker.get("address"),
+        "started_ms": broker.get("started_ms"),
+        "compatible_with": COMPATIBLE_WITH,
+    }
+
+
+@router.get("/overview", response=dict[str, Any])
+async def overview(request: HttpRequest):
+    """What the first page shows: state, rates, positions, worst lag."""
+    return schemas.facts(clusters.current().overview())
+
+
+@router.get("/auth/session", response=schemas.Me)
+async def who_am_i(request: HttpRequest):
+    caller: Caller = request.auth
+    return {"name": caller.name, "role": caller.role}
+
+
+@router.get("/auth/tokens", response=schemas.Tokens)
+def list_tokens(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
+    need(request, "admin")
+    return paging.page([token_facts(token) for token in tokens.ApiToken.objects.all()[:10_000]], lambda token: f"{token['id']:012d}", cursor, limit)
+
+
+@router.post("/auth/tokens", response={201: schemas.IssuedToken})
+def issue_token(request: HttpRequest, body: schemas.NewToken):
+    """Make a token; its text is in this answer and nowhere else."""
+    caller = need(request, "admin")
+    with audit.audited(caller, "create", "apitoken", body.name, role=body.role, days=body.days) as record:
+        try:
+            token, text = tokens.issue(body.name, body.role, caller.name, body.days)
+        except tokens.TooManyTokens as error:
+            raise Problem("limit_reached", str(error)) from None
+        except ValidationError as error:
+            raise Problem("invalid", "; ".join(error.messages)) from None
+        record["id"] = token.pk
+    return Status(201, token_facts(token) | {"token": text})
+
+
+@router.delete("/auth/tokens/{int:token_id}", response={204: None})
+def revoke_token(request: HttpRequest, token_id: int):
+    caller = need(request, "admin")
+    token = tokens.ApiToken.objects.filter(pk=token_id).first() if token_id < 1 << 63 else None
+    if token is None:
+        raise Problem("not_found", f"there is no token {token_id}")
+    with audit.audited(caller, "delete", "apitoken", token.name, id=token_id):
+        tokens.revoke(token)
+    return Status(204, None)
+
+
+def token_facts(token: tokens.ApiToken) -> dict:
+    return {
+        "id": token.pk,
+        "name": token.name,
+        "role": token.role,
+        "start": token.start,
+        "state": token.state,
+        "created_by": token.created_by,
+        "created_at": token.created_at.isoformat(),
+        "expires_at": token.expires_at and token.expires_at.isoformat(),
+        "last_used_at": token.last_used_at and token.last_used_at.isoformat(),
+    }
+
+
+@router.get("/audit", response=schemas.AuditRecords)
+async def audit_trail(
+    request: HttpRequest,
+    cursor: Annotated[int | None, Query(ge=1, le=(1 << 53))] = None,
+    limit: Limit = paging.DEFAULT_LIMIT,
+):
+    """Who changed what, newest first."""
+    need(request, "admin")
+    return await sync_to_async(_audit_page)(cursor, limit)
+
+
+def _audit_page(cursor: int | None, limit: int) -> dict:
+    entries = LogEntry.objects.select_related("user", "content_type").order_by("-pk")
+    total = entries.count()
+    if cursor is not None:
+        entries = entries.filter(pk__lt=cursor)
+    found = list(entries[: limit + 1])
+    following = str(found[limit - 1].pk) if len(found) > limit else None
+    return {"items": [audit.read(entry) for entry in found[:limit]], "next": following, "total": total}

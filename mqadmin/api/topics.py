@@ -1,0 +1,101 @@
+"""Topics: list, create, look at, change, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+
+from broker_store.errors import NotFoundError
+from broker_store.formats.names import check_topic
+from broker_store.server.problems import Problem
+from mqadmin import clusters
+from mqadmin.api import paging, schemas
+from mqadmin.api.auth import need
+from mqadmin.audit import aaudited
+
+router = Router()
+Limit = Annotated[int, Query(ge=1, le=paging.MAX_LIMIT)]
+Cursor = Annotated[str | None, Query(max_length=paging.MAX_CURSOR)]
+Confirm = Annotated[str | None, Query(max_length=255, description="the name once more")]
+CONFIG_FIELDS = ("read_queues", "write_queues", "perm", "order")
+
+
+def found_topic(name: str) -> dict:
+    """The topic, or the problem that says which one is missing."""
+    topic = _topic(name)
+    if topic is None:
+        raise Problem("topic_not_found", f"topic {name} does not exist")
+    return topic
+
+
+def _topic(name: str) -> dict | None:
+    try:
+        return clusters.current().topic(check_topic(name))
+    except NotFoundError:
+        return None
+
+
+@router.get("/topics", response=schemas.Topics)
+async def list_topics(
+    request: HttpRequest,
+    kind: Annotated[Literal["normal", "retry", "dlq", "system"] | None, Query()] = None,
+    cursor: Cursor = None,
+    limit: Limit = paging.DEFAULT_LIMIT,
+):
+    """Topics by name."""
+    listed = [topic for topic in clusters.current().topics() if kind is None or topic["kind"] == kind]
+    return paging.page(listed, lambda topic: topic["name"], cursor, limit)
+
+
+@router.post("/topics", response={201: schemas.TopicDetail})
+async def create_topic(request: HttpRequest, body: schemas.NewTopic):
+    caller = need(request, "admin")
+    name = check_topic(body.name)
+    if _topic(name) is not None:
+        raise Problem("conflict", f"topic {name} exists", hint="change it with PATCH")
+    wanted = body.dict(exclude={"name"})
+    async with aaudited(caller, "create", "topic", name, after=wanted):
+        clusters.current().create_topic(name, **wanted)
+    return Status(201, found_topic(name))
+
+
+@router.get("/topics/{topic}", response=schemas.TopicDetail)
+async def show_topic(request: HttpRequest, topic: str):
+    return found_topic(topic)
+
+
+@router.patch("/topics/{topic}", response=schemas.TopicDetail)
+async def change_topic(request: HttpRequest, topic: str, body: schemas.TopicChange):
+    """Change what is given; the rest stays. Taking away queues hides the messages in them."""
+    caller = need(request, "admin")
+    before = found_topic(topic)
+    changes = body.dict(exclude_none=True)
+    if changes:
+        async with aaudited(caller, "update", "topic", topic, before={name: before[name] for name in changes}, after=changes):
+            clusters.current().update_topic(topic, **changes)
+    return found_topic(topic)
+
+
+@router.delete("/topics/{topic}", response={204: None})
+async def delete_topic(request: HttpRequest, topic: str, confirm: Confirm = None):
+    """Delete a topic, its queues and its messages' places in them; `confirm` is its name."""
+    caller = need(request, "admin")
+    before = found_topic(topic)
+    if confirm != topic:
+        raise Problem("confirmation_needed", f"deleting {topic} ends {before['messages']} messages; repeat with ?confirm={topic}")
+    async with aaudited(caller, "delete", "topic", topic, before={name: before[name] for name in (*CONFIG_FIELDS, "messages")}):
+        clusters.current().delete_topic(topic)
+    return Status(204, None)
+
+
+@router.get("/topics/{topic}/queues", response=schemas.Queues)
+async def topic_queues(request: HttpRequest, topic: str):
+    return {"items": found_topic(topic)["queues"]}
+
+
+@router.get("/topics/{topic}/groups", response=schemas.Readers)
+async def topic_groups(request: HttpRequest, topic: str):
+    """Which groups read the topic, and how far behind each is."""
+    return {"items": found_topic(topic)["readers"]}

@@ -1,0 +1,111 @@
+"""The audit trail: one LogEntry for each change of the broker that was asked for, also for one that was refused.
+
+Django's own table is used, so that the admin's history pages, its recent actions and changes made over REST or by a
+command stand in one place. An entry needs a user: a token and the local socket get one of their caller's name that
+cannot log in. The broker itself is never asked to wait for the audit, but what cannot be recorded is not done:
+`audited` writes the entry of an intent first and its outcome after.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from asgiref.sync import sync_to_async
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
+from django.contrib.auth import get_user_model
+from django.contrib.contenttypes.models import ContentType
+
+from broker_store.server.http import Caller
+from broker_store.server.problems import problem_of
+
+FLAGS = {"create": ADDITION, "update": CHANGE, "delete": DELETION}
+MAX_DETAIL = 4_000
+
+
+def user_for(caller: Caller):
+    """The row that stands for a caller: the user who is logged in, or one without a password that is a name only."""
+    User = get_user_model()
+    kind, _, name = caller.name.partition(":")
+    if kind == "user":
+        return User.objects.get(**{User.USERNAME_FIELD: name})
+    user, made = User.objects.get_or_create(username=caller.name, defaults={"is_active": False})
+    if made:
+        user.set_unusable_password()
+        user.save(update_fields=["password"])
+    return user
+
+
+def begin(caller: Caller, action: str, kind: str, name: str, detail: dict | None = None) -> LogEntry:
+    """The entry of an intent. `kind` is a model of this application (`topic`, `group`, `apitoken`, `job`)."""
+    # A job has no model: its entry has no content type, and is found by the trail alone.
+    content_type = ContentType.objects.get_by_natural_key("mqadmin", kind) if kind in MODELLED else None
+    return LogEntry.objects.create(
+        user=user_for(caller),
+        content_type=content_type,
+        object_id=name[:255],
+        object_repr=name[:200],
+        action_flag=FLAGS.get(action, CHANGE),
+        change_message=_message(action, kind, "begun", detail),
+    )
+
+
+MODELLED = ("topic", "group", "apitoken")
+
+
+def end(entry: LogEntry, outcome: str, detail: dict | None = None) -> None:
+    """What came of it: `done`, or the code of the problem."""
+    known = json.loads(entry.change_message)
+    entry.change_message = _message(known["action"], known["kind"], outcome, known["detail"] | (detail or {}))
+    entry.save(update_fields=["change_message"])
+
+
+def _message(action: str, kind: str, outcome: str, detail: dict | None) -> str:
+    text = json.dumps({"action": action, "kind": kind, "outcome": outcome, "detail": detail or {}}, default=str)
+    if len(text) > MAX_DETAIL:
+        text = json.dumps({"action": action, "kind": kind, "outcome": outcome, "detail": {"cut": True}})
+    return text
+
+
+@contextmanager
+def audited(caller: Caller, action: str, kind: str, name: str, **detail: object) -> Iterator[dict]:
+    """`with audited(...) as more:` around the change; what is put into `more` joins the entry."""
+    entry, more = begin(caller, action, kind, name, detail), {}
+    try:
+        yield more
+    except BaseException as error:
+        end(entry, problem_of(error).code, more)
+        raise
+    end(entry, "done", more)
+
+
+@asynccontextmanager
+async def aaudited(caller: Caller, action: str, kind: str, name: str, **detail: object) -> AsyncIterator[dict]:
+    """The same for the event loop."""
+    entry, more = await sync_to_async(begin)(caller, action, kind, name, detail), {}
+    try:
+        yield more
+    except BaseException as error:
+        await sync_to_async(end)(entry, problem_of(error).code, more)
+        raise
+    await sync_to_async(end)(entry, "done", more)
+
+
+def read(entry: LogEntry) -> dict:
+    """An entry as REST and pages show it; those that the admin wrote itself carry its own message."""
+    try:
+        known = json.loads(entry.change_message)
+        assert isinstance(known, dict)
+    except (ValueError, AssertionError):
+        known = {}
+    flags = {flag: action for action, flag in FLAGS.items()}
+    return {
+        "at": entry.action_time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "by": entry.user.get_username() if ":" in entry.user.get_username() else f"user:{entry.user.get_username()}",
+        "action": known.get("action", flags.get(entry.action_flag, "update")),
+        "kind": known.get("kind", entry.content_type.model if entry.content_type else ""),
+        "name": entry.object_id or entry.object_repr,
+        "outcome": known.get("outcome", "done"),
+        "detail": known.get("detail") or {},
+    }

@@ -1,0 +1,836 @@
+"""The one door from the dashboard to a broker: pages, REST, admin, jobs and streams know nothing else of it.
+
+`current()` is the cluster of this process. Before the broker is up it exists already and answers `state`, `store`,
+`recovery` (what the store knows while it opens); everything else raises StoreClosedError, which pages turn into
+"the broker is starting" and REST into 503.
+
+Plain methods belong to the thread of the event loop; `call` runs one there for a thread that is not it (sync views,
+the admin). Coroutines belong to the loop as well and read cold bytes in threads of their own. Nothing here keeps a
+picture: what is returned was measured at that moment, and None means *not known*, never 0.
+
+Shapes (times are ms since 1970, sizes bytes, rates per second):
+
+    state()      {"state": "starting|opening|recovering|running|read_only|closed|failed", "sentence"}
+    store()      MessageStore.snapshot(), see engine/store.py; the same keys with None before there is one
+    overview()   {"at_ms", "state", "sentence", "broker": {"name", "cluster", "id", "address", "started_ms", "version"},
+                  "positions", "behind", "flags", "flush", "totals", "disk" (of store()),
+                  "rates": {"in_per_s", "out_per_s", "in_bytes_per_s", "out_bytes_per_s"},
+                  "counts": {"topics", "groups", "producers", "consumers"}, "worst_lag": {"group", "lag"} | None,
+                  "top_topics": [{"name", "in_per_s", "out_per_s"}]}
+    topic_kinds()  {name: kind}
+    topics()     [{"name", "kind": "normal|retry|dlq|system", "read_queues", "write_queues", "perm", "order",
+                   "messages", "in_per_s", "out_per_s", "groups"}]
+    topic(name)  the same, and "attributes", "last_store_ms", "queues": [{"queue_id", "min_offset", "max_offset", "messages",
+                  "earliest_store_ms", "last_store_ms"}], "readers": [{"group", "lag", "clients"}]; NotFoundError
+    groups()     [{"name", "kind": "normal|system", "consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times",
+                   "clients", "model", "topics": [name], "lag", "out_per_s"}]
+    group(name)  the same, and "lag_ms", "queues": [{"topic", "queue_id", "min_offset", "max_offset", "consumer_offset", "lag",
+                  "lag_ms", "last_consumed_ms", "client_id"}], "members": [{"client_id", "address", "language", "version",
+                  "heartbeat_ms"}], "subscriptions": [{"topic", "expression", "clients"}]; NotFoundError
+    Found        what the message searches give
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import os
+import random
+import time
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from broker_store.broker.groups import SubscriptionGroup
+from broker_store.broker.topics import AUTO_CREATE_TOPIC, PERM_WRITE, TopicConfig
+from broker_store.errors import FormatError, NotFoundError, StoreClosedError
+from broker_store.formats import message_id, names, properties, record
+from broker_store.formats.record import StoredMessage
+from broker_store.messages import LOOPBACK_HOST, GetRequest, GetStatus, Message
+from broker_store.protocol.command import VERSION
+from broker_store.server.admin import RUNNING_VERSION, Admin
+from broker_store.server.http import NewMessage
+from broker_store.server.problems import Problem, problem_of_put
+from broker_store.server.produce import SENT
+
+CALL_SECONDS = 3.0
+MAX_FOUND = 1_000  # messages in one answer
+READ_BYTES = 1 << 20  # asked for in one read of a queue
+SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time
+SCAN_SECONDS = 5.0
+READ_THREADS = 2  # for browsing, beside the broker's own readers
+TIMED_QUEUES = 64  # of a group: each needs a read of a record for its lag in time
+GROUPS_A_LOOK = 50  # whose lag is measured for one overview
+TOP_TOPICS = 8
+TOP_SECONDS = 2.0  # their rates are over ten
+TOPICS_OF_AN_ID = 64  # that a unique id without a topic is looked for in
+MAX_IDS = 32
+FOR_EVER_MS = 1 << 62
+SENT_TOPIC_QUEUES = 4  # of a topic that a send creates, as Apache's clients ask for
+STARTING = "The broker is starting."
+ABSENT = "No broker runs in this process: it was started with --no-broker."
+SENTENCES = {
+    "opening": STARTING,
+    "starting": STARTING,
+    "recovering": "The store is being recovered.",
+    "running": "Everything runs.",
+    "closed": "The broker is stopping.",
+}
+# What a REST message may not carry: transactions and timers have their own ways in, the rest is the broker's to write.
+NOT_BY_REST = frozenset({"TRAN_MSG", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "REAL_TOPIC", "REAL_QID", "POP_CK", "INNER_NUM"})
+
+
+@dataclass(slots=True)
+class Found:
+    """Messages of a search. `complete` False says that more may exist, and `reason` why it stopped."""
+
+    messages: list[StoredMessage] = field(default_factory=list)
+    complete: bool = True
+    reason: str = ""
+    next_offset: int | None = None
+    min_offset: int | None = None
+    max_offset: int | None = None
+
+
+_current: EmbeddedCluster | None = None
+
+
+def install(cluster) -> None:
+    """Make `cluster` the one of this process."""
+    global _current
+    _current = cluster
+
+
+def current():
+    """The cluster of this process; before any was installed one that is starting."""
+    global _current
+    if _current is None:
+        _current = EmbeddedCluster()
+    return _current
+
+
+class EmbeddedCluster:
+    """The broker of this process. `process` is an assembly.BrokerProcess: its `store` is there from the beginning,
+    its `parts` when the broker is up. Without a process (the dashboard alone) everything stays "starting"."""
+
+    def __init__(self, process=None, loop: asyncio.AbstractEventLoop | None = None):
+        self._process = process
+        self._loop = loop
+        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="browse")
+        self._queue_turn = itertools.count()
+        self._ids = itertools.count(random.getrandbits(15))
+        self._loader = random.getrandbits(32)
+        self._lags: dict[str, int | None] = {}
+        self._lags_to_look_at: list[str] = []
+        self._top: list[dict] = []
+        self._top_until = 0.0
+        self._readers: dict[tuple[str, str, int], object] = {}
+        self._arrivals: dict[tuple[str, int], set[asyncio.Event]] = {}
+        self._listened_to = None
+
+    # -- in every state
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """`function(*arguments)` on the loop's thread, from any other; TimeoutError after CALL_SECONDS."""
+        if self._loop is None or asyncio._get_running_loop() is self._loop:
+            return function(*arguments)
+        answer: Future = Future()
+
+        def run() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return  # nobody waits any more
+            try:
+                answer.set_result(function(*arguments))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(run)
+        except RuntimeError:
+            raise StoreClosedError("the broker has stopped") from None
+        try:
+            return answer.result(CALL_SECONDS)
+        except TimeoutError:
+            answer.cancel()
+            raise
+
+    def state(self) -> dict:
+        store = self._store
+        if store is None:
+            alone = self._loop is not None and self._process is None
+            return {"state": "closed", "sentence": ABSENT} if alone else {"state": "starting", "sentence": STARTING}
+        state = store.state
+        if state in ("running", "read_only") and self._process.parts is None:
+            state = "starting"  # the ports are about to open
+        if state == "failed":
+            return {"state": state, "sentence": f"The broker did not start: {store.report.error or 'the log says why'}."}
+        if state == "read_only":
+            causes = "; ".join(flag["cause"] for flag in store.snapshot()["flags"])
+            return {"state": state, "sentence": f"Messages can be read, but none are taken: {causes}."}
+        if state == "running" and (flags := store.snapshot()["flags"]):
+            return {"state": state, "sentence": "Messages are taken and given. Noticed: " + "; ".join(flag["cause"] for flag in flags) + "."}
+        return {"state": state, "sentence": SENTENCES.get(state, state)}
+
+    def store(self) -> dict:
+        if self._store is None:
+            return _UNKNOWN_STORE | {"at_ms": int(time.time() * 1000)}
+        snapshot = self._store.snapshot()
+        snapshot["state"] = self.state()["state"]
+        if snapshot["state"] not in ("running", "read_only", "closed"):
+            # Recovery moves the positions about while it looks for the log's end: nothing they say is a fact yet.
+            snapshot = snapshot | {key: _UNKNOWN_STORE[key] for key in ("positions", "behind")}
+        if snapshot["disk"] is None:
+            snapshot["disk"] = _UNKNOWN_STORE["disk"]
+        return snapshot
+
+    def recovery(self) -> dict | None:
+        """The report of this process's start, live while it runs; None before the store is opened."""
+        return None if self._store is None else self._store.recovery_report()
+
+    # -- the store
+
+    def store_files(self, *kinds: str) -> list[dict]:
+        """Files of some kinds (commitlog, consumequeue, index), or of all."""
+        return self._parts.store.files(*kinds)
+
+    def queue_files(self, search: str, begin: int, count: int) -> tuple[list[dict], int]:
+        """The files of `count` queues from the `begin`-th on whose topic has `search` in its name, each with its queue's
+        `min_offset` and `max_offset`; and how many queues there are."""
+        store = self._parts.store
+        queues = sorted(queue for queue in store.queues() if search in queue[0].lower())
+        files = [
+            file | {"min_offset": store.min_offset(*queue), "max_offset": store.max_offset(*queue)}
+            for queue in queues[begin : begin + count]
+            for file in store.queue_files(*queue)
+        ]
+        return files, len(queues)
+
+    def store_index(self) -> list[dict]:
+        return self._parts.store.index_files()
+
+    async def explain(self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int = 64) -> list[dict]:
+        """The steps of a key lookup: {"step", "why", and its numbers}."""
+        return self._parts.store.explain_key(topic, key, begin_ms, FOR_EVER_MS if end_ms is None else end_ms, limit)
+
+    def rebuild_index(self) -> dict:
+        """Have the engine's own worker build the index anew; the same as rebuild_state."""
+        return self._parts.store.rebuild_index()
+
+    def rebuild_state(self) -> dict:
+        return self._parts.store.rebuild_state()
+
+    def cancel_rebuild(self) -> dict:
+        return self._parts.store.cancel_rebuild()
+
+    # -- everything at a glance
+
+    def overview(self) -> dict:
+        parts, store = self._parts, self.store()
+        rates = parts.statistics.rates()
+        producers = {client.client_id for clients in parts.clients.producer_groups().values() for client in clients}
+        consumers = {member.client_id for group in parts.clients.consumer_groups() for member in group.members.values()}
+        return {
+            "at_ms": store["at_ms"],
+            **self.state(),
+            "broker": {
+                "name": parts.broker_name,
+                "cluster": parts.cluster,
+                "id": parts.settings.broker_id,
+                "address": parts.address,
+                "started_ms": parts.started_ms,
+                "version": RUNNING_VERSION,
+            },
+            **{key: store[key] for key in ("positions", "behind", "flags", "flush", "totals", "disk")},
+            "rates": {
+                "in_per_s": rates["put"]["rate_1s"],
+                "out_per_s": rates["got"]["rate_1s"],
+                "in_bytes_per_s": rates["put"]["bytes_1s"],
+                "out_bytes_per_s": rates["got"]["bytes_1s"],
+            },
+            "counts": {
+                "topics": sum(parts.topics.kind(config.name) == "normal" for config in parts.topics.all()),
+                "groups": sum(self._group_kind(name) == "normal" for name in self._group_names()),
+                "producers": len(producers),
+                "consumers": len(consumers),
+            },
+            "worst_lag": self._worst_lag(),
+            "top_topics": self._busiest(),
+        }
+
+    def _busiest(self) -> list[dict]:
+        """The topics with most traffic over ten seconds, of those that had any since the start; looked at every 2 s."""
+        parts = self._parts
+        if time.monotonic() < self._top_until:
+            return self._top
+        self._top_until = time.monotonic() + TOP_SECONDS
+        out = self._out_by_topic()
+        rows = []
+        for config in parts.topics.all():
+            meter = parts.statistics.topic(config.name)
+            if (meter is None and config.name not in out) or parts.topics.is_system(config.name):
+                continue
+            rows.append({"name": config.name, "in_per_s": meter.per_second() if meter else 0.0, "out_per_s": out.get(config.name, 0.0)})
+        self._top = heapq.nlargest(TOP_TOPICS, rows, key=lambda row: (row["in_per_s"] + row["out_per_s"], row["name"]))
+        return self._top
+
+    def _out_by_topic(self) -> dict[str, float]:
+        rates: dict[str, float] = {}
+        for (_, topic), rate in self._parts.statistics.got_rates().items():
+            rates[topic] = rates.get(topic, 0.0) + rate
+        return rates
+
+    def _worst_lag(self) -> dict | None:
+        """The largest lag known. Each call looks at some groups in turn, so thousands of them do not hold up the loop."""
+        if not self._lags_to_look_at:
+            self._lags_to_look_at = self._parts.offsets.groups()
+            self._lags = {name: self._lags.get(name) for name in self._lags_to_look_at}
+        for _ in range(min(GROUPS_A_LOOK, len(self._lags_to_look_at))):
+            name = self._lags_to_look_at.pop()
+            self._lags[name] = self._lag(name)
+        worst = max((name for name, lag in self._lags.items() if lag is not None), key=lambda name: self._lags[name], default=None)
+        return None if worst is None else {"group": worst, "lag": self._lags[worst]}
+
+    # -- topics
+
+    def topic_kinds(self) -> dict[str, str]:
+        """Every topic's kind by its name: cheap, also for thousands."""
+        return {config.name: self._parts.topics.kind(config.name) for config in self._parts.topics.all()}
+
+    def topics(self, wanted: Collection[str] | None = None) -> list[dict]:
+        """The topics that are wanted, or all. With thousands ask for those to be shown: each costs a look at its queues."""
+        parts = self._parts
+        configs = [config for config in parts.topics.all() if wanted is None or config.name in wanted]
+        queue_ids: dict[str, list[int]] = {config.name: [] for config in configs}
+        for topic, queue_id in parts.store.queues():
+            if topic in queue_ids:
+                queue_ids[topic].append(queue_id)
+        readers: dict[str, int] = {}
+        for group in parts.offsets.groups():
+            for topic in parts.offsets.of_group(group):
+                readers[topic] = readers.get(topic, 0) + 1
+        out = self._out_by_topic()
+        return [self._topic(config, queue_ids[config.name], readers.get(config.name, 0), out.get(config.name, 0.0)) for config in configs]
+
+    def topic(self, name: str) -> dict:
+        parts, config = self._parts, self._topic_config(name)
+        store = parts.store
+        groups = sorted({*parts.offsets.groups_of_topic(name), *parts.clients.groups_of_topic(name)})
+        queues = []
+        for queue_id in self._queue_ids(config):
+            low, high = store.min_offset(name, queue_id), store.max_offset(name, queue_id)
+            queues.append(
+                {
+                    "queue_id": queue_id,
+                    "min_offset": low,
+                    "max_offset": high,
+                    "messages": high - low,
+                    "earliest_store_ms": _time(store.earliest_store_time(name, queue_id)) if high > low else None,
+                    "last_store_ms": store.last_store_time(name, queue_id),
+                }
+            )
+        return self._topic(config, store.queue_ids(name), len(groups), self._out_by_topic().get(name, 0.0)) | {
+            "attributes": dict(config.attributes),
+            "last_store_ms": max((queue["last_store_ms"] for queue in queues if queue["last_store_ms"] is not None), default=None),
+            "queues": queues,
+            "readers": [{"group": group, "lag": self._lag(group, name), "clients": len(parts.clients.consumers(group))} for group in groups],
+        }
+
+    def create_topic(self, name: str, read_queues: int, write_queues: int, perm: int, order: bool) -> None:
+        self._own_topic(name)
+        self._parts.topics.put(TopicConfig(names.check_topic(name), read_queues, write_queues, perm, order=order))
+
+    def update_topic(self, name: str, **changes: Any) -> None:
+        """Change read_queues, write_queues, perm or order; the rest stays."""
+        self._own_topic(name)
+        self._parts.topics.put(replace(self._topic_config(name), **changes))
+
+    def delete_topic(self, name: str) -> None:
+        self._own_topic(name)
+        self._topic_config(name)
+        Admin(self._parts).forget_topic(name)
+        if self._parts.registration is not None:
+            self._parts.registration.delete_topic(name)
+
+    def _own_topic(self, name: str) -> None:
+        if self._parts.topics.is_system(name):
+            raise Problem("forbidden", f"{name} is a topic of the broker's own")
+
+    def _topic_config(self, name: str) -> TopicConfig:
+        config = self._parts.topics.get(name)
+        if config is None:
+            raise NotFoundError(f"topic {name} does not exist")
+        return config
+
+    def _queue_ids(self, config: TopicConfig) -> list[int]:
+        """The queues it should have and those that hold something, should it have had more once."""
+        return sorted({*range(config.queues), *self._parts.store.queue_ids(config.name)})
+
+    def _topic(self, config: TopicConfig, queue_ids: list[int], groups: int, out_per_s: float) -> dict:
+        parts, store = self._parts, self._parts.store
+        return {
+            "name": config.name,
+            "kind": parts.topics.kind(config.name),
+            "read_queues": config.read_queues,
+            "write_queues": config.write_queues,
+            "perm": config.perm,
+            "order": config.order,
+            "messages": sum(store.max_offset(config.name, q) - store.min_offset(config.name, q) for q in queue_ids),
+            "in_per_s": parts.statistics.put_rate(config.name),
+            "out_per_s": out_per_s,
+            "groups": groups,
+        }
+
+    # -- groups
+
+    def groups(self) -> list[dict]:
+        return [self._group(name) for name in self._group_names()]
+
+    def group(self, name: str) -> dict:
+        parts, now_ms = self._parts, int(time.time() * 1000)
+        if name not in self._group_names():
+            raise NotFoundError(f"group {name} does not exist")
+        online = parts.clients.consumer_group(name)
+        facts = self._group(name)
+        queues = []
+        for topic in facts["topics"]:
+            config = parts.topics.get(topic)
+            for queue_id in range(config.read_queues) if config else []:
+                queues.append(self._group_queue(name, topic, queue_id, now_ms, timed=len(queues) < TIMED_QUEUES))
+        return facts | {
+            "lag_ms": max((queue["lag_ms"] for queue in queues if queue["lag_ms"] is not None), default=None),
+            "queues": queues,
+            "members": [
+                {
+                    "client_id": member.client_id,
+                    "address": member.channel.remote,
+                    "language": member.language,
+                    "version": RUNNING_VERSION if member.version == VERSION else f"version {member.version}",
+                    "heartbeat_ms": member.seen_ms,
+                }
+                for member in (online.members.values() if online else ())
+            ],
+            "subscriptions": [
+                {"topic": wanted.topic, "expression": wanted.expression, "clients": len(online.members)} for wanted in (online.subscriptions.values() if online else ())
+            ],
+        }
+
+    def _group_queue(self, group: str, topic: str, queue_id: int, now_ms: int, timed: bool) -> dict:
+        parts, store = self._parts, self._parts.store
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        at = parts.offsets.query(group, topic, queue_id)
+        lag = None if at is None else max(0, high - at)
+        lag_ms = consumed_ms = None
+        if timed and at is not None:
+            consumed_ms = _time(store.store_time_at(topic, queue_id, at - 1)) if at > low else None
+            waits_since_ms = _time(store.store_time_at(topic, queue_id, max(at, low))) if lag else None
+            lag_ms = 0 if lag == 0 else None if waits_since_ms is None else max(0, now_ms - waits_since_ms)
+        return {
+            "topic": topic,
+            "queue_id": queue_id,
+            "min_offset": low,
+            "max_offset": high,
+            "consumer_offset": at,
+            "lag": lag,
+            "lag_ms": lag_ms,
+            "last_consumed_ms": consumed_ms,
+            "client_id": self._reader_of(group, topic, queue_id, now_ms),
+        }
+
+    def _reader_of(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
+        """Who reads a queue, as far as it shows: who holds its lock, or who was seen waiting on it and is still there.
+
+        Clients share the queues out among themselves and tell the broker nothing of it.
+        """
+        parts = self._parts
+        owner = parts.locks.owner(group, (topic, queue_id), now_ms)
+        online = parts.clients.consumer_group(group)
+        if owner is not None or online is None or online.broadcasting:
+            return owner
+        place = (group, topic, queue_id)
+        for parked in parts.parked.waiting_on((topic, queue_id)):
+            if parked.channel in online.members and parked.pull.header.consumer_group == group:
+                self._readers[place] = parked.channel
+        seen = online.members.get(self._readers.get(place))
+        if seen is None:
+            self._readers.pop(place, None)
+        return None if seen is None else seen.client_id
+
+    def create_group(self, name: str, **settings: Any) -> None:
+        self._own_group(name)
+        self._parts.groups.put(SubscriptionGroup(names.check_group(name), **_group_fields(settings)))
+
+    def update_group(self, name: str, **changes: Any) -> None:
+        self._own_group(name)
+        known = self._parts.groups.get(name) or SubscriptionGroup(name)
+        self._parts.groups.put(replace(known, **_group_fields(changes)))
+
+    def delete_group(self, name: str) -> None:
+        """The group and its positions; what it sent back or gave up stays in its retry and dead letter topics."""
+        self._own_group(name)
+        Admin(self._parts).forget_group(name, clean_offset=True)
+
+    def reset_offset(self, group: str, topic: str, to: str, value: int | None = None, queue_id: int | None = None, dry_run: bool = True) -> list[dict]:
+        """[{"queue_id", "before", "after"}] of a move `to` earliest, latest, time (value in ms) or offset; made unless `dry_run`."""
+        parts, config = self._parts, self._topic_config(topic)
+        store = parts.store
+        if queue_id is not None and not 0 <= queue_id < config.read_queues:
+            raise NotFoundError(f"topic {topic} has no queue {queue_id}")
+        moves = []
+        for number in range(config.read_queues) if queue_id is None else [queue_id]:
+            low, high = store.min_offset(topic, number), store.max_offset(topic, number)
+            if to in ("earliest", "latest"):
+                after = low if to == "earliest" else high
+            elif to == "time":
+                after = store.offset_by_time(topic, number, value)
+            elif low <= value <= high:
+                after = value
+            else:
+                raise Problem("invalid", f"queue {number} of {topic} holds offsets {low} to {high}, {value} is not among them")
+            moves.append({"queue_id": number, "before": parts.offsets.query(group, topic, number), "after": max(low, min(after, high))})
+        if not dry_run:
+            for move in moves:
+                parts.offsets.reset(group, topic, move["queue_id"], move["after"])
+            parts.pulls.reset(group, topic, [move["queue_id"] for move in moves])
+        return moves
+
+    def _own_group(self, name: str) -> None:
+        if self._parts.groups.is_system(name):
+            raise Problem("forbidden", f"{name} is a group of the broker's own")
+
+    def _group_names(self) -> list[str]:
+        parts = self._parts
+        known = {group.name for group in parts.groups.all()}
+        return sorted(known | set(parts.offsets.groups()) | {group.name for group in parts.clients.consumer_groups()})
+
+    def _group_kind(self, name: str) -> str:
+        return "system" if self._parts.groups.is_system(name) else "normal"
+
+    def _group(self, name: str) -> dict:
+        parts = self._parts
+        config = parts.groups.get(name) or SubscriptionGroup(name)
+        online = parts.clients.consumer_group(name)
+        return {
+            "name": name,
+            "kind": self._group_kind(name),
+            "consume_enable": config.consume_enable,
+            "broadcast": config.consume_broadcast_enable,
+            "orderly": config.consume_message_orderly,
+            "retry_queues": config.retry_queue_nums,
+            "retry_max_times": config.retry_max_times,
+            "clients": len(online.members) if online else 0,
+            "model": online.message_model.lower() if online else None,
+            "topics": sorted({*parts.offsets.of_group(name), *(online.subscriptions if online else ())}),
+            "lag": self._lag(name),
+            "out_per_s": parts.statistics.got_rate(name),
+        }
+
+    def _lag(self, group: str, topic: str | None = None) -> int | None:
+        """Messages behind, over the queues in which the group has a position; None when it has none (as when broadcasting)."""
+        parts, total, known = self._parts, 0, False
+        for name, queues in parts.offsets.of_group(group).items():
+            if topic in (None, name):
+                for queue_id, at in queues.items():
+                    known = True
+                    total += max(0, parts.store.max_offset(name, queue_id) - at)
+        return total if known else None
+
+    # -- finding messages: what reads files runs in a few threads of its own
+
+    async def messages_at(self, topic: str, queue_id: int, offset: int, limit: int) -> Found:
+        """Messages of a queue from `offset` on."""
+        store, config = self._parts.store, self._topic_config(topic)
+        if queue_id not in self._queue_ids(config):
+            raise NotFoundError(f"topic {topic} has no queue {queue_id}; it has {len(self._queue_ids(config))}")
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        begin = max(offset, low)
+        messages, next_offset = await self._in_thread(self._read_queue, topic, queue_id, begin, min(limit, MAX_FOUND))
+        return Found(messages, next_offset=next_offset, min_offset=low, max_offset=high)
+
+    def _read_queue(self, topic: str, queue_id: int, offset: int, limit: int, end_ms: int = FOR_EVER_MS, budget: _Budget | None = None) -> tuple[list[StoredMessage], int]:
+        """Up to `limit` messages stored before `end_ms`, and the offset behind them. In a thread."""
+        store, messages = self._process.store, []
+        while len(messages) < limit and (budget is None or not budget.is_spent):
+            result = store.get_blocking(GetRequest(topic, queue_id, offset, limit - len(messages), READ_BYTES))
+            if result.status is not GetStatus.FOUND:
+                if result.next_offset <= offset or result.next_offset >= result.max_offset:
+                    break
+                offset = result.next_offset  # a hole at the queue's beginning, or files that were cleaned away meanwhile
+                continue
+            if budget is not None:
+                budget.bytes_left -= len(result.body)
+            for stored in record.decode_all(result.body, check_crc=False):
+                if stored.store_timestamp > end_ms:
+                    return messages, offset
+                messages.append(stored)
+                offset = stored.queue_offset + 1
+            offset = max(offset, result.next_offset)
+        return messages, offset
+
+    async def find_by_time(self, topic: str, begin_ms: int, end_ms: int, limit: int, budget: int = SCAN_BUDGET_BYTES) -> Found:
+        """Messages of a topic stored from `begin_ms` to `end_ms`, oldest first; `budget` bounds the bytes read."""
+        queue_ids = self._queue_ids(self._topic_config(topic))
+        return await self._in_thread(self._scan, topic, queue_ids, begin_ms, end_ms, min(limit, MAX_FOUND), _Budget(budget))
+
+    def _scan(self, topic: str, queue_ids: Iterable[int], begin_ms: int, end_ms: int, limit: int, budget: _Budget) -> Found:
+        found: list[StoredMessage] = []
+        for queue_id in queue_ids:
+            begin = self._process.store.offset_by_time(topic, queue_id, begin_ms)
+            # One more than wanted of each queue: so it is known whether something was left out.
+            messages, _ = self._read_queue(topic, queue_id, begin, limit + 1, end_ms, budget)
+            found += [stored for stored in messages if stored.store_timestamp >= begin_ms]
+        found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset))
+        if budget.is_spent:
+            return Found(found[:limit], False, f"the search stopped after {SCAN_SECONDS:g} s or {SCAN_BUDGET_BYTES >> 20} MiB of reading; narrow the time")
+        if len(found) > limit:
+            return Found(found[:limit], False, f"the first {limit} are shown; ask for more, or narrow the time")
+        return Found(found)
+
+    async def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """The first offset of a queue whose message was stored at or after a time."""
+        if queue_id not in self._queue_ids(self._topic_config(topic)):
+            raise NotFoundError(f"topic {topic} has no queue {queue_id}")
+        return await self._in_thread(self._parts.store.offset_by_time, topic, queue_id, time_ms)
+
+    async def find_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
+        """Messages of a topic with `key` among its keys or as its unique id. Hashes that only look alike are left out."""
+        self._topic_config(topic)
+        return await self._by_key(topic, key, begin_ms, end_ms, limit)
+
+    async def _by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
+        store = self._parts.store
+        asked = min(limit, MAX_FOUND)
+        # The walk through the index stays on the loop, where index files come and go; records are read in a thread.
+        offsets = store.index.query(topic, key, asked, begin_ms, end_ms)
+        records = await self._in_thread(lambda: [store.record_at(offset) for offset in sorted(offsets)])
+        messages = [record.decode(raw, check_crc=False) for raw in records if raw is not None]
+        messages = [stored for stored in messages if stored.topic == topic and (key in stored.keys or key == stored.unique_key)]
+        positions = store.positions()
+        if positions["dispatched"] < positions["confirmed"]:
+            return Found(messages, False, f"the index is being filled and has come to position {positions['dispatched']:,} of {positions['confirmed']:,}")
+        if len(offsets) >= asked:
+            return Found(messages, False, f"the index gave as many entries as were asked for ({asked})")
+        return Found(messages)
+
+    async def find_by_id(self, id: str, topic: str | None = None) -> Found:
+        """The message of an offset id; or of a unique id, which the index knows only together with its topic."""
+        store, id = self._parts.store, id.strip()
+        try:
+            _, log_offset = message_id.decode_offset_id(id)
+        except FormatError:
+            log_offset = -1
+        positions = store.positions()
+        if positions["min"] <= log_offset < positions["confirmed"]:
+            raw = await self._in_thread(store.record_at, log_offset)
+            if raw is not None and (stored := record.decode(raw, check_crc=False)).offset_id == id.upper():
+                return Found([stored])
+        if not id:
+            return Found()
+        topics = [topic] if topic else sorted({name for name, _ in store.queues()})
+        for name in topics[:TOPICS_OF_AN_ID]:
+            found = await self._by_key(name, id, 0, FOR_EVER_MS, MAX_IDS)
+            if matching := [stored for stored in found.messages if stored.unique_key == id]:
+                return Found(matching)
+            await asyncio.sleep(0)
+        if len(topics) > TOPICS_OF_AN_ID:
+            return Found([], False, f"{TOPICS_OF_AN_ID} of {len(topics)} topics were looked through; name the topic")
+        return Found()
+
+    async def message(self, log_offset: int) -> tuple[StoredMessage, bytes]:
+        """The message whose record begins at a place of the log, and its bytes; its CRC may be wrong."""
+        raw = await self._in_thread(self._parts.store.record_at, log_offset)
+        if raw is None:
+            raise NotFoundError(f"no message begins at position {log_offset:,} of the log; it may have been cleaned away")
+        return record.decode(raw, check_crc=False), raw
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    # -- sending and pulling
+
+    async def send(self, topic: str, body: bytes, tag: str = "", keys: Iterable[str] = (), properties: dict[str, str] | None = None, queue_id: int | None = None) -> dict:
+        """Store one message; its receipt, or the Problem raised."""
+        [receipt] = await self.send_batch(topic, [NewMessage(body, tag, tuple(keys), properties or {}, queue_id)])
+        if "problem" in receipt:
+            raise Problem(receipt["problem"]["code"], receipt["problem"]["detail"])
+        return receipt
+
+    async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
+        """Store messages in order; a receipt each, or {"problem"} for what was not stored. Refused topics raise."""
+        parts = self._parts
+        # A topic that is not there comes into being as by a client's first send, where that is allowed.
+        config = parts.topics.get(topic) or parts.topics.auto_create(topic, AUTO_CREATE_TOPIC, SENT_TOPIC_QUEUES) or self._topic_config(topic)
+        if parts.topics.is_system(topic) or not config.writable or not parts.settings.broker_permission & PERM_WRITE or config.write_queues < 1:
+            raise Problem("not_writable", f"topic {topic} takes no messages")
+        now_ms = parts.clock()
+        answers: list[dict | asyncio.Future] = []
+        for new in messages:
+            try:
+                message, unique_key = self._message(config, new, now_ms)
+            except Problem as problem:
+                answers.append({"problem": problem.document()})
+                continue
+            queue = (message.topic, message.queue_id, unique_key)
+            answers.append(asyncio.ensure_future(self._store_one(message, queue)))
+        await asyncio.gather(*(answer for answer in answers if isinstance(answer, asyncio.Future)))
+        return [answer.result() if isinstance(answer, asyncio.Future) else answer for answer in answers]
+
+    async def _store_one(self, message: Message, place: tuple[str, int, str]) -> dict:
+        topic, queue_id, unique_key = place
+        result = await self._parts.sends.put(message)
+        if result.status not in SENT:
+            return {"problem": problem_of_put(result.status).document()}
+        return {
+            "status": result.status.name,
+            "topic": topic,
+            "queue_id": queue_id,
+            "queue_offset": str(result.queue_offset),
+            "log_offset": str(result.log_offset),
+            "message_id": message_id.encode_offset_id(self._parts.store_host, result.log_offset),
+            "unique_key": unique_key,
+            "store_time_ms": str(result.store_timestamp),
+        }
+
+    def _message(self, config: TopicConfig, new: NewMessage, now_ms: int) -> tuple[Message, str]:
+        parts = self._parts
+        if not new.body:
+            raise Problem("invalid", "the body is empty")
+        if new.queue_id is not None and new.queue_id >= config.write_queues:
+            raise Problem("queue_not_found", f"topic {config.name} has {config.write_queues} queues to write to, {new.queue_id} is none of them")
+        for name in NOT_BY_REST & new.properties.keys():
+            raise Problem("invalid", f"property {name} is not for messages sent by REST")
+        unique_key = new.properties.get(properties.UNIQUE_KEY) or self._unique_id(now_ms)
+        pairs = {
+            **new.properties,
+            properties.UNIQUE_KEY: unique_key,
+            properties.TAGS: new.tag or None,
+            properties.KEYS: properties.join_keys(new.keys) or None,
+            properties.WAIT: "true",
+            properties.MESSAGE_REGION: parts.settings.region_id,
+            properties.CLUSTER: parts.cluster,
+        }
+        queue_id = next(self._queue_turn) % config.write_queues if new.queue_id is None else new.queue_id
+        message = Message(config.name, queue_id, new.body, properties.encode(pairs), new.flag, 0, now_ms, LOOPBACK_HOST, parts.store_host)
+        level = new.properties.get(properties.DELAY, "")
+        if level.isascii() and level.isdigit() and 0 < int(level[:9]):
+            parts.delay.schedule(message, int(level[:9]))
+        return message, unique_key
+
+    def _unique_id(self, now_ms: int) -> str:
+        address = self._parts.store_host[0]
+        return message_id.encode_unique_id(message_id.UniqueId(address, os.getpid(), self._loader, now_ms % (31 * 86_400_000), next(self._ids)))
+
+    async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> Found:
+        """As messages_at, waiting up to `wait_ms` for the first; `offset` None is the lowest there is."""
+        store, config = self._parts.store, self._topic_config(topic)
+        if not config.readable:
+            raise Problem("not_readable", f"topic {topic} may not be read")
+        if queue_id not in self._queue_ids(config):
+            raise NotFoundError(f"topic {topic} has no queue {queue_id}")
+        if offset is None:
+            offset = store.min_offset(topic, queue_id)
+        if wait_ms > 0 and offset >= store.max_offset(topic, queue_id):
+            await self._arrival(topic, queue_id, offset, wait_ms / 1000)
+        return await self.messages_at(topic, queue_id, offset, limit)
+
+    async def _arrival(self, topic: str, queue_id: int, offset: int, seconds: float) -> None:
+        """Until the queue has a message at `offset`, or the time is over."""
+        store, queue, event = self._parts.store, (topic, queue_id), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        self._listen()
+        waiting = self._arrivals.setdefault(queue, set())
+        waiting.add(event)
+        try:
+            while store.max_offset(topic, queue_id) <= offset and (left := deadline - loop.time()) > 0:
+                # The last parked pull of a client that goes takes the watch away with it, so it is set anew each second.
+                store.watch(topic, queue_id)
+                event.clear()
+                try:
+                    await asyncio.wait_for(event.wait(), min(left, 1.0))
+                except TimeoutError:
+                    pass
+        finally:
+            waiting.discard(event)
+            if not waiting:
+                self._arrivals.pop(queue, None)
+                if not self._parts.parked.waiting_on(queue):
+                    store.unwatch(topic, queue_id)
+
+    def _listen(self) -> None:
+        """Hear of arrivals beside the parked pulls' listener, which stays the first to be told."""
+        store = self._parts.store
+        if store.arrival_listener is self._listened_to and self._listened_to is not None:
+            return
+        first = store.arrival_listener
+
+        def arrived(queues: list[tuple[str, int]]) -> None:
+            if first is not None:
+                first(queues)
+            for queue in queues:
+                for event in self._arrivals.get(queue, ()):
+                    event.set()
+
+        self._listened_to = store.arrival_listener = arrived
+
+    # -- inside
+
+    @property
+    def _store(self):
+        return None if self._process is None else self._process.store
+
+    @property
+    def _parts(self):
+        parts = None if self._process is None else self._process.parts
+        if parts is None or self._process.store.state in ("closed", "failed"):
+            raise StoreClosedError(self.state()["sentence"])
+        return parts
+
+
+class _Budget:
+    """What a search may still read and how long it may still take."""
+
+    def __init__(self, bytes_left: int):
+        self.bytes_left = bytes_left
+        self._until = time.monotonic() + SCAN_SECONDS
+
+    @property
+    def is_spent(self) -> bool:
+        return self.bytes_left <= 0 or time.monotonic() > self._until
+
+
+def _time(time_ms: int | None) -> int | None:
+    """The engine's -1 and 0 are "not known"."""
+    return time_ms if time_ms is not None and time_ms > 0 else None
+
+
+_GROUP_FIELDS = {
+    "consume_enable": "consume_enable",
+    "broadcast": "consume_broadcast_enable",
+    "orderly": "consume_message_orderly",
+    "retry_queues": "retry_queue_nums",
+    "retry_max_times": "retry_max_times",
+}
+
+
+def _group_fields(settings: dict[str, Any]) -> dict[str, Any]:
+    return {_GROUP_FIELDS[name]: value for name, value in settings.items()}
+
+
+_UNKNOWN_STORE: dict[str, Any] = {
+    "state": "starting",
+    "positions": {
+        **dict.fromkeys(("min", "wrote", "confirmed", "flushed", "dispatched", "checkpoint_position")),
+        "checkpoint": dict.fromkeys(("physic_ms", "logics_ms", "index_ms")),
+    },
+    "behind": dict.fromkeys(("dispatch_bytes", "unflushed_bytes", "oldest_unflushed_ms")),
+    "flags": [],
+    "flush": dict.fromkeys(("type", "count", "last_duration_ms", "max_duration_ms", "errors")),
+    "totals": dict.fromkeys(("puts", "put_bytes", "gets", "get_messages", "get_bytes", "cold_gets", "key_lookups")) | {"refused": {}},
+    "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio")),
+    "queues": None,
+    "commit_log_files": None,
+    "index": None,
+    "sizes": {},
+}

@@ -1,0 +1,123 @@
+"""Messages of a topic as a file: JSON lines, or CSV for a spreadsheet.
+
+A cell of a CSV file that begins like a formula would be run by the spreadsheet that opens it, so it gets an
+apostrophe in front (RELIABILITY S16). The file is written under a temporary name and renamed when it is whole; what
+is left of the disk is looked at while writing, so that an export never takes the store's room.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from mqadmin.rest_client import RestClient
+
+FORMS = ("jsonl", "csv")
+DEFAULT_LIMIT = 1_000_000
+MAX_MESSAGES = 10_000_000
+PAGE = 500  # messages asked for at once
+LEAVE_FREE_RATIO = 0.15  # of the disk; the store begins to refuse at 10 % free
+CSV_FIELDS = (
+    "topic", "queue_id", "queue_offset", "log_offset", "message_id", "tag", "keys", "store_time", "born_time",
+    "born_host", "reconsume_times", "body_bytes", "body_encoding", "body",
+)  # fmt: skip
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+class NoRoomError(Exception):
+    """The disk is too full to go on."""
+
+
+def messages_of_topic(broker: RestClient, topic: str, begin_ms: int | None, end_ms: int | None, limit: int) -> Iterator[dict]:
+    """Up to `limit` messages of a topic that were stored in [begin_ms, end_ms], queue after queue, by offset.
+
+    The end of each queue is what it was when the export began, so it ends while the topic goes on.
+    """
+    left = limit
+    for queue in broker.get(f"/topics/{topic}")["queues"]:
+        path = f"/topics/{topic}/queues/{queue['queue_id']}"
+        offset, end = int(queue["min_offset"]), int(queue["max_offset"])
+        if begin_ms is not None:
+            offset = max(offset, int(broker.get(f"{path}/offset", time_ms=begin_ms)["offset"]))
+        while offset < end and left > 0:
+            page = broker.get(f"{path}/messages", offset=offset, limit=min(PAGE, left, end - offset))
+            for message in page["messages"]:
+                if end_ms is not None and int(message["store_time_ms"]) > end_ms:
+                    offset = end
+                    break
+                if int(message["queue_offset"]) >= end:
+                    break
+                left -= 1
+                yield message
+            else:
+                following = int(page["next_offset"])
+                if following <= offset:
+                    break
+                offset = following
+                continue
+            break
+
+
+def write(directory: Path, name: str, form: str, messages: Iterator[dict], progress: Callable[..., None], limit: int) -> dict:
+    """Write `messages` to `directory/name.form`; {"file", "messages", "bytes"}."""
+    assert form in FORMS
+    path = directory / f"{name}.{form}"
+    unfinished = _unfinished(directory, name)
+    count = 0
+    try:
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8", newline="") as output:
+            add = _csv_writer(output) if form == "csv" else _json_writer(output)
+            for message in messages:
+                if count % 1000 == 0:
+                    _check_room(directory)
+                add(message)
+                count += 1
+                progress("writing messages", count, None, "messages")
+        unfinished.rename(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    progress("written", count, count, "messages", last=True)
+    return {"file": path.name, "messages": count, "bytes": path.stat().st_size, "complete": count < limit}
+
+
+def _unfinished(directory: Path, name: str) -> Path:
+    return directory / f"{name}.part"
+
+
+def remove_unfinished(directory: Path, name: str) -> None:
+    """Take away what an export that was killed had written; its process may still be at it, and then ends with a file without a name."""
+    _unfinished(directory, name).unlink(missing_ok=True)
+
+
+def remove_old(directory: Path, before: float) -> None:
+    """Take away files last written before a time (seconds since 1970): results of jobs that are forgotten, halves of jobs that were killed."""
+    for path in directory.iterdir():
+        if path.suffix in (".part", *(f".{form}" for form in FORMS)) and path.stat().st_mtime < before:
+            path.unlink(missing_ok=True)
+
+
+def _check_room(directory: Path) -> None:
+    usage = shutil.disk_usage(directory)
+    if usage.free < usage.total * LEAVE_FREE_RATIO:
+        raise NoRoomError(f"the disk has {usage.free >> 20} MiB left, an export stops at {LEAVE_FREE_RATIO:.0%} of it")
+
+
+def _json_writer(output: IO[str]) -> Callable[[dict], object]:
+    return lambda message: output.write(json.dumps(message, ensure_ascii=False) + "\n")
+
+
+def _csv_writer(output: IO[str]) -> Callable[[dict], object]:
+    rows = csv.writer(output)
+    rows.writerow(CSV_FIELDS)
+    return lambda message: rows.writerow([cell(message.get(name)) for name in CSV_FIELDS])
+
+
+def cell(value: object) -> object:
+    """A value for a spreadsheet: a list as words, and nothing that would be run as a formula."""
+    text = " ".join(value) if isinstance(value, list) else value
+    return "'" + text if isinstance(text, str) and text.startswith(FORMULA_STARTS) else text

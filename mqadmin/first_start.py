@@ -1,0 +1,80 @@
+"""What exactly one start has to make: the secret key and the first user.
+
+No password is shipped. The first start makes the user `admin` and prints a password for one login, which must set
+another: `FirstLogin` marks such a user, the login page takes the password out of use as it lets its holder in, and
+the middleware of `views/account.py` shows nothing but the password page until a new one is set. Until that has
+happened each start prints a fresh password, so an overlooked one is no dead end.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+SECRET_BYTES = 48
+ADMIN = "admin"
+# Letters and digits that are not mistaken for one another when typed from a terminal.
+ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+GROUPS, GROUP_LENGTH = 4, 5  # 31**20 passwords: 99 bits
+
+
+def make_directory(path: Path) -> Path:
+    """`path` as a directory that only its owner may enter."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def secret_key(data_directory: Path) -> str:
+    """The key in `secret_key` (mode 0600), made when there is none yet.
+
+    Two commands may come first at the same moment: the key is written to a file of its own and linked into place,
+    which only one of them can do; both then read the same.
+    """
+    path = data_directory / "secret_key"
+    if not path.exists():
+        make_directory(data_directory)
+        descriptor, name = tempfile.mkstemp(prefix=".secret_key-", dir=data_directory)  # mkstemp makes it 0600
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(SECRET_BYTES))
+            file.flush()
+            os.fsync(descriptor)
+        try:
+            os.link(name, path)
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(name)
+    key = path.read_text().strip()
+    if len(key) < 50:
+        raise SystemExit(f"{path} holds no key of at least 50 characters; remove it, the next start makes a new one and everybody logs in again")
+    return key
+
+
+def one_time_password() -> str:
+    """A password for one login, easy to read and type."""
+    return "-".join("".join(secrets.choice(ALPHABET) for _ in range(GROUP_LENGTH)) for _ in range(GROUPS))
+
+
+def ensure_admin() -> str | None:
+    """The one-time password to print, or None when somebody has set theirs already.
+
+    Needs the tables. Whoever made an administrator by `createsuperuser` has set things up as well.
+    """
+    from django.contrib.auth import get_user_model
+    from django.db import transaction
+
+    from mqadmin.models import FirstLogin
+
+    User = get_user_model()
+    with transaction.atomic():
+        waiting = FirstLogin.objects.select_related("user").filter(user__username=ADMIN).first()
+        if waiting is None and User.objects.filter(is_superuser=True, is_active=True).exists():
+            return None
+        user = waiting.user if waiting else User(username=ADMIN, is_staff=True, is_superuser=True)
+        password = one_time_password()
+        user.set_password(password)
+        user.save()
+        FirstLogin.objects.update_or_create(user=user, defaults={"used_at": None})
+    return password

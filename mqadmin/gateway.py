@@ -1,0 +1,65 @@
+"""The cluster as the hot routes need it: what it answers, as JSON values.
+
+`ClusterGateway(cluster)` is a broker_store.server.http.Gateway; Django's twins of the two routes use it too, so both
+ways answer the same. A large request is worked on in pieces with a turn of the loop between, since every client of the
+broker waits for that loop too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from broker_store.errors import NotFoundError
+from broker_store.formats.names import check_topic
+from broker_store.formats.record import StoredMessage
+from broker_store.server.documents import message_documents
+from broker_store.server.http import NewMessage
+from broker_store.server.problems import Problem
+
+AT_ONCE = 64  # messages: about a millisecond
+
+
+class ClusterGateway:
+    """Sends and pulls of one cluster; made per request, it holds nothing."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+
+    async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
+        receipts: list[dict] = []
+        try:
+            for at in range(0, len(messages), AT_ONCE):
+                receipts += await self._cluster.send_batch(check_topic(topic), messages[at : at + AT_ONCE])
+                await asyncio.sleep(0)
+            return receipts
+        except NotFoundError as error:
+            raise Problem("topic_not_found", str(error)) from None
+
+    async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> dict:
+        try:
+            found = await self._cluster.pull(check_topic(topic), queue_id, offset, limit, wait_ms)
+        except NotFoundError as error:
+            raise Problem("queue_not_found", str(error)) from None
+        return {
+            "topic": topic,
+            "queue_id": queue_id,
+            "min_offset": _text(found.min_offset),
+            "max_offset": _text(found.max_offset),
+            "next_offset": _text(found.next_offset),
+            "messages": await documents_of(found.messages),
+        }
+
+
+async def documents_of(messages: Iterable[StoredMessage]) -> list[dict]:
+    """The messages as JSON values."""
+    documents = []
+    for document in message_documents(messages):
+        documents.append(document)
+        if len(documents) % AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return documents
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)

@@ -1,0 +1,494 @@
+"""Background jobs over django-rq: what may run, who started it, how far it is, how to stop it.
+
+Whoever can write to Redis must not be able to run code here (RELIABILITY S21): payloads are JSON, never pickle,
+whatever the command line says, and a job's function is looked up in KINDS and imported from nowhere.
+
+A job runs in a process that the worker forks, so stopping one is a signal to that process's group, and what the job
+started (a Spark job's JVM) ends with it. Jobs never open the store for writing: what must be changed, they ask the
+running broker for, over its Unix socket.
+
+Progress is in the job's meta, written at most four times a second: {"text", "done", "total", "unit", "at_ms"}.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis
+from django.conf import settings
+from rq import Worker, get_current_job
+from rq.command import send_stop_job_command
+from rq.exceptions import DeserializationError, InvalidJobOperation, NoSuchJobError
+from rq.job import Job, JobStatus
+from rq.registry import StartedJobRegistry
+from rq.serializers import JSONSerializer
+
+from broker_store.formats import names
+from broker_store.server.documents import time_text
+from broker_store.server.http import Caller
+from broker_store.server.problems import Problem
+from mqadmin import children, clusters, exports, run_file
+from mqadmin.rest_client import RestClient, segment
+
+KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
+MAX_LISTED = 200  # newest jobs of each queue and state
+MAX_WAITING = 100  # in one queue; more are refused
+PROGRESS_INTERVAL_SECONDS = 0.25
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One allowed job. `check` turns given parameters into those the function gets, or raises a Problem."""
+
+    function: Callable[..., Any]
+    title: str
+    queue: str
+    role: str
+    timeout_seconds: int
+    check: Callable[[dict], dict]
+
+
+# What a worker runs
+
+
+class AllowedJob(Job):
+    """A job whose function comes from KINDS; what else its record in Redis may name is not run."""
+
+    @property
+    def kind(self) -> str | None:
+        """The key in KINDS, None for a payload that is no job of this program."""
+        try:
+            name = str(self.func_name).removeprefix("mqadmin.jobs.")
+        except DeserializationError:
+            return None
+        return name if name in KINDS else None
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        if self.kind is None:
+            raise PermissionError(f"{self.func_name!r:.80} is not a job of this program")
+        return KINDS[self.kind].function
+
+    # Callbacks are names of functions to import as well; this program has none.
+    success_callback = failure_callback = stopped_callback = property(lambda self: None)
+
+    def send_webhooks(self, status: str | JobStatus, *, exc_string: str | None = None) -> None:
+        """None are sent: an address that stands in Redis may be any within this network."""
+
+
+class JobWorker(Worker):
+    """A worker that reads JSON alone and whose children end with it."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        options["serializer"] = JSONSerializer
+        options["job_class"] = AllowedJob
+        super().__init__(*arguments, **options)
+
+    def main_work_horse(self, job: Job, queue: Any) -> None:
+        end_with_parent()
+        super().main_work_horse(job, queue)
+
+    def _start_scheduler(self, *arguments: Any, **options: Any) -> None:
+        # Its process is forked in here and inherits nothing of the kernel's parent-death signal: it asks on its own.
+        os.register_at_fork(after_in_child=end_with_parent)
+        super()._start_scheduler(*arguments, **options)
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when the thread that forked it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Progress:
+    """How far the current job is; outside a worker (a command, a test) nothing is written."""
+
+    def __init__(self, job: Job | None = None):
+        self._job = job if job is not None else get_current_job()
+        self._written = 0.0
+
+    def __call__(self, text: str, done: int | None = None, total: int | None = None, unit: str = "", *, last: bool = False) -> None:
+        now = time.monotonic()
+        if self._job is None or (now - self._written < PROGRESS_INTERVAL_SECONDS and not last):
+            return
+        self._written = now
+        self._job.meta["progress"] = {"text": text[:300], "done": done, "total": total, "unit": unit, "at_ms": int(time.time() * 1000)}
+        self._job.save_meta()
+
+
+class JobFailed(Exception):
+    """A job could not do its work; the message is for its reader."""
+
+
+def data_directory() -> Path:
+    return Path(settings.DATA_DIRECTORY)
+
+
+def check_store() -> dict:
+    """Walk the whole store and verify it, up to where it is dispatched when a broker is running on it."""
+    return _run_command("check_store", str(run_file.store_directory(data_directory())), "--progress", "--json", allow=(0, 1))
+
+
+def rebuild_index() -> dict:
+    """Have the broker write its index files anew from the commit log; it makes them beside the old ones."""
+    progress = Progress()
+    with RestClient.of_data_directory(data_directory()) as broker:
+        broker.post("/store/index/rebuild")
+        try:
+            while True:
+                status = broker.get("/store/index/rebuild")
+                done, total = _whole(status.get("done_bytes")), _whole(status.get("total_bytes"))
+                progress("reading the commit log", done, total, "bytes", last=status["state"] != "running")
+                if status["state"] == "done":
+                    return status
+                if status["state"] != "running":
+                    raise JobFailed(f"the broker says: {status.get('error') or status['state']}")
+                time.sleep(PROGRESS_INTERVAL_SECONDS)
+        except JobFailed:
+            raise
+        except BaseException:
+            # Also a time limit of the job, raised in the middle of anything: what was asked for is called off.
+            broker.delete("/store/index/rebuild")
+            raise
+
+
+def export_messages(topic: str, begin_ms: int | None, end_ms: int | None, form: str, limit: int) -> dict:
+    """Write the messages of a topic to a file of the exports directory, oldest first, queue after queue."""
+    job = get_current_job()
+    directory = data_directory() / "exports"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    exports.remove_old(directory, time.time() - KEEP_SECONDS)
+    with RestClient.of_data_directory(data_directory()) as broker:
+        messages = exports.messages_of_topic(broker, segment(topic), begin_ms, end_ms, limit)
+        return exports.write(directory, job.id if job else "export", form, messages, Progress(job), limit)
+
+
+def pipeline_statistics() -> dict:
+    """Counts per topic by Spark, in a process of its own: a JVM that fails takes neither the worker nor the broker along."""
+    _install_pipeline()
+    return _run_command("pipeline", "statistics", "--store", str(run_file.store_directory(data_directory())), "--progress", "--json")
+
+
+def _run_command(*arguments: str, allow: tuple[int, ...] = (0,)) -> dict:
+    """A management command as a child process: its standard output is lines of JSON, {"progress": ...} and at last {"result": ...}."""
+    command = [sys.executable, str(settings.BASE_DIRECTORY / "manage.py"), *arguments]
+    progress, result = Progress(), None
+    with _child(command) as child:
+        for line in child.stdout:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # a library that prints
+            if isinstance(event, dict) and "progress" in event:
+                step = event["progress"]
+                progress(str(step.get("text", "")), step.get("done"), step.get("total"), str(step.get("unit", "")))
+            elif isinstance(event, dict) and "result" in event:
+                result = event["result"]
+                progress("done", 1, 1, last=True)
+        errors = child.stderr_tail()
+        status = child.process.wait()
+    if status not in allow or result is None:
+        raise JobFailed(f"{arguments[0]} ended with {status}: {errors[-1500:] or 'no message'}")
+    return result
+
+
+class _child:
+    """`with _child(command) as child`: a process of this job's group, ended with the block or with this process."""
+
+    def __init__(self, command: list[str]):
+        self._errors = open(os.memfd_create("stderr"), "w+b")  # as long as it likes, without a second thread to read it
+        launched = children.launched(command, signal.SIGKILL)
+        self.process = subprocess.Popen(launched, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors)
+        self.stdout = self.process.stdout
+
+    def __enter__(self) -> _child:
+        return self
+
+    def stderr_tail(self) -> str:
+        length = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, length - 4000))
+        return self._errors.read().decode("utf-8", "replace").strip()
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(2)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+        self.stdout.close()
+        self._errors.close()
+
+
+def _install_pipeline() -> None:
+    """Install the Spark block of requirements.txt when it is not there: `make run` leaves it out, it is 450 MB."""
+    if importlib.util.find_spec("pyspark") is not None:
+        return
+    Progress()("installing Spark from requirements.txt (about 450 MB), this once", last=True)
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "-q", "-r", str(settings.BASE_DIRECTORY / "requirements.txt")]
+    with _child(command) as child:
+        status = child.process.wait()
+        if status != 0:
+            raise JobFailed(f"Spark could not be installed (pip ended with {status}): {child.stderr_tail()[-1000:]}; or run: make pipeline")
+    importlib.invalidate_caches()
+
+
+# Which jobs there are
+
+
+def _check_nothing(parameters: dict) -> dict:
+    if parameters:
+        raise Problem("invalid", f"this job has no parameter {next(iter(parameters))!r:.60}")
+    return {}
+
+
+def _check_export(parameters: dict) -> dict:
+    unknown = parameters.keys() - {"topic", "begin_ms", "end_ms", "form", "limit"}
+    if unknown:
+        raise Problem("invalid", f"this job has no parameter {min(unknown)!r:.60}")
+    form = parameters.get("form", "jsonl")
+    if form not in exports.FORMS:
+        raise Problem("invalid", f"form is {form!r:.30}, want one of {', '.join(exports.FORMS)}")
+    topic = parameters.get("topic")
+    if not isinstance(topic, str):
+        raise Problem("invalid", "topic is missing")
+    return {
+        "topic": names.check_topic(topic),
+        "begin_ms": _time(parameters, "begin_ms"),
+        "end_ms": _time(parameters, "end_ms"),
+        "form": form,
+        "limit": _bounded(parameters.get("limit", exports.DEFAULT_LIMIT), "limit", 1, exports.MAX_MESSAGES),
+    }
+
+
+def _time(parameters: dict, name: str) -> int | None:
+    value = parameters.get(name)
+    return None if value in (None, "") else _bounded(value, name, 0, 1 << 53)
+
+
+def _bounded(value: object, name: str, least: int, most: int) -> int:
+    number = _whole(value)
+    if number is None or not least <= number <= most:
+        raise Problem("invalid", f"{name} is {value!r:.30}, want an integer from {least} to {most}")
+    return number
+
+
+def _whole(value: object) -> int | None:
+    """An integer, also from the string that a 64-bit number is in JSON; None for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value) else None
+
+
+KINDS: dict[str, Kind] = {
+    "check_store": Kind(check_store, "Check the store", "default", "operator", 12 * 3600, _check_nothing),
+    "rebuild_index": Kind(rebuild_index, "Rebuild the index", "default", "admin", 12 * 3600, _check_nothing),
+    "export_messages": Kind(export_messages, "Export messages", "default", "operator", 12 * 3600, _check_export),
+    "pipeline_statistics": Kind(pipeline_statistics, "Statistics (Spark)", "spark", "operator", 12 * 3600, _check_nothing),
+}
+
+
+# What the dashboard does with them (in the process of the broker; every call is a short visit to Redis)
+
+
+@contextmanager
+def _redis_problems() -> Iterator[None]:
+    try:
+        yield
+    except redis.RedisError as error:
+        raise Problem("jobs_unavailable", f"Redis does not answer ({type(error).__name__})") from error
+
+
+def _queues() -> list:
+    import django_rq
+
+    return [django_rq.get_queue(name) for name in settings.RQ_QUEUES]
+
+
+def start(kind_name: str, parameters: dict, caller: Caller) -> dict:
+    """Put a job on its queue; its description. The caller's role decides which kinds."""
+    kind = KINDS.get(kind_name)
+    if kind is None:
+        raise Problem("invalid", f"no job is called {kind_name!r:.60}; there are {', '.join(KINDS)}")
+    if not caller.may(kind.role):
+        raise Problem("forbidden", f"{kind_name} needs the role {kind.role}, {caller.name} is {caller.role}")
+    checked = kind.check(parameters)
+    with _redis_problems():
+        queue = next(queue for queue in _queues() if queue.name == kind.queue)
+        if queue.count >= MAX_WAITING:
+            raise Problem("limit_reached", f"{queue.count} jobs are waiting in queue {queue.name}")
+        job = queue.create_job(
+            f"mqadmin.jobs.{kind_name}",
+            kwargs=checked,
+            timeout=kind.timeout_seconds,
+            result_ttl=KEEP_SECONDS,
+            failure_ttl=KEEP_SECONDS,
+            description=kind.title,
+            meta={"by": caller.name},
+        )
+        queue.enqueue_job(job)
+        return describe(job)
+
+
+def listing() -> list[dict]:
+    """The newest jobs of every queue and state, newest first."""
+    with _redis_problems():
+        return [describe(job) for queue in _queues() for job in _jobs_of(queue)]
+
+
+def _jobs_of(queue: Any) -> list[Job]:
+    ids = list(queue.get_job_ids(0, MAX_LISTED))
+    for registry in (
+        queue.started_job_registry,
+        queue.finished_job_registry,
+        queue.failed_job_registry,
+        queue.canceled_job_registry,
+        queue.scheduled_job_registry,
+        queue.deferred_job_registry,
+    ):
+        ids += registry.get_job_ids(0, MAX_LISTED - 1, desc=True, cleanup=False)
+    jobs = AllowedJob.fetch_many(dict.fromkeys(ids), connection=queue.connection, serializer=JSONSerializer)
+    return [job for job in jobs if job is not None]
+
+
+def find(job_id: str) -> dict:
+    """One job's description; a Problem when there is none of this id."""
+    with _redis_problems():
+        return describe(_fetch(job_id))
+
+
+def _fetch(job_id: str) -> AllowedJob:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", job_id):
+        raise Problem("not_found", "no job has such an id")
+    try:
+        return AllowedJob.fetch(job_id, connection=_queues()[0].connection, serializer=JSONSerializer)
+    except NoSuchJobError:
+        raise Problem("not_found", f"there is no job {job_id} (any more)") from None
+
+
+def cancel(job_id: str, caller: Caller) -> dict:
+    """Take a waiting job off its queue, or stop a running one; one that ended stays as it is."""
+    with _redis_problems():
+        job = _fetch(job_id)
+        kind = KINDS.get(job.kind or "")
+        if kind is None or not caller.may(kind.role):
+            raise Problem("forbidden", f"{caller.name} may not stop this job")
+        status = job.get_status()
+        if status in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED, JobStatus.STOPPED):
+            raise Problem("conflict", f"the job has ended already: {describe(job)['state']}")
+        job.meta["canceled_by"] = caller.name
+        job.save_meta()
+        try:
+            if status is JobStatus.STARTED:
+                send_stop_job_command(job.connection, job.id, serializer=JSONSerializer)
+            else:
+                job.cancel()
+            _clean_after(job, kind)
+        except InvalidJobOperation as error:
+            raise Problem("conflict", str(error)) from error
+        return describe(job)
+
+
+def _clean_after(job: Job, kind: Kind) -> None:
+    """What the job's process would have done at its end, had it not been killed."""
+    if kind.function is export_messages:
+        exports.remove_unfinished(data_directory() / "exports", job.id)
+    elif kind.function is rebuild_index:
+        cluster = clusters.current()
+        cluster.call(cluster.cancel_rebuild)
+
+
+def mark_interrupted() -> int:
+    """Mark what still counts as running as interrupted; for the moment when every worker has ended. How many those were."""
+    count = 0
+    for queue in _queues():
+        registry: StartedJobRegistry = queue.started_job_registry
+        for job_id, execution_id in registry.get_job_and_execution_ids(cleanup=False):
+            with queue.connection.pipeline() as pipeline:
+                pipeline.zrem(registry.key, f"{job_id}:{execution_id}")
+                job = next(iter(AllowedJob.fetch_many([job_id], connection=queue.connection, serializer=JSONSerializer)))
+                if job is not None:
+                    job.meta["interrupted"] = True
+                    job.save_meta()
+                    exports.remove_unfinished(data_directory() / "exports", job.id)
+                    job.set_status(JobStatus.FAILED, pipeline=pipeline)
+                    job._handle_failure("interrupted: the broker was stopped while the job ran", pipeline)
+                    count += 1
+                pipeline.execute()
+    return count
+
+
+_STATES: dict[JobStatus | None, str] = {
+    JobStatus.QUEUED: "waiting",
+    JobStatus.DEFERRED: "waiting",
+    JobStatus.SCHEDULED: "waiting",
+    JobStatus.CREATED: "waiting",
+    JobStatus.STARTED: "running",
+    JobStatus.FINISHED: "done",
+    JobStatus.FAILED: "failed",
+    JobStatus.STOPPED: "canceled",
+    JobStatus.CANCELED: "canceled",
+}
+
+
+def describe(job: AllowedJob) -> dict:
+    """What pages and REST show of a job. Times in milliseconds; None is unknown or not yet."""
+    meta = job.meta if isinstance(job.meta, dict) else {}
+    state = _STATES.get(job.get_status(refresh=False), "waiting")
+    if meta.get("interrupted"):
+        state = "interrupted"
+    elif state in ("failed", "running") and meta.get("canceled_by"):
+        state = "canceled" if state == "failed" else "canceling"
+    result = job.return_value() if state == "done" else None
+    kind = KINDS.get(job.kind or "")
+    return {
+        "id": job.id,
+        "kind": job.kind or "unknown",
+        "title": kind.title if kind else "unknown job",
+        "queue": job.origin,
+        "state": state,
+        "parameters": _parameters(job),
+        "by": meta.get("by"),
+        "canceled_by": meta.get("canceled_by"),
+        "created_ms": _ms(job.created_at),
+        "created": time_text(_ms(job.created_at)),
+        "started_ms": _ms(job.started_at),
+        "ended_ms": _ms(job.ended_at),
+        "progress": meta.get("progress"),
+        "result": result if isinstance(result, dict) else None,
+        "error": _error_sentence(job) if state == "failed" else None,
+        "has_file": isinstance(result, dict) and "file" in result,
+    }
+
+
+def _parameters(job: Job) -> dict:
+    try:
+        return dict(job.kwargs)
+    except (DeserializationError, TypeError, ValueError):  # whatever a foreign payload makes of itself: the list must still come
+        return {}
+
+
+def _ms(moment: Any) -> int | None:
+    return None if moment is None else int(moment.timestamp() * 1000)
+
+
+def _error_sentence(job: Job) -> str:
+    """The last line of the trace, without the class's module: paths and stack stay in the worker's log."""
+    result = job.latest_result()
+    trace = (result.exc_string if result is not None else None) or "no reason was kept"
+    line = trace.strip().rpartition("\n")[2]
+    return re.sub(r"^[\w.]+\.(\w+: )", r"\1", line)[:500]

@@ -1,0 +1,330 @@
+"""Live numbers: one sampler, one tick, one websocket a browser.
+
+    browser -> {"kind": "subscribe" | "unsubscribe", "stream": "group", "name": "billing"}
+               {"kind": "pause"} / {"kind": "resume"}       a tab that nobody sees
+    server  -> [{"stream", "name", "seq", "at", "kind": "snapshot" | "error" | "end", "data"}, ...]
+
+A stream is measured and encoded once a tick, however many watch it, and not at all while nobody does. A watcher has
+one place a stream for what it has not been sent yet, so a slow browser gets the latest value and skips the ones
+between; nothing queues up. All of a tick goes out as one websocket message, a list. Values are whole each time: they
+are small, and a frame that is skipped then loses nothing. What did not change is repeated once a second, so the page
+can tell a quiet broker from a dead connection.
+
+Numbers are JSON numbers as long as JavaScript holds them exactly (2**53), then strings. No Redis and no channel layer
+is in this path: everything happens on the loop that the broker runs on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+
+import orjson
+from asgiref.sync import sync_to_async
+from channels.auth import get_user
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+
+from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, StoreClosedError
+from broker_store.formats import names
+from mqadmin import clusters
+from mqadmin.middleware import MUST_SET_PASSWORD
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.25
+REPEAT_SECONDS = 1.0  # an unchanged value is sent again after that
+LOGIN_CHECK_SECONDS = 30.0  # a session that ended closes its sockets at the next look
+MAX_FRAME_BYTES = 4 << 10  # from a browser
+MAX_SUBSCRIPTIONS = 16  # of one socket
+MAX_SOCKETS = 20  # of one user
+PAST_POINTS = 130  # of the overview's rates, one a second
+MAX_BAD_FRAMES = 5  # then the socket is closed
+
+# Codes of our own, from the range for applications.
+CLOSE_BAD_FRAMES, CLOSE_LOGGED_OUT, CLOSE_TOO_MANY, CLOSE_TOO_BIG = 4400, 4401, 4429, 1009
+
+Key = tuple[str, str]  # stream, name
+
+
+def _positions(cluster, name: str) -> dict:
+    store = cluster.store()
+    return {**{part: store[part] for part in ("positions", "behind", "flags", "flush", "totals", "commit_log_files")}, **cluster.state()}
+
+
+def _files(cluster, name: str) -> dict:
+    """The commit log's files. Those of the queues are thousands, and the page fetches the part it shows."""
+    return {"log": log_files(cluster)}
+
+
+def log_files(cluster) -> list[dict]:
+    """The commit log's files, each with `dispatched`: how many of its bytes stand in queues and index."""
+    dispatched = cluster.store()["positions"]["dispatched"]
+    return [
+        file | {"dispatched": None if dispatched is None else min(max(dispatched - file["base"], 0), file["wrote"])}
+        for file in cluster.store_files("commitlog")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    measure: Callable[[object, str], object]  # (cluster, name) -> a value for JSON
+    ticks: int  # between two measurements
+    check: Callable[[str], str] | None = None  # of the name; None: it has none
+
+
+STREAMS: dict[str, Stream] = {
+    "overview": Stream(lambda cluster, name: cluster.overview(), 4),
+    "store.positions": Stream(_positions, 1),
+    "store.index": Stream(lambda cluster, name: {"files": cluster.store_index()}, 4),
+    "store.files": Stream(_files, 4),
+    "recovery": Stream(lambda cluster, name: {"recovery": cluster.recovery(), **cluster.state()}, 1),
+    "group": Stream(lambda cluster, name: cluster.group(name), 4, names.check_group),
+    "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),
+}
+
+
+@dataclass(eq=False, slots=True)
+class Watcher:
+    """One browser's end: what it wants, and the newest frame of each stream that it has not been sent."""
+
+    wants: set[Key] = field(default_factory=set)
+    paused: bool = False
+    pending: dict[Key, bytes] = field(default_factory=dict)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, key: Key, frame: bytes) -> None:
+        self.pending[key] = frame
+        self.ready.set()
+
+    async def take(self) -> bytes:
+        """All that is pending as one JSON list; waits for the first."""
+        await self.ready.wait()
+        frames, self.pending = list(self.pending.values()), {}
+        self.ready.clear()
+        return b"[" + b",".join(frames) + b"]"
+
+
+@dataclass(slots=True)
+class _Last:
+    """What a stream gave last."""
+
+    seq: int = 0
+    body: bytes = b""
+    frame: bytes = b""
+    sent_at: float = 0.0
+    due: int = 0  # the tick of the next measurement
+
+
+class Sampler:
+    """Measures what somebody watches. `tick` is one turn; a task makes one each TICK_SECONDS while anybody watches."""
+
+    def __init__(self, cluster: Callable[[], object] = clusters.current, clock: Callable[[], float] = time.time):
+        self._cluster = cluster
+        self._clock = clock
+        self._watchers: set[Watcher] = set()
+        self._last: dict[Key, _Last] = {}
+        self._ticks = 0
+        self._task: asyncio.Task | None = None
+        # The rates of the overview while anybody watched it, so that its charts do not begin empty at each visit.
+        self.past: deque[dict] = deque(maxlen=PAST_POINTS)
+
+    def add(self, watcher: Watcher) -> None:
+        self._watchers.add(watcher)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="live")
+
+    def remove(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+        if not self._watchers and self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self._last.clear()
+
+    def subscribe(self, watcher: Watcher, key: Key) -> None:
+        """From now on, and at once: a first watcher has the stream measured, a later one gets the newest frame there is."""
+        watcher.wants.add(key)
+        last = self._last.get(key)
+        if last is None:
+            last = self._last[key] = _Last()
+            self._measure(key, {watcher}, last)
+        else:
+            watcher.put(key, last.frame)
+
+    def unsubscribe(self, watcher: Watcher, key: Key) -> None:
+        watcher.wants.discard(key)
+        watcher.pending.pop(key, None)
+
+    def tick(self) -> None:
+        """Measure and hand out what is due."""
+        self._ticks += 1
+        wanted: dict[Key, set[Watcher]] = {}
+        for watcher in self._watchers:
+            if not watcher.paused:
+                for key in watcher.wants:
+                    wanted.setdefault(key, set()).add(watcher)
+        for key in self._last.keys() - wanted.keys():
+            del self._last[key]
+        for key, watchers in wanted.items():
+            last = self._last.setdefault(key, _Last())
+            if self._ticks >= last.due:
+                self._measure(key, watchers, last)
+
+    def _measure(self, key: Key, watchers: set[Watcher], last: _Last) -> None:
+        name_of_stream, name = key
+        stream = STREAMS[name_of_stream]
+        last.due = self._ticks + stream.ticks
+        try:
+            data = stream.measure(self._cluster(), name)
+            if name_of_stream == "overview":
+                self.past.append({"at_ms": data["at_ms"], "rates": data["rates"]})
+            kind, body = "snapshot", encode(data)
+        except StoreClosedError as error:
+            kind, body = "error", encode({"code": "starting", "detail": str(error)})
+        except NotFoundError as error:
+            kind, body = "end", encode({"code": "not_found", "detail": str(error)})
+        except BrokerStoreError as error:
+            kind, body = "error", encode({"code": "failed", "detail": type(error).__name__})
+        except Exception:
+            # A stream that cannot be measured must not end the others.
+            log.exception("stream %s could not be measured", name_of_stream)
+            kind, body = "error", encode({"code": "internal", "detail": "this stream could not be measured"})
+        now = self._clock()
+        if body != last.body or now - last.sent_at >= REPEAT_SECONDS:
+            last.seq += 1
+            head = {"stream": name_of_stream, "name": name, "seq": last.seq, "at": int(now * 1000), "kind": kind}
+            last.frame = orjson.dumps(head)[:-1] + b',"data":' + body + b"}"
+            last.body, last.sent_at = body, now
+            for watcher in watchers:
+                watcher.put(key, last.frame)
+        if kind == "end":
+            for watcher in watchers:
+                watcher.wants.discard(key)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            # Ticks keep their beat; those a busy loop missed are left out, not made up for.
+            due = max(due + TICK_SECONDS, loop.time())
+            await asyncio.sleep(due - loop.time())
+            self.tick()
+
+
+sampler = Sampler()
+sockets_of_user: Counter[int] = Counter()
+
+
+def encode(value: object) -> bytes:
+    """JSON in which an integer that JavaScript would round is a string."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_STRICT_INTEGER | orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        return orjson.dumps(_with_texts(value), option=orjson.OPT_NON_STR_KEYS)
+
+
+def _with_texts(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _with_texts(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_texts(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 53:
+        return str(value)
+    return value
+
+
+class LiveConsumer(AsyncWebsocketConsumer):
+    """One socket. The origin was checked before it came here, the user is looked up by the stack in asgi.py."""
+
+    watcher: Watcher | None = None
+    tasks: tuple[asyncio.Task, ...] = ()
+    bad_frames = 0
+
+    async def connect(self) -> None:
+        await self.accept()  # a code of ours reaches the browser only through an open socket
+        user = self.scope.get("user")
+        session = self.scope.get("session")
+        if user is None or not user.is_authenticated or await sync_to_async(session.get)(MUST_SET_PASSWORD):
+            return await self.close(CLOSE_LOGGED_OUT)
+        if sockets_of_user[user.pk] >= MAX_SOCKETS:
+            return await self.close(CLOSE_TOO_MANY)
+        sockets_of_user[user.pk] += 1
+        self.user_id, self.session_key = user.pk, session.session_key
+        self.watcher = Watcher()
+        sampler.add(self.watcher)
+        self.tasks = (asyncio.create_task(self._send_frames()), asyncio.create_task(self._check_login()))
+
+    async def disconnect(self, code: int) -> None:
+        if self.watcher is None:
+            return
+        sampler.remove(self.watcher)
+        self.watcher = None
+        sockets_of_user[self.user_id] -= 1
+        if sockets_of_user[self.user_id] <= 0:
+            del sockets_of_user[self.user_id]
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        if self.watcher is None:
+            return
+        if text_data is None or len(text_data) > MAX_FRAME_BYTES:
+            return await self.close(CLOSE_TOO_BIG)
+        reason = self._obey(text_data)
+        if reason:
+            self.bad_frames += 1
+            if self.bad_frames >= MAX_BAD_FRAMES:
+                return await self.close(CLOSE_BAD_FRAMES)
+            await self.send(text_data=json.dumps([{"stream": "", "name": "", "seq": 0, "at": int(time.time() * 1000), "kind": "error", "data": {"code": "invalid", "detail": reason}}]))
+
+    def _obey(self, text: str) -> str:
+        """Do what a frame says; the answer is what is wrong with it, "" for nothing."""
+        try:
+            frame = orjson.loads(text)
+        except ValueError:
+            return "not JSON"
+        kind = frame.get("kind") if isinstance(frame, dict) else None
+        if kind in ("pause", "resume"):
+            self.watcher.paused = kind == "pause"
+            return ""
+        if kind not in ("subscribe", "unsubscribe"):
+            return "kind is subscribe, unsubscribe, pause or resume"
+        stream = STREAMS.get(frame.get("stream")) if isinstance(frame.get("stream"), str) else None
+        if stream is None:
+            return f"there is no such stream; there are {', '.join(STREAMS)}"
+        name = frame.get("name") or ""
+        try:
+            if stream.check is None and name or not isinstance(name, str):
+                return f"stream {frame['stream']} takes no name"
+            key = (frame["stream"], stream.check(name) if stream.check else "")
+        except NameError_ as error:
+            return str(error)
+        if kind == "unsubscribe":
+            sampler.unsubscribe(self.watcher, key)
+        elif len(self.watcher.wants) >= MAX_SUBSCRIPTIONS and key not in self.watcher.wants:
+            return f"a socket watches at most {MAX_SUBSCRIPTIONS} streams"
+        else:
+            sampler.subscribe(self.watcher, key)
+        return ""
+
+    async def _send_frames(self) -> None:
+        while True:
+            frames = await self.watcher.take()
+            # Waits while the browser's buffer is full; what is measured meanwhile replaces what is pending.
+            await self.send(text_data=frames.decode())
+
+    async def _check_login(self) -> None:
+        store = import_module(settings.SESSION_ENGINE).SessionStore
+        while True:
+            await asyncio.sleep(LOGIN_CHECK_SECONDS)
+            user = await get_user({"session": store(self.session_key)})
+            if not user.is_authenticated or user.pk != self.user_id:
+                await self.close(CLOSE_LOGGED_OUT)
+                return

@@ -1,0 +1,163 @@
+"""What the commands have in common: the broker they ask, and how they show what it said.
+
+A command speaks REST over the Unix socket of the data directory, as the user who runs it, without a token. `--json`
+prints what came, for programs; without it people get a table. What goes wrong ends with exit code 1 and two
+sentences: what, and what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from broker_store.errors import BrokerStoreError
+from broker_store.server.problems import Problem
+from mqadmin.rest_client import NotRunningError, RestClient, RestError
+
+UNKNOWN = "–"
+# How the names of 64-bit numbers end, which come as strings; other digits are text and stay as they are.
+NUMBERS = (
+    "offset",
+    "offsets",
+    "messages",
+    "lag",
+    "bytes",
+    "size",
+    "wrote",
+    "flushed",
+    "confirmed",
+    "dispatched",
+    "min",
+    "base",
+    "allocated",
+    "before",
+    "after",
+    "puts",
+    "gets",
+    "entries",
+)
+
+
+class BrokerCommand(BaseCommand):
+    """A command with verbs: `verbs` adds their parsers; verb `list` is answered by the method `do_list(options)`."""
+
+    requires_system_checks = ()
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        # Before the verb and behind it: there only what is given counts, or the verb's default would undo the other's.
+        common = CommandParser(add_help=False)
+        for one, json_default, data_default in ((parser, False, None), (common, argparse.SUPPRESS, argparse.SUPPRESS)):
+            one.add_argument("--json", action="store_true", default=json_default, help="print JSON")
+            one.add_argument("--data", metavar="DIR", default=data_default, help=f"the broker's data directory (now {settings.DATA_DIRECTORY})")
+        verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+        self.verbs(lambda name, help, **more: verbs.add_parser(name, help=help, parents=[common], **more))
+
+    def verbs(self, add) -> None:
+        """`add(name, help)` gives the parser of one verb."""
+        raise NotImplementedError
+
+    def handle(self, *arguments: str, **options: Any) -> None:
+        self.as_json = options["json"]
+        self.data = Path(options["data"] or settings.DATA_DIRECTORY)
+        try:
+            getattr(self, "do_" + options["verb"].replace("-", "_"))(options)
+        except RestError as error:
+            raise CommandError(f"{error.detail} ({error.code}). {error.hint}") from None
+        except (NotRunningError, BrokerStoreError) as error:
+            raise CommandError(str(error)) from None
+        except Problem as problem:
+            raise CommandError(f"{problem} ({problem.code})") from None
+        except BrokenPipeError:  # `| head` has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt:
+            raise CommandError("stopped", returncode=130) from None
+
+    def broker(self) -> RestClient:
+        """A connection to the running broker; to be used with `with`."""
+        return RestClient.of_data_directory(self.data)
+
+    def show(self, value: Any, text: str | None = None) -> None:
+        """The value as JSON, or the text made of it."""
+        self.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) if self.as_json or text is None else text)
+
+    def show_line(self, value: Any, text: str) -> None:
+        """One of many: a line of JSON, or of text, out at once."""
+        self.stdout.write(json.dumps(value, ensure_ascii=False) if self.as_json else text)
+        self.stdout.flush()
+
+    def show_table(self, items: Sequence[dict], columns: dict[str, str], *, empty: str) -> None:
+        """`columns` is {key: heading}."""
+        if self.as_json:
+            self.show(list(items))
+        elif not items:
+            self.stdout.write(empty)
+        else:
+            self.stdout.write(table(list(columns.values()), ([cell(item.get(key), key) for key in columns] for item in items)))
+
+    def show_facts(self, facts: dict, names: Iterable[str] | None = None) -> None:
+        """Names and values, one a line."""
+        if self.as_json:
+            self.show(facts)
+            return
+        rows = flat(facts) if names is None else [(name, facts.get(name)) for name in names]
+        width = max((len(name) for name, _ in rows), default=0)
+        self.stdout.write("\n".join(f"{name:<{width}}  {cell(value, name)}" for name, value in rows))
+
+
+def table(headings: list[str], rows: Iterable[list[str]]) -> str:
+    """Aligned columns, numbers to the right."""
+    all_rows = [headings, *rows]
+    widths = [max(len(row[at]) for row in all_rows) for at in range(len(headings))]
+    numeric = [all(_is_number(row[at]) for row in all_rows[1:]) for at in range(len(headings))]
+    lines = ("  ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in zip(row, widths, numeric, strict=True)) for row in all_rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _is_number(text: str) -> bool:
+    return text == UNKNOWN or text.replace(",", "").replace(".", "").removeprefix("-").isdigit()
+
+
+def cell(value: object, name: str = "") -> str:
+    """A value for people: unknown is a dash, a time is a time here, a list is its words."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(cell(item) for item in value)
+    if name.endswith("_ms") and not name.endswith(("duration_ms", "lag_ms", "unflushed_ms")) and str(value).isdigit() and int(value) > 10**11:
+        return datetime.fromtimestamp(int(value) / 1000).isoformat(" ", "milliseconds")
+    if isinstance(value, str) and value.removeprefix("-").isdigit() and len(value) < 20 and name.endswith(NUMBERS):
+        return f"{int(value):,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Text of a message for a terminal: nothing in it may steer the terminal."""
+    return "".join(character if character.isprintable() else character.encode("unicode_escape").decode() for character in text)
+
+
+def flat(value: dict, before: str = "") -> list[tuple[str, object]]:
+    """Nested facts as dotted names."""
+    rows: list[tuple[str, object]] = []
+    for name, item in value.items():
+        if isinstance(item, dict):
+            rows += flat(item, f"{before}{name}.") or [(before + name, "none")]
+        elif isinstance(item, list) and any(isinstance(part, dict) for part in item):
+            for at, part in enumerate(item):
+                rows += flat(part, f"{before}{name}.{at}.") if isinstance(part, dict) else [(f"{before}{name}.{at}", part)]
+        else:
+            rows.append((before + name, item))
+    return rows

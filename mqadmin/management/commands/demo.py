@@ -1,0 +1,169 @@
+"""manage.py demo: a small life, to have something to look at; --clean takes it away.
+
+Orders, payments and page views come in, a few hundred a second. One group keeps up, and now and then sends a message
+back to be tried again; the other is slow, so its lag can be watched as it grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from broker_store.client import ClientError, Producer, PushConsumer
+from broker_store.formats.names import dead_letter_topic, retry_topic
+from mqadmin import run_file
+from mqadmin.rest_client import NotRunningError, RestClient, RestError, segment
+
+ORDERS, PAYMENTS, VIEWS = TOPICS = ("demo-orders", "demo-payments", "demo-page-views")
+QUICK, SLOW = GROUPS = ("demo-billing", "demo-reports")
+QUEUES = 4
+TURN_SECONDS = 0.05
+SHARES = ((ORDERS, 0.3), (PAYMENTS, 0.2), (VIEWS, 0.5))
+SLOW_SECONDS = 0.1  # that the slow group spends on a message, ...
+SLOW_AT_ONCE = 2  # ... so it does 20 a second
+FAIL_EVERY = 400  # messages: one is sent back
+SHOPS = ("berlin", "paris", "madrid", "oslo")
+PAGES = ("/", "/shoes", "/shoes/42", "/cart", "/checkout")
+
+
+class Command(BaseCommand):
+    help = "Three topics, a few hundred messages a second, two groups of which one is slow; until stopped."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser) -> None:
+        parser.add_argument("--data", metavar="DIR", help="the broker's data directory")
+        parser.add_argument("--rate", type=int, default=300, help="messages a second (300)")
+        parser.add_argument("--seconds", type=float, help="stop by itself after so long")
+        parser.add_argument("--clean", action="store_true", help="take the demo's topics and groups away")
+        parser.add_argument("--json", action="store_true", help="print counts as JSON lines")
+
+    def handle(self, *arguments: str, **options: Any) -> None:
+        data = Path(options["data"] or settings.DATA_DIRECTORY)
+        if not 1 <= options["rate"] <= 20_000:
+            raise CommandError("--rate is from 1 to 20,000")
+        try:
+            with RestClient.of_data_directory(data) as broker:
+                if options["clean"]:
+                    self._clean(broker)
+                    return
+                _make_topics(broker)
+        except (NotRunningError, RestError) as error:
+            raise CommandError(str(error)) from None
+        nameserver = (run_file.read(data) or {}).get("nameserver")
+        if not nameserver:
+            raise CommandError("this broker runs without a name server of its own, and the demo needs one")
+        try:
+            asyncio.run(self._live(nameserver, options))
+        except ClientError as error:
+            raise CommandError(f"the broker did not answer: {error}") from None
+
+    def _clean(self, broker: RestClient) -> None:
+        groups = {group["name"] for group in broker.pages("/groups", limit=1000)}
+        topics = {topic["name"] for topic in broker.pages("/topics", limit=1000)}
+        for group in groups.intersection(GROUPS):
+            broker.delete(f"/groups/{segment(group)}", confirm=group)
+        mine = {*TOPICS, *(retry_topic(group) for group in GROUPS), *(dead_letter_topic(group) for group in GROUPS)}
+        for topic in sorted(topics & mine):
+            broker.delete(f"/topics/{segment(topic)}", confirm=topic)
+        self.stdout.write(f"{len(topics & mine)} topics and {len(groups.intersection(GROUPS))} groups of the demo are taken away.")
+
+    async def _live(self, nameserver: str, options: dict) -> None:
+        logging.getLogger("broker_store.client").setLevel(logging.ERROR)  # what is sent back on purpose is no news
+        counts = {"sent": 0, QUICK: 0, SLOW: 0}
+        stopped = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+
+        async def bill(message) -> None:
+            if message.attempt == 1 and random.randrange(FAIL_EVERY) == 0:
+                raise CustomerUnknown(message.topic)
+            counts[QUICK] += 1
+
+        async def report(message) -> None:
+            await asyncio.sleep(SLOW_SECONDS)
+            counts[SLOW] += 1
+
+        quick = PushConsumer(QUICK, nameserver).subscribe(ORDERS).subscribe(PAYMENTS, "paid || refunded")
+        slow = PushConsumer(SLOW, nameserver, concurrency=SLOW_AT_ONCE, consume_from="first").subscribe(VIEWS)
+        async with Producer(nameserver, "demo-shop") as producer, quick, slow:
+            await quick.start(bill)
+            await slow.start(report)
+            telling = asyncio.create_task(self._tell(counts, options["json"]))
+            try:
+                await _send(producer, options["rate"], options["seconds"], counts, stopped)
+            finally:
+                telling.cancel()
+        self._show(counts, options["json"], last=True)
+
+    async def _tell(self, counts: dict[str, int], as_json: bool) -> None:
+        if not as_json:
+            self.stdout.write("The demo runs; Ctrl-C ends it, and --clean takes its topics and groups away.")
+        while True:
+            self._show(counts, as_json)
+            await asyncio.sleep(1.0)
+
+    def _show(self, counts: dict[str, int], as_json: bool, last: bool = False) -> None:
+        if as_json:
+            self.stdout.write(json.dumps(counts))
+        elif last or sys.stdout.isatty():
+            line = f"{counts['sent']:,} sent   {QUICK} {counts[QUICK]:,} read   {SLOW} {counts[SLOW]:,} read, slowly"
+            self.stdout.write(("\r" if sys.stdout.isatty() else "") + line, ending="\n" if last else "")
+        self.stdout.flush()
+
+
+class CustomerUnknown(Exception):
+    """What the demo's quick group says of one message in FAIL_EVERY; it comes again later and is taken then."""
+
+
+def _make_topics(broker: RestClient) -> None:
+    for topic in TOPICS:
+        try:
+            broker.post("/topics", {"name": topic, "read_queues": QUEUES, "write_queues": QUEUES})
+        except RestError as error:
+            if error.code != "conflict":
+                raise
+
+
+async def _send(producer: Producer, rate: int, seconds: float | None, counts: dict[str, int], stopped: asyncio.Event) -> None:
+    """Messages at `rate` a second, in turns; what a slow broker could not take is not made up for."""
+    began = turn = time.monotonic()
+    number = owed = 0.0
+    while not stopped.is_set() and (seconds is None or turn - began < seconds):
+        owed += rate * TURN_SECONDS
+        sends = []
+        for _ in range(int(owed)):
+            number += 1
+            sends.append(_one(producer, int(number)))
+        owed -= int(owed)
+        await asyncio.gather(*sends)
+        counts["sent"] += len(sends)
+        turn = max(turn + TURN_SECONDS, time.monotonic() - 1.0)
+        try:
+            await asyncio.wait_for(stopped.wait(), max(0.0, turn - time.monotonic()))
+        except TimeoutError:
+            pass
+
+
+async def _one(producer: Producer, number: int) -> None:
+    (topic,) = random.choices([topic for topic, _ in SHARES], [share for _, share in SHARES])
+    customer = f"c-{random.randrange(500)}"
+    if topic == ORDERS:
+        body = {"order": number, "customer": customer, "amount": round(random.uniform(5, 400), 2), "currency": "EUR"}
+        tag, keys = random.choice(("created", "changed")), (f"order-{number}", customer)
+    elif topic == PAYMENTS:
+        body = {"payment": number, "customer": customer, "amount": round(random.uniform(5, 400), 2)}
+        tag, keys = random.choice(("paid", "paid", "refunded", "failed")), (f"payment-{number}", customer)
+    else:
+        body = {"page": random.choice(PAGES), "customer": customer, "ms": random.randrange(20, 900)}
+        tag, keys = "view", (customer,)
+    await producer.send(topic, json.dumps(body).encode(), tag=tag, keys=keys, properties={"shop": random.choice(SHOPS)})

@@ -1,0 +1,68 @@
+"""manage.py group: list, show, create, update, delete, reset-offset."""
+
+from mqadmin.management.base import BrokerCommand, cell, table
+from mqadmin.rest_client import segment
+
+
+class Command(BrokerCommand):
+    help = "Consumer groups of the running broker."
+
+    def verbs(self, add) -> None:
+        add("list", "all groups")
+        add("show", "one group with its lag in each queue and its clients").add_argument("group")
+        for verb, help in (("create", "make a group"), ("update", "change what is given")):
+            parser = add(verb, help)
+            parser.add_argument("group")
+            for name, what in (("consume-enable", "may it consume"), ("broadcast", "may it broadcast"), ("orderly", "in order only")):
+                parser.add_argument(f"--{name}", choices=("yes", "no"), help=what)
+            parser.add_argument("--retry-queues", type=int)
+            parser.add_argument("--retry-max-times", type=int)
+        delete = add("delete", "delete a group and its offsets")
+        delete.add_argument("group")
+        delete.add_argument("--confirm", metavar="NAME", help="the group's name once more")
+        reset = add("reset-offset", "show where offsets would move; move them with --confirm")
+        reset.add_argument("group")
+        reset.add_argument("topic")
+        reset.add_argument("to", choices=("earliest", "latest", "time", "offset"))
+        reset.add_argument("value", nargs="?", type=int, help="for time: milliseconds since 1970; for offset: the offset")
+        reset.add_argument("--queue", type=int, help="one queue only")
+        reset.add_argument("--confirm", metavar="NAME", help="the group's name once more: do it")
+
+    def do_list(self, options) -> None:
+        with self.broker() as broker:
+            items = list(broker.pages("/groups", limit=1000))
+        columns = {"name": "GROUP", "kind": "KIND", "clients": "CLIENTS", "model": "MODEL", "lag": "LAG", "out_per_s": "OUT/S", "topics": "TOPICS"}
+        self.show_table(items, columns, empty="There are no groups.")
+
+    def do_show(self, options) -> None:
+        with self.broker() as broker:
+            self.show_facts(broker.get(f"/groups/{segment(options['group'])}"))
+
+    def do_create(self, options) -> None:
+        with self.broker() as broker:
+            made = broker.post("/groups", {"name": options["group"]} | self._settings(options))
+        self.show(made, f"Group {made['name']} is there.")
+
+    def do_update(self, options) -> None:
+        with self.broker() as broker:
+            changed = broker.patch(f"/groups/{segment(options['group'])}", self._settings(options))
+        self.show(changed, f"Group {changed['name']} is changed.")
+
+    def do_delete(self, options) -> None:
+        with self.broker() as broker:
+            broker.delete(f"/groups/{segment(options['group'])}", confirm=options["confirm"])
+        self.show({"deleted": options["group"]}, f"Group {options['group']} is deleted.")
+
+    def do_reset_offset(self, options) -> None:
+        body = {"topic": options["topic"], "to": options["to"], "value": options["value"], "queue_id": options["queue"]}
+        body |= {"dry_run": options["confirm"] is None, "confirm": options["confirm"]}
+        with self.broker() as broker:
+            answer = broker.post(f"/groups/{segment(options['group'])}/offsets/reset", body)
+        rows = ([cell(move[name]) for name in ("queue_id", "before", "after")] for move in answer["moves"])
+        ending = f"\nNothing was moved; to do it: --confirm {options['group']}" if answer["dry_run"] else "\nMoved."
+        self.show(answer, table(["QUEUE", "BEFORE", "AFTER"], rows) + ending)
+
+    def _settings(self, options) -> dict:
+        settings = {name: None if options[name] is None else options[name] == "yes" for name in ("consume_enable", "broadcast", "orderly")}
+        settings |= {name: options[name] for name in ("retry_queues", "retry_max_times")}
+        return {name: value for name, value in settings.items() if value is not None}

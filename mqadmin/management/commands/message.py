@@ -1,0 +1,156 @@
+"""manage.py message: send, get, tail."""
+
+import base64
+import sys
+from pathlib import Path
+
+from django.core.management.base import CommandError
+
+from mqadmin.management.base import BrokerCommand, cell, printable
+from mqadmin.rest_client import RestClient, segment
+
+BATCH = 500  # messages sent in one request
+WAIT_MS = 2_000  # of one long pull of `tail`; with several queues it goes round them
+PAGE = 100
+
+
+class Command(BrokerCommand):
+    help = "Messages of the running broker."
+
+    def verbs(self, add) -> None:
+        send = add("send", "send a message, or several")
+        send.add_argument("topic")
+        send.add_argument("body", nargs="?", help="the text; without it standard input is sent")
+        send.add_argument("--file", type=Path, help="send the bytes of a file")
+        send.add_argument("--lines", action="store_true", help="each line of the input is a message")
+        send.add_argument("--tag", default="")
+        send.add_argument("--key", action="append", default=[], help="may be given several times")
+        send.add_argument("--property", action="append", default=[], metavar="NAME=VALUE")
+        send.add_argument("--queue", type=int, help="the queue; the broker chooses when absent")
+        send.add_argument("--count", type=int, default=1, help="send it so many times")
+        get = add("get", "one message by its id, or all with a key, or those at a place")
+        get.add_argument("id", nargs="?", help="offset id, or with --topic the id its producer gave it")
+        get.add_argument("--topic")
+        get.add_argument("--key")
+        get.add_argument("--queue", type=int)
+        get.add_argument("--offset", type=int)
+        get.add_argument("--limit", type=int, default=32)
+        get.add_argument("--body", action="store_true", help="write the body alone, byte for byte")
+        tail = add("tail", "messages of a topic as they come, until stopped")
+        tail.add_argument("topic")
+        tail.add_argument("--queue", type=int, help="one queue only")
+        tail.add_argument("--from-start", action="store_true", help="begin at the lowest offset")
+        tail.add_argument("--count", type=int, help="end after so many")
+
+    def do_send(self, options) -> None:
+        message = {"tag": options["tag"], "keys": options["key"], "properties": dict(_pair(text) for text in options["property"])}
+        if options["queue"] is not None:
+            message["queue_id"] = options["queue"]
+        messages = [message | _body(raw) for raw in _bodies(options)] * options["count"]
+        if not messages:
+            raise CommandError("there is nothing to send")
+        path = f"/topics/{segment(options['topic'])}/messages"
+        with self.broker() as broker:
+            if len(messages) == 1:
+                receipt = broker.post(path, messages[0])
+                self.show(receipt, f"{receipt['message_id']} in queue {receipt['queue_id']} at {receipt['queue_offset']}")
+                return
+            stored = 0
+            for at in range(0, len(messages), BATCH):
+                answer = broker.post(path, messages[at : at + BATCH])
+                stored += answer["stored"]
+                if not answer["complete"]:
+                    problem = next(result["problem"] for result in answer["results"] if "problem" in result)
+                    raise CommandError(f"{stored} of {len(messages)} messages are stored, then: {problem['detail']}. {problem['hint']}")
+        self.show({"stored": stored}, f"{stored} messages are stored.")
+
+    def do_get(self, options) -> None:
+        with self.broker() as broker:
+            messages = self._find(broker, options)
+        if options["body"]:
+            self.stdout.flush()
+            for message in messages:
+                sys.stdout.buffer.write(_raw_body(message))
+            return
+        if self.as_json:
+            self.show(messages[0] if options["id"] else messages)
+            return
+        if not messages:
+            raise CommandError("no message was found")
+        for message in messages:
+            self.show_facts(message)
+            self.stdout.write("")
+
+    def _find(self, broker: RestClient, options) -> list[dict]:
+        topic = options["topic"]
+        if options["id"]:
+            return [broker.get(f"/messages/{segment(options['id'])}", topic=topic)]
+        if topic and options["key"]:
+            return broker.get("/messages", topic=topic, key=options["key"], limit=options["limit"])["messages"]
+        if topic and options["queue"] is not None:
+            path = f"/topics/{segment(topic)}/queues/{options['queue']}/messages"
+            return broker.get(path, offset=options["offset"], limit=options["limit"])["messages"]
+        if topic:
+            return broker.get(f"/topics/{segment(topic)}/messages", limit=options["limit"])["messages"]
+        raise CommandError("give an id, or --topic with --key, with --queue and --offset, or alone for the newest")
+
+    def do_tail(self, options) -> None:
+        topic, left = options["topic"], options["count"]
+        with self.broker() as broker:
+            queues = broker.get(f"/topics/{segment(topic)}/queues")["items"]
+            wanted = [queue for queue in queues if options["queue"] in (None, queue["queue_id"])]
+            if not wanted:
+                raise CommandError(f"topic {topic} has no queue {options['queue']}")
+            places = {queue["queue_id"]: int(queue["min_offset" if options["from_start"] else "max_offset"] or 0) for queue in wanted}
+            # While some queue gave something, all are asked without waiting; when none did, each is waited on in turn.
+            idle = False
+            while left is None or left > 0:
+                given = 0
+                for queue_id in places:
+                    wait_ms = max(50, WAIT_MS // len(places)) if idle else 0
+                    limit = PAGE if left is None else min(PAGE, left)
+                    if limit < 1:
+                        break
+                    path = f"/topics/{segment(topic)}/queues/{queue_id}/messages"
+                    page = broker.get(path, offset=places[queue_id], limit=limit, wait_ms=wait_ms)
+                    places[queue_id] = int(page["next_offset"])
+                    for message in page["messages"]:
+                        self.show_line(message, _line(message))
+                    given += len(page["messages"])
+                    left = None if left is None else left - len(page["messages"])
+                    if page["messages"]:
+                        idle = False
+                idle = given == 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not (name and separator and value):
+        raise CommandError(f"--property {text}: want NAME=VALUE")
+    return name, value
+
+
+def _bodies(options) -> list[bytes]:
+    if options["file"] is not None:
+        raw = options["file"].read_bytes()
+    elif options["body"] is not None:
+        raw = options["body"].encode()
+    else:
+        raw = sys.stdin.buffer.read()
+    return [line for line in raw.split(b"\n") if line] if options["lines"] else [raw]
+
+
+def _body(raw: bytes) -> dict:
+    try:
+        return {"body": raw.decode()}
+    except UnicodeDecodeError:
+        return {"body": base64.b64encode(raw).decode(), "body_encoding": "base64"}
+
+
+def _raw_body(message: dict) -> bytes:
+    return message["body"].encode() if message["body_encoding"] == "utf-8" else base64.b64decode(message["body"])
+
+
+def _line(message: dict) -> str:
+    tag = f" [{printable(message['tag'])}]" if message["tag"] else ""
+    return f"{cell(message['store_time_ms'], 'store_time_ms')}  {message['queue_id']}/{message['queue_offset']}{tag}  {printable(message['body'][:300])}"

@@ -1,0 +1,184 @@
+"""`manage.py runbroker`: broker, name server, dashboard, Redis and job workers in one go; the composition root.
+
+Order: lock (before Django was imported, see `broker_store.launch`) ─► dashboard, which shows recovery ─► store ─► ports ─►
+Redis and workers ─► READY. SIGTERM and Ctrl-C undo it in reverse, within 5 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from django.core.management.base import BaseCommand
+
+from broker_store import launch
+from broker_store.errors import BrokerStoreError
+
+SWITCH_INTERVAL_S = 0.0005  # a busy Python thread (a page) then holds up the loop for half a millisecond, not for five
+PART_STOP_SECONDS = 2.0
+MANAGE = Path(__file__).resolve().parents[3] / "manage.py"
+
+
+class Command(BaseCommand):
+    help = "Start the broker, the name server and the dashboard."
+    requires_system_checks = []
+
+    def add_arguments(self, parser):
+        launch.add_arguments(parser)
+
+    def handle(self, *args, **options):
+        start = launch.prepared or launch.prepare(sys.argv[2:])
+        start.restore_host_zone()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        for note in start.settings.notes:
+            self.stderr.write(note)
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            code = runner.run(Run(start, self.stdout.write, self.stderr.write).main())
+        if code:
+            sys.exit(code)
+
+
+class Run:
+    """One run of everything. `say` and `complain` write a line to the terminal."""
+
+    def __init__(self, start: launch.Launch, say, complain):
+        self._start, self._say, self._complain = start, say, complain
+        self._arguments = start.arguments
+        self._stopped = asyncio.Event()
+        self._process = self._web = self._children = None
+        self._watches: list[asyncio.Task] = []
+
+    async def main(self) -> int:
+        """Run until a signal; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopped.set)
+        starting = loop.create_task(self._begin(), name="start")
+        stopping = loop.create_task(self._stopped.wait(), name="stop")
+        try:
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                # A signal while starting: recovery may be under way in its thread; `stop` waits for it.
+                starting.cancel()
+            try:
+                await starting
+            except asyncio.CancelledError:
+                return 0
+            except (BrokerStoreError, OSError) as error:
+                self._complain(f"runbroker: {error}")
+                return 1
+            await stopping
+            return 0
+        finally:
+            stopping.cancel()
+            await self._end()
+
+    async def _begin(self) -> None:
+        arguments, loop = self._arguments, asyncio.get_running_loop()
+        if not arguments.no_broker:
+            from broker_store.assembly import BrokerProcess
+
+            self._process = BrokerProcess(
+                self._start.settings,
+                bind=arguments.bind,
+                data=self._start.data,
+                with_name_server=self._start.has_name_server,
+                lock=self._start.lock,
+            )
+        password = None
+        if not arguments.no_web:
+            password = await loop.run_in_executor(None, self._prepare_database)
+            from mqadmin import clusters, tokens, web
+
+            clusters.install(clusters.EmbeddedCluster(self._process, loop))
+            socket_path = self._start.data / "run" / "web.sock"
+            self._watches.append(loop.create_task(tokens.watch(), name="tokens"))
+            self._web = await web.serve(loop, arguments.bind, arguments.web_port, socket_path)
+        if self._process is not None:
+            await self._process.start()
+        ports = dict(self._process.ports) if self._process is not None else {}
+        if self._web is not None:
+            ports["web"] = f"http://{arguments.bind}:{self._web.port}"
+        self._start.write_run_file(ports)
+        if not arguments.no_web:
+            await self._start_children()
+        self._introduce(ports, password)
+        self._say("READY " + " ".join(f"{name}={place}" for name, place in ports.items()))
+        sys.stdout.flush()
+
+    def _prepare_database(self) -> str | None:
+        """Tables as this version wants them, and the first user; the one-time password to print."""
+        from django.core.management import call_command
+        from django.db import connection
+        from django.db.migrations.executor import MigrationExecutor
+
+        from mqadmin import first_start
+
+        executor = MigrationExecutor(connection)
+        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+            call_command("migrate", verbosity=0, interactive=False)
+        try:
+            return first_start.ensure_admin()
+        finally:
+            connection.close()
+
+    async def _start_children(self) -> None:
+        import os
+
+        from mqadmin import jobs
+        from mqadmin.children import Children
+
+        self._children = Children(self._start.data, redis_url=os.environ.get("REDIS_URL"), manage=MANAGE)
+        for failure in await self._children.start(jobs.mark_interrupted):
+            self._complain(failure)
+        self._watches.append(asyncio.get_running_loop().create_task(self._children.watch(), name="children"))
+
+    def _introduce(self, ports: dict[str, str], password: str | None) -> None:
+        say = self._say
+        if "web" in ports:
+            say(f"Dashboard    {ports['web']}")
+        if password is not None:
+            say(f"             first login: user admin, password {password} (for one login, which sets another)")
+        if self._process is None:
+            return
+        parts = self._process.parts
+        if "nameserver" in ports:
+            say(f"Name server  {ports['nameserver']}   give this to clients")
+        if "broker" in ports:
+            say(f"Broker       {ports['broker']}   clients are told {parts.address} (--advertise HOST changes it)")
+        say(f"Store        {self._process.store.root}" + (" (read-only)" if self._arguments.inspect else ""))
+        if self._web is not None and "broker" in ports:
+            say("Try next, in another terminal:")
+            data = "" if self._start.data == Path("data").absolute() else f" --data {self._start.data}"
+            python = Path(sys.executable)
+            shown = ".venv/bin/python" if python.parent.parent.name == ".venv" else str(python.name)
+            say(f"  {shown} manage.py message{data} send Hello 'first message' --tag greeting")
+            say(f"  {shown} manage.py message{data} tail Hello --from-start")
+            say(f"  {shown} manage.py demo{data}")
+
+    async def _end(self) -> None:
+        """Everything in reverse, each part with a limit; what fails is told and does not keep the rest."""
+        for watch in self._watches:
+            watch.cancel()
+        if self._children is not None:
+            from mqadmin import jobs
+
+            loop = asyncio.get_running_loop()
+            await self._limited("jobs", loop.run_in_executor(None, self._children.stop, jobs.mark_interrupted), 3.0)
+        if self._process is not None:
+            await self._limited("broker", self._process.stop(), None)
+        if self._web is not None:
+            await self._limited("dashboard", self._web.stop(), PART_STOP_SECONDS)
+        self._start.remove_run_file()
+
+    async def _limited(self, name: str, work, limit_s: float | None) -> None:
+        try:
+            await asyncio.wait_for(work, limit_s)
+        except TimeoutError:
+            self._complain(f"runbroker: {name} did not stop within {limit_s:g} s")
+        except (BrokerStoreError, OSError) as error:
+            self._complain(f"runbroker: stopping {name}: {error}")

@@ -1,0 +1,52 @@
+"""`manage.py runnamesrv`: the name server alone, for brokers of ours or of Apache's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from django.core.management.base import BaseCommand, CommandError
+
+from broker_store.config import load_name_server_settings
+from broker_store.errors import BrokerStoreError, ConfigError
+from broker_store.launch import check_bind
+
+
+class Command(BaseCommand):
+    help = "Start the name server alone."
+    requires_system_checks = []
+
+    def add_arguments(self, parser):
+        parser.add_argument("--data", metavar="DIR", default=os.environ.get("BROKER_DATA_DIR", "data"))
+        parser.add_argument("--bind", metavar="ADDRESS", default="127.0.0.1")
+        parser.add_argument("--insecure", action="store_true", help="allow another address than loopback")
+        parser.add_argument("--port", type=int, metavar="N", help="default: 9876")
+        parser.add_argument("-c", "--config", metavar="FILE", help="a namesrv.conf in Apache's properties format")
+
+    def handle(self, *args, **options):
+        overrides = {} if options["port"] is None else {"listenPort": str(options["port"])}
+        try:
+            check_bind(options["bind"], options["insecure"])
+            settings = load_name_server_settings(Path(options["config"]) if options["config"] else None, overrides)
+            asyncio.run(self._run(settings, options))
+        except (ConfigError, BrokerStoreError, OSError) as error:
+            raise CommandError(str(error)) from error
+
+    async def _run(self, settings, options) -> None:
+        from broker_store.assembly import build_name_server
+        from broker_store.engine.store import wall_clock_ms
+        from broker_store.server.broker import NameServerPort
+
+        stopped = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        nameserver = build_name_server(settings, Path(options["data"]).absolute() / "namesrv")
+        port = NameServerPort(nameserver, wall_clock_ms, settings.scan_not_active_broker_interval)
+        await port.start(options["bind"], settings.listen_port)
+        self.stdout.write(f"READY nameserver={options['bind']}:{port.listener.port}")
+        sys.stdout.flush()
+        await stopped.wait()
+        await port.stop()

@@ -1,0 +1,51 @@
+"""manage.py token: list, create, revoke."""
+
+from django.core.management.base import CommandError
+
+from broker_store.server.http import ROLES, Caller
+from mqadmin import tokens
+from mqadmin.api.auth import user_name
+from mqadmin.api.system import token_facts
+from mqadmin.audit import audited
+from mqadmin.management.base import BrokerCommand
+
+
+class Command(BrokerCommand):
+    help = "API tokens. Works on the database itself: a running broker takes it over within a second."
+
+    def verbs(self, add) -> None:
+        add("list", "all tokens")
+        create = add("create", "make a token and print it, this once")
+        create.add_argument("name", help="what uses it")
+        create.add_argument("--role", choices=ROLES, default="viewer")
+        create.add_argument("--days", type=int, help="how long it is good; for ever when absent")
+        add("revoke", "end a token").add_argument("id", type=int)
+
+    def do_list(self, options) -> None:
+        items = [token_facts(token) for token in tokens.ApiToken.objects.all()]
+        columns = {
+            "id": "ID",
+            "name": "NAME",
+            "role": "ROLE",
+            "start": "BEGINS WITH",
+            "state": "STATE",
+            "created_by": "BY",
+            "created_at": "CREATED",
+            "last_used_at": "LAST USED",
+        }
+        self.show_table(items, columns, empty="There are no tokens.")
+
+    def do_create(self, options) -> None:
+        caller = Caller(f"local:{user_name()}", "admin")
+        with audited(caller, "create", "apitoken", options["name"], role=options["role"], days=options["days"]) as record:
+            token, text = tokens.issue(options["name"], options["role"], caller.name, options["days"])
+            record["id"] = token.pk
+        self.show(token_facts(token) | {"token": text}, text)
+
+    def do_revoke(self, options) -> None:
+        token = tokens.ApiToken.objects.filter(pk=options["id"]).first()
+        if token is None:
+            raise CommandError(f"there is no token {options['id']}; see: manage.py token list")
+        with audited(Caller(f"local:{user_name()}", "admin"), "delete", "apitoken", token.name, id=token.pk):
+            tokens.revoke(token)
+        self.show(token_facts(token), f"Token {token.name} is revoked.")

@@ -1,0 +1,71 @@
+"""manage.py topic: list, show, create, update, delete."""
+
+from mqadmin.management.base import BrokerCommand
+from mqadmin.rest_client import segment
+
+PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
+
+
+class Command(BrokerCommand):
+    help = "Topics of the running broker."
+
+    def verbs(self, add) -> None:
+        listing = add("list", "all topics")
+        listing.add_argument("--kind", choices=("normal", "retry", "dlq", "system"))
+        add("show", "one topic with its queues and readers").add_argument("topic")
+        for verb, help in (("create", "make a topic"), ("update", "change what is given")):
+            parser = add(verb, help)
+            parser.add_argument("topic")
+            parser.add_argument("--queues", type=int, help="read and write queues")
+            parser.add_argument("--read-queues", type=int)
+            parser.add_argument("--write-queues", type=int)
+            parser.add_argument("--perm", choices=PERMISSIONS, help="rw: read and write")
+            parser.add_argument("--order", choices=("yes", "no"))
+        delete = add("delete", "delete a topic and its messages")
+        delete.add_argument("topic")
+        delete.add_argument("--confirm", metavar="NAME", help="the topic's name once more")
+
+    def do_list(self, options) -> None:
+        with self.broker() as broker:
+            items = list(broker.pages("/topics", kind=options["kind"], limit=1000))
+        columns = {
+            "name": "TOPIC",
+            "kind": "KIND",
+            "read_queues": "READ",
+            "write_queues": "WRITE",
+            "messages": "MESSAGES",
+            "in_per_s": "IN/S",
+            "out_per_s": "OUT/S",
+            "groups": "GROUPS",
+        }
+        self.show_table(items, columns, empty="There are no topics.")
+
+    def do_show(self, options) -> None:
+        with self.broker() as broker:
+            self.show_facts(broker.get(f"/topics/{segment(options['topic'])}"))
+
+    def do_create(self, options) -> None:
+        with self.broker() as broker:
+            made = broker.post("/topics", {"name": options["topic"]} | self._settings(options))
+        self.show(made, f"Topic {made['name']} is there, with {made['write_queues']} queues.")
+
+    def do_update(self, options) -> None:
+        with self.broker() as broker:
+            changed = broker.patch(f"/topics/{segment(options['topic'])}", self._settings(options))
+        self.show(
+            changed, f"Topic {changed['name']}: {changed['read_queues']} queues to read, {changed['write_queues']} to write, permission {changed['perm']}."
+        )
+
+    def do_delete(self, options) -> None:
+        with self.broker() as broker:
+            broker.delete(f"/topics/{segment(options['topic'])}", confirm=options["confirm"])
+        self.show({"deleted": options["topic"]}, f"Topic {options['topic']} is deleted.")
+
+    def _settings(self, options) -> dict:
+        settings = {
+            "read_queues": options["read_queues"] or options["queues"],
+            "write_queues": options["write_queues"] or options["queues"],
+            "perm": PERMISSIONS.get(options["perm"]),
+            "order": None if options["order"] is None else options["order"] == "yes",
+        }
+        return {name: value for name, value in settings.items() if value is not None}

@@ -1,0 +1,19 @@
+"""The dashboard's own tables. Topics, groups and messages are the store's and stand in no table here."""
+
+from django.conf import settings
+from django.db import models
+
+from mqadmin.store_models import Group, Topic
+from mqadmin.tokens import ApiToken
+
+__all__ = ["ApiToken", "FirstLogin", "Group", "Topic"]
+
+
+class FirstLogin(models.Model):
+    """This user's password was printed by a start: it opens one session, in which another must be set."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="first_login")
+    used_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.user} has not set a password"

@@ -1,0 +1,37 @@
+"""Who may do what: three roles, each holding what the one before may do.
+
+    viewer     sees everything, changes nothing
+    operator   also sends messages, resets offsets, runs jobs
+    admin      also creates, changes and deletes topics and groups, and hands out tokens
+
+A superuser is admin; a member of the Django group `admin` or `operator` has that role; every other user is a viewer.
+"""
+
+from __future__ import annotations
+
+from broker_store.server.http import ROLES, Caller
+
+CHOICES = [(role, role) for role in ROLES]
+
+
+def role_of(user) -> str:
+    """The role of a Django user (one query, remembered on the user for the request)."""
+    if user.is_superuser:
+        return "admin"
+    role = getattr(user, "_mqadmin_role", None)
+    if role is None:
+        names = set(user.groups.filter(name__in=("admin", "operator")).values_list("name", flat=True))
+        role = "admin" if "admin" in names else "operator" if "operator" in names else "viewer"
+        user._mqadmin_role = role
+    return role
+
+
+def caller_of(user) -> Caller:
+    """The caller that a logged-in user is."""
+    return Caller(f"user:{user.get_username()}", role_of(user))
+
+
+def is_admin(request) -> bool:
+    """Whether a request of the admin's pages is by an administrator."""
+    user = request.user
+    return user.is_active and user.is_staff and role_of(user) == "admin"

@@ -1,0 +1,35 @@
+"""What a running broker left in its data directory for other processes: run/broker.json and run/live.
+
+{"pid": 4711, "store": "/…/store", "broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876", "web": "http://…"}
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from broker_store.engine.disk import Disk
+from broker_store.engine.live_page import LivePosition, read_live_page
+
+
+def read(data: Path) -> dict | None:
+    """The run file of the broker on this data directory; None when none runs, or it cannot be read."""
+    try:
+        value = json.loads((data / "run" / "broker.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def store_directory(data: Path) -> Path:
+    """Where the store of this data directory is: what the running broker says, else where it is by default."""
+    store = (read(data) or {}).get("store")
+    return Path(store) if isinstance(store, str) else data / "store"
+
+
+def live_position(store: Path, data: Path) -> LivePosition | None:
+    """How far the broker that runs on `store` is; None when none does (or it opens it just now)."""
+    if store_directory(data).resolve() != store.resolve():
+        return None
+    live = read_live_page(Disk(), data / "run" / "live")
+    return None if live is None or live.state in ("opening", "recovering", "failed") else live

@@ -1,0 +1,231 @@
+"""Django's settings. What varies comes from the environment, read here once; `runbroker` sets it from its options.
+
+    BROKER_DATA_DIR    everything the program writes (./data)
+    BROKER_WEB_HOST    names under which the dashboard may be asked for, beside loopback, with commas between
+    BROKER_WEB_TLS     1 when a proxy in front speaks TLS: secure cookies, redirect, HSTS, X-Forwarded-Proto believed
+    DATABASE_URL       another database than DIR/mqadmin.sqlite3
+    REDIS_URL          another Redis than the one that runbroker starts
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import environ
+from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
+from django.urls import reverse_lazy
+
+from mqadmin.first_start import secret_key
+
+environment = environ.Env()
+
+BASE_DIRECTORY = Path(__file__).resolve().parent.parent
+DATA_DIRECTORY = Path(environment.str("BROKER_DATA_DIR", "data")).absolute()
+
+SECRET_KEY = secret_key(DATA_DIRECTORY)
+DEBUG = False
+WEB_HOSTS = [host for host in environment.str("BROKER_WEB_HOST", "").replace(" ", "").split(",") if host]
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *WEB_HOSTS]
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "servestatic",
+    "django.contrib.staticfiles",
+    "channels",
+    "csp",
+    "django_htmx",
+    "django_rq",
+    "ninja",
+    "mqadmin",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "servestatic.middleware.ServeStaticMiddleware",
+    "mqadmin.middleware.ContentSecurityPolicy",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "mqadmin.middleware.set_password_first",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "mqadmin.urls"
+ASGI_APPLICATION = "mqadmin.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIRECTORY / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "mqadmin.views.page.page_context",
+            ],
+        },
+    }
+]
+
+# One writer at a time is enough for a dashboard; IMMEDIATE makes it wait its turn instead of failing at the upgrade.
+DATABASES = {
+    "default": environment.db("DATABASE_URL")
+    if "DATABASE_URL" in environment
+    else {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": DATA_DIRECTORY / "mqadmin.sqlite3",
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        },
+    }
+}
+
+REDIS_URL = environment.str("REDIS_URL", "") or f"unix://{DATA_DIRECTORY / 'run' / 'redis.sock'}"
+# Redis holds only jobs. JSON, never pickle: who can write to Redis must not be able to run code in a worker.
+RQ_QUEUES = {
+    name: {"URL": REDIS_URL, "DEFAULT_TIMEOUT": timeout, "SERIALIZER": "rq.serializers.JSONSerializer"}
+    for name, timeout in (("default", 3_600), ("spark", 6 * 3_600))
+}
+RQ = {"JOB_CLASS": "mqadmin.jobs.AllowedJob", "WORKER_CLASS": "mqadmin.jobs.JobWorker"}
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "overview"
+LOGOUT_REDIRECT_URL = "login"
+SESSION_COOKIE_AGE = 14 * 24 * 3600
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_NAME = "mqadmin_session"
+CSRF_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
+
+# Plain HTTP on loopback is the default; what a browser must do for TLS can only be asked of it when TLS is there.
+if environment.bool("BROKER_WEB_TLS", False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_SSL_REDIRECT = True
+    SECURE_REDIRECT_EXEMPT = [r"^metrics$", r"^api/v1/(health|ready)$"]
+    SECURE_HSTS_SECONDS = 365 * 24 * 3600
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+    SECURE_HSTS_PRELOAD = True
+    SESSION_COOKIE_SECURE = True
+    CSRF_COOKIE_SECURE = True
+    CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in WEB_HOSTS]
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+        "img-src": [SELF, "data:"],
+    }
+}
+# The admin is Unfold's: Alpine evaluates expressions in attributes and sets styles inline. Only staff come there.
+ADMIN_SECURITY_POLICY = {
+    "DIRECTIVES": CONTENT_SECURITY_POLICY["DIRECTIVES"]
+    | {"script-src": [SELF, UNSAFE_EVAL, UNSAFE_INLINE], "style-src": [SELF, UNSAFE_INLINE]},
+}
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "static/"
+STATICFILES_DIRS = [BASE_DIRECTORY / "static"]
+STATIC_ROOT = BASE_DIRECTORY / "staticfiles"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "servestatic.storage.CompressedManifestStaticFilesStorage"},
+}
+SERVESTATIC_ALLOW_ALL_ORIGINS = False
+
+UNFOLD = {
+    "SITE_TITLE": "Broker admin",
+    "SITE_HEADER": "Broker admin",
+    "SITE_URL": "/",
+    "SHOW_HISTORY": True,
+    "SHOW_VIEW_ON_SITE": False,
+    "SIDEBAR": {
+        "show_search": False,
+        "navigation": [
+            {
+                "title": "Broker",
+                "items": [
+                    {"title": "Topics", "icon": "topic", "link": reverse_lazy("admin:mqadmin_topic_changelist")},
+                    {"title": "Consumer groups", "icon": "group_work", "link": reverse_lazy("admin:mqadmin_group_changelist")},
+                ],
+            },
+            {
+                "title": "Jobs",
+                "items": [
+                    {"title": "Jobs", "icon": "task", "link": reverse_lazy("jobs")},
+                    {
+                        "title": "Queues and workers",
+                        "icon": "manufacturing",
+                        "link": reverse_lazy("admin:django_rq_dashboard_changelist"),
+                        "permission": "mqadmin.roles.is_admin",
+                    },
+                ],
+            },
+            {
+                "title": "Access",
+                "items": [
+                    {"title": "Users", "icon": "person", "link": reverse_lazy("admin:auth_user_changelist"), "permission": lambda request: request.user.is_superuser},
+                    {"title": "Roles", "icon": "badge", "link": reverse_lazy("admin:auth_group_changelist"), "permission": lambda request: request.user.is_superuser},
+                    {"title": "API tokens", "icon": "key", "link": reverse_lazy("admin:mqadmin_apitoken_changelist"), "permission": "mqadmin.roles.is_admin"},
+                    {"title": "Audit trail", "icon": "history", "link": reverse_lazy("admin:admin_logentry_changelist"), "permission": "mqadmin.roles.is_admin"},
+                ],
+            },
+        ],
+    },
+    # The dashboard's blue, so that both look like one program.
+    "COLORS": {
+        "primary": {
+            "50": "oklch(97% .014 254)",
+            "100": "oklch(93% .032 255)",
+            "200": "oklch(88% .059 254)",
+            "300": "oklch(80% .095 253)",
+            "400": "oklch(70% .125 253)",
+            "500": "oklch(56% .135 254)",
+            "600": "oklch(48% .13 254)",
+            "700": "oklch(43% .12 255)",
+            "800": "oklch(38% .1 256)",
+            "900": "oklch(33% .08 257)",
+            "950": "oklch(26% .06 259)",
+        }
+    },
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": "WARNING"},
+    "loggers": {
+        "django": {"handlers": ["console"], "level": "WARNING", "propagate": False},
+        "django.request": {"level": "ERROR"},
+        "django.security.DisallowedHost": {"level": "ERROR"},
+        "mqadmin": {"level": "INFO"},
+        "broker_store": {"level": "INFO"},
+    },
+}

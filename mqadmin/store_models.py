@@ -1,0 +1,236 @@
+"""Topics and groups as models for the admin, over the cluster instead of a table.
+
+`ClusterQuerySet` is a list with the part of Django's QuerySet that the admin uses: filter, search, order, slice,
+count, get. It is filled when it is first looked at, by one call to the cluster. Nothing is stored here, and saving is
+the admin's (admin.py), which asks the cluster and keeps the audit record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.exceptions import FieldDoesNotExist, ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+
+from broker_store.errors import NameError_
+from broker_store.formats.names import check_group, check_topic
+from mqadmin import clusters
+
+MAX_QUEUES = 128
+PERMISSIONS = ((6, "read and write"), (4, "read only"), (2, "write only"))
+
+
+class ClusterQuerySet(models.QuerySet):
+    """The objects of a model with `rows()`; of queries only what a list can answer, the rest raises NotImplementedError."""
+
+    def __init__(self, model=None, query=None, using=None, hints=None, items: list | None = None):
+        super().__init__(model=model, query=query, using=using, hints=hints)
+        self._items = items
+
+    def _rows(self) -> list:
+        if self._items is None:
+            self._items = self.model.rows()
+        return self._items
+
+    def _with(self, items: list) -> ClusterQuerySet:
+        return type(self)(model=self.model, using=self._db, hints=self._hints, items=items)
+
+    def _clone(self) -> ClusterQuerySet:
+        return self._with(list(self._items)) if self._items is not None else type(self)(model=self.model, using=self._db, hints=self._hints)
+
+    _chain = _clone
+
+    def __iter__(self) -> Iterator:
+        return iter(self._rows())
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+    def __bool__(self) -> bool:
+        return bool(self._rows())
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._with(self._rows()[at]) if isinstance(at, slice) else self._rows()[at]
+
+    def iterator(self, chunk_size: int | None = None) -> Iterator:
+        return iter(self._rows())
+
+    def count(self) -> int:
+        return len(self._rows())
+
+    def exists(self) -> bool:
+        return bool(self._rows())
+
+    def all(self) -> ClusterQuerySet:
+        return self._clone()
+
+    def none(self) -> ClusterQuerySet:
+        return self._with([])
+
+    def first(self):
+        return next(iter(self._rows()), None)
+
+    def order_by(self, *names: str) -> ClusterQuerySet:
+        items = list(self._rows())
+        for name in reversed(names):
+            field = name.lstrip("-")
+            attribute = "name" if field == "pk" else field
+            # What is not known stands behind what is, either way round.
+            known = [item for item in items if getattr(item, attribute) is not None]
+            unknown = [item for item in items if getattr(item, attribute) is None]
+            items = sorted(known, key=lambda item: getattr(item, attribute), reverse=name.startswith("-")) + unknown
+        return self._with(items)
+
+    def filter(self, *conditions: models.Q, **lookups: Any) -> ClusterQuerySet:
+        return self._with([item for item in self._rows() if all(_holds(item, condition) for condition in (*conditions, models.Q(**lookups)))])
+
+    def exclude(self, *conditions: models.Q, **lookups: Any) -> ClusterQuerySet:
+        return self._with([item for item in self._rows() if not all(_holds(item, condition) for condition in (*conditions, models.Q(**lookups)))])
+
+    def get(self, *conditions: models.Q, **lookups: Any):
+        found = self.filter(*conditions, **lookups)._rows()
+        if len(found) != 1:
+            raise (self.model.DoesNotExist if not found else self.model.MultipleObjectsReturned)(f"{len(found)} found")
+        return found[0]
+
+    def select_related(self, *names: str) -> ClusterQuerySet:
+        return self
+
+    def distinct(self, *names: str) -> ClusterQuerySet:
+        return self
+
+    def using(self, alias: str) -> ClusterQuerySet:
+        return self
+
+    def delete(self):
+        raise NotImplementedError("the admin deletes through the cluster, one by one, with an audit record each")
+
+    def values_list(self, *names: str, flat: bool = False, named: bool = False) -> list:
+        attributes = ["name" if name == "pk" else name for name in names]
+        rows = [tuple(getattr(item, name) for name in attributes) for item in self._rows()]
+        return [row[0] for row in rows] if flat else rows
+
+
+def _holds(item: Any, condition: Any) -> bool:
+    if not isinstance(condition, models.Q):
+        raise NotImplementedError(f"a condition of type {type(condition).__name__}")
+    results = [_holds(item, child) if isinstance(child, models.Q) else _compare(item, *child) for child in condition.children]
+    held = all(results) if condition.connector == models.Q.AND else any(results)
+    return held != condition.negated
+
+
+def _compare(item: Any, lookup: str, wanted: Any) -> bool:
+    name, _, how = lookup.partition("__")
+    value = getattr(item, "name" if name == "pk" else name)
+    if how in ("", "exact"):
+        return value == wanted or str(value) == str(wanted)
+    if how == "in":
+        return str(value) in {str(one) for one in wanted}
+    if how == "icontains":
+        return str(wanted).lower() in str(value).lower()
+    if how == "isnull":
+        return (value is None) == bool(wanted)
+    raise NotImplementedError(f"the lookup {lookup}")
+
+
+class ClusterManager(models.Manager):
+    def get_queryset(self) -> ClusterQuerySet:
+        return ClusterQuerySet(model=self.model, using=self._db)
+
+
+class ClusterObject(models.Model):
+    """What both have in common: a name that is the key, and rows out of the cluster."""
+
+    objects = ClusterManager()
+
+    class Meta:
+        abstract = True
+        managed = False
+        # Without it the check for unique names of a new object asks a table that does not exist.
+        base_manager_name = "objects"
+
+    def __str__(self) -> str:
+        return self.pk
+
+    @classmethod
+    def of(cls, facts: dict):
+        """An object from the cluster's facts; what is no field of it is left out."""
+        known = {}
+        for name, value in facts.items():
+            try:
+                cls._meta.get_field(name)
+            except FieldDoesNotExist:
+                continue
+            known[name] = value
+        made = cls(**known)
+        made._state.adding = False
+        return made
+
+
+def validate_topic(name: str) -> None:
+    """Django's form of formats/names."""
+    try:
+        check_topic(name)
+    except NameError_ as error:
+        raise ValidationError(str(error)) from None
+
+
+def validate_group(name: str) -> None:
+    try:
+        check_group(name)
+    except NameError_ as error:
+        raise ValidationError(str(error)) from None
+
+
+QUEUE_COUNT = [MinValueValidator(1), MaxValueValidator(MAX_QUEUES)]
+
+
+class Topic(ClusterObject):
+    """A topic of the cluster."""
+
+    name = models.CharField(max_length=255, primary_key=True, validators=[validate_topic])
+    kind = models.CharField(max_length=10, default="normal", editable=False)
+    read_queues = models.PositiveIntegerField(default=8, validators=QUEUE_COUNT)
+    write_queues = models.PositiveIntegerField(default=8, validators=QUEUE_COUNT)
+    perm = models.PositiveSmallIntegerField("permission", default=6, choices=PERMISSIONS)
+    order = models.BooleanField("ordered", default=False)
+    messages = models.BigIntegerField(null=True, editable=False)
+    groups = models.IntegerField(null=True, editable=False)
+
+    class Meta(ClusterObject.Meta):
+        abstract = False
+        app_label = "mqadmin"
+        ordering = ("name",)
+
+    @classmethod
+    def rows(cls) -> list[Topic]:
+        cluster = clusters.current()
+        return [cls.of(facts) for facts in cluster.call(cluster.topics)]
+
+
+class Group(ClusterObject):
+    """A subscription group of the cluster."""
+
+    name = models.CharField(max_length=255, primary_key=True, validators=[validate_group])
+    kind = models.CharField(max_length=10, default="normal", editable=False)
+    consume_enable = models.BooleanField("may consume", default=True)
+    broadcast = models.BooleanField("may broadcast", default=True)
+    orderly = models.BooleanField("in order only", default=False)
+    retry_queues = models.PositiveIntegerField(default=1, validators=QUEUE_COUNT)
+    retry_max_times = models.IntegerField("retries", default=16, validators=[MinValueValidator(-1), MaxValueValidator(10_000)])
+    clients = models.IntegerField(null=True, editable=False)
+    lag = models.BigIntegerField(null=True, editable=False)
+
+    class Meta(ClusterObject.Meta):
+        abstract = False
+        app_label = "mqadmin"
+        verbose_name = "consumer group"
+        ordering = ("name",)
+        permissions = (("reset_offset", "Can reset offsets of a group"),)
+
+    @classmethod
+    def rows(cls) -> list[Group]:
+        cluster = clusters.current()
+        return [cls.of(facts) for facts in cluster.call(cluster.groups)]

@@ -1,0 +1,199 @@
+"""Numbers with their units, and the words that newcomers ask about.
+
+None is always "unknown": a value nobody measured must not look like a 0. `static/js/live.js` writes the same formats
+for numbers that move; tests/mqadmin/test_browser.py holds the two together.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from django import template
+from django.utils.html import format_html
+
+register = template.Library()
+
+UNKNOWN = format_html('<span class="unknown" title="not measured, or not known yet">{}</span>', "unknown")
+
+WORDS = {
+    "Topic": "A named stream of messages. It is split into queues.",
+    "Queue": "One ordered lane of a topic. A place in it is called an offset.",
+    "Group": "Programs that share the work of reading topics.",
+    "Lag": "How far a group is behind the end of what it reads, in messages and in time.",
+    "Commit log": "The one append-only set of files where every message is written first. A place in it is counted in bytes.",
+    "Consume queue": "Small pointers, 20 bytes each, from a place in a queue to a place in the commit log.",
+    "Index": "A hash table on disk, from the key of a message to its place in the commit log.",
+    "Dispatch": "The step that fills consume queues and index from the commit log.",
+    "Flush": "Forcing written bytes from memory to the disk.",
+    "Checkpoint": "A note of what is safely on disk. The next start begins to look from there.",
+    "Dead letter": "A message that a group could not process after all its retries.",
+    "Wrote": "Where the next message will be written.",
+    "Confirmed": "How far the log may be read: what is behind it can no longer be taken back.",
+    "Flushed": "How far the commit log is known to be on the disk.",
+    "Dispatched": "How far queues and index are filled from the commit log.",
+    "Slot": "One of the buckets of an index file. Entries with the same bucket form a chain.",
+    "Offset": "The place of a message in its queue, counted from 0.",
+    "Key": "A word the producer gave a message, to find it again.",
+    "Tag": "One word of the producer's by which a group may choose messages.",
+    "Unique id": "An id the producer made before it sent the message.",
+    "Offset id": "An id that names the broker and the place in its log.",
+    "Allocated": "How much of the file has room on the disk set aside.",
+    "Recovery": "What a start does to find the end of the log and to fill what was not finished.",
+    "Flag": "A state in which the store refuses something, with its cause.",
+}
+
+
+@register.simple_tag
+def word(text: str, shown: str = ""):
+    """A word with its meaning on hover and focus."""
+    return format_html('<span class="word" tabindex="0" data-tip="{}">{}</span>', WORDS[text], shown or text)
+
+
+@register.filter
+def count(value):
+    """An exact number: 1,804,221."""
+    return UNKNOWN if value is None else f"{int(value):,}"
+
+
+@register.filter
+def size(value):
+    """Bytes in the unit that leaves three or four digits: 340.4 MiB."""
+    return UNKNOWN if value is None else bytes_text(float(value))
+
+
+def bytes_text(value: float) -> str:
+    if abs(value) < 1024:
+        return f"{value:.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        if abs(value) < 1024 or unit == "TiB":
+            break
+    return f"{value:.1f} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
+
+
+@register.filter
+def rate(value):
+    """Events per second: 412/s, 0.4/s."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}/s" if value >= 100 or value == 0 else f"{value:.1f}/s"
+
+
+@register.filter
+def duration(value):
+    """Milliseconds in the unit that suits them."""
+    return UNKNOWN if value is None else duration_text(float(value))
+
+
+def duration_text(ms: float) -> str:
+    if ms < 10 and ms != int(ms):
+        return f"{ms:.1f} ms"
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    if ms < 60_000:
+        return f"{ms / 1_000:.1f} s"
+    minutes = int(ms // 60_000)
+    if minutes < 60:
+        return f"{minutes} min {int(ms % 60_000 // 1_000)} s"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+@register.filter
+def percent(value):
+    """A share of 1 in per cent."""
+    return UNKNOWN if value is None else f"{value * 100:.1f} %"
+
+
+@register.filter
+def moment(value):
+    """A time in UTC, exact to the millisecond."""
+    text = moment_text(value)
+    if text is None:
+        return UNKNOWN
+    date, _, clock = text.partition(" ")
+    return format_html('<time datetime="{}T{}Z" title="{} UTC"><span class="date">{}</span> {}</time>', date, clock, text, date, clock)
+
+
+@register.filter
+def stamp(value):
+    """A time of the checkpoint, which has none before the first message was synced."""
+    return "none yet" if value == 0 else moment(value)
+
+
+def moment_text(value: int | None) -> str | None:
+    if value is None or not 0 < value < 253_402_300_800_000:
+        return None
+    return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+@register.filter
+def ago(value):
+    """How long ago a time was; live.js keeps it going."""
+    if moment_text(value) is None:
+        return UNKNOWN
+    age = max(0, int(time.time() * 1000) - value)
+    return format_html('<time datetime="{}Z" data-ago="{}" title="{} UTC">{} ago</time>', moment_text(value).replace(" ", "T"), value, moment_text(value), duration_text(age))
+
+
+@register.filter
+def permission(value):
+    """The permission bits of a topic in words."""
+    if value is None:
+        return UNKNOWN
+    return {6: "read and write", 4: "read only", 2: "write only"}.get(value & 6, "closed")
+
+
+@register.filter
+def share(part, whole):
+    """`part` of `whole` in per cent for a bar's width, 0 to 100, "0" when either is unknown."""
+    if not part or not whole:
+        return "0"
+    return f"{min(100.0, max(0.0, part * 100 / whole)):.3f}"
+
+
+@register.filter
+def ratio(part, whole):
+    """`part` of `whole` as text in per cent."""
+    if part is None or not whole:
+        return UNKNOWN
+    return f"{part * 100 / whole:.1f} %"
+
+
+@register.filter
+def minus(value, other):
+    """A difference, unknown when either is."""
+    return None if value is None or other is None else value - other
+
+
+TRACKS = (("wrote", "Wrote"), ("confirmed", "Confirmed"), ("dispatched", "Dispatched"), ("flushed", "Flushed"), ("checkpoint_position", "Checkpoint"))
+
+
+@register.inclusion_tag("tracks.html")
+def tracks(positions: dict):
+    """The race of the positions, drawn from the checkpoint (the last of them) to the end of the log (the first)."""
+    low, high = positions["checkpoint_position"] or 0, positions["wrote"]
+    rows = []
+    for key, title in TRACKS:
+        at = positions[key]
+        if at is None or high is None:
+            width = "0"
+        elif high > low:
+            width = share(at - low, high - low)
+        else:
+            width = "100" if at >= high else "0"
+        rows.append({"key": key, "tone": key.removesuffix("_position"), "title": title, "at": at, "behind": minus(high, at), "width": width})
+    return {"rows": rows, "low": low, "high": high}
+
+
+@register.filter
+def running_for(started_ms):
+    """The time since a start."""
+    return UNKNOWN if started_ms is None else duration_text(max(0, int(time.time() * 1000) - started_ms))
+
+
+@register.filter
+def in_unit(value, unit):
+    """A job's progress: bytes in their own units, else the number with its noun."""
+    return size(value) if unit == "bytes" else format_html("{} {}", count(value), unit or "")

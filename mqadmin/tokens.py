@@ -1,0 +1,115 @@
+"""API tokens: made once, shown once, kept as hashes.
+
+The token itself is `mq_` and 256 random bits; only its SHA-256 is stored (see server/http.TokenTable for why that is
+enough), with the first characters for people to tell tokens apart. Requests never read this table: the process holds
+a picture of it in memory, `TABLE`, replaced at each change made here and, for changes that another process made (a
+command run without the broker's socket), twice a second by `watch`. So a revoked token ends within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from datetime import datetime, timedelta
+
+from django.db import DatabaseError, connection, models
+from django.utils import timezone
+
+from broker_store.server.http import Caller, TokenTable
+from mqadmin import roles
+
+log = logging.getLogger(__name__)
+
+TABLE = TokenTable()
+REFRESH_SECONDS = 0.5
+MAX_TOKENS = 1_000  # of those that are not revoked
+SHOWN_CHARACTERS = 9  # of the token: `mq_` and six more
+
+
+class ApiToken(models.Model):
+    """A token of a program. Revoked ones stay, so that the audit's `token:NAME` keeps a meaning."""
+
+    name = models.CharField(max_length=60, help_text="what uses it; shown in the audit records as token:NAME")
+    role = models.CharField(max_length=10, choices=roles.CHOICES, default="viewer")
+    digest = models.BinaryField(max_length=32, unique=True, editable=False)
+    start = models.CharField("begins with", max_length=SHOWN_CHARACTERS, editable=False)
+    created_by = models.CharField(max_length=160, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        app_label = "mqadmin"
+        verbose_name = "API token"
+        ordering = ("-created_at", "-id")
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.start}…)"
+
+    @property
+    def state(self) -> str:
+        if self.revoked_at:
+            return "revoked"
+        return "expired" if self.expires_at and self.expires_at <= timezone.now() else "active"
+
+
+class TooManyTokens(Exception):
+    """MAX_TOKENS tokens are in use."""
+
+
+def issue(name: str, role: str, created_by: str, days: int | None = None, expires_at: datetime | None = None) -> tuple[ApiToken, str]:
+    """Make a token; the second value is its text, which exists nowhere else. It expires in `days`, or at a time, or never."""
+    if ApiToken.objects.filter(revoked_at=None).count() >= MAX_TOKENS:
+        raise TooManyTokens(f"{MAX_TOKENS} tokens are in use; revoke some")
+    text = "mq_" + secrets.token_urlsafe(32)
+    token = ApiToken(name=name, role=role, created_by=created_by, digest=hashlib.sha256(text.encode()).digest(), start=text[:SHOWN_CHARACTERS])
+    token.expires_at = timezone.now() + timedelta(days=days) if days is not None else expires_at
+    token.full_clean(exclude=["digest"])
+    token.save()
+    refresh()
+    return token, text
+
+
+def revoke(token: ApiToken) -> None:
+    """End a token, at once in this process."""
+    if token.revoked_at is None:
+        token.revoked_at = timezone.now()
+        token.save(update_fields=["revoked_at"])
+    refresh()
+
+
+def refresh(table: TokenTable = TABLE) -> None:
+    """Fill the table in memory from the database, and note there which tokens were used."""
+    used = table.take_used()
+    if used:
+        ApiToken.objects.filter(digest__in=used).update(last_used_at=timezone.now())
+    now = timezone.now()
+    callers = {}
+    for name, role, digest, expires_at in ApiToken.objects.filter(revoked_at=None).values_list("name", "role", "digest", "expires_at"):
+        if expires_at is None or expires_at > now:
+            callers[bytes(digest)] = (Caller(f"token:{name}", role), int(expires_at.timestamp() * 1000) if expires_at else 0)
+    table.replace(callers)
+
+
+def _refresh_in_thread() -> None:
+    try:
+        refresh()
+    finally:
+        connection.close_if_unusable_or_obsolete()
+
+
+async def watch() -> None:
+    """Keep the table fresh until cancelled. When the database does not answer, the last picture is kept and said so once."""
+    failing = False
+    while True:
+        try:
+            await asyncio.to_thread(_refresh_in_thread)
+            failing = False
+        except DatabaseError as error:
+            if not failing:
+                log.warning("the token table cannot be read, tokens stay as they were: %s", error)
+            failing = True
+        await asyncio.sleep(REFRESH_SECONDS)

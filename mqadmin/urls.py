@@ -1,0 +1,38 @@
+"""Every address of the dashboard; two REST routes are answered before they come here, see asgi.py."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.contrib.auth.views import LogoutView
+from django.urls import include, path
+from django.views.generic import RedirectView
+
+from mqadmin.api.metrics import metrics
+from mqadmin.views import account, groups, jobs, messages, overview, store, topics
+
+urlpatterns = [
+    path("", overview.overview, name="overview"),
+    path("topics/", topics.topics, name="topics"),
+    path("topics/<str:name>/", topics.topic, name="topic"),
+    path("messages/", messages.messages, name="messages"),
+    path("messages/<int:log_offset>/", messages.message, name="message"),
+    path("messages/<int:log_offset>/<str:part>", messages.message_bytes, name="message_bytes"),
+    path("groups/", groups.groups, name="groups"),
+    path("groups/<str:name>/", groups.group, name="group"),
+    path("store/", store.store, name="store"),
+    path("store/index/", store.index, name="index"),
+    path("store/recovery/", store.recovery, name="recovery"),
+    path("jobs/", jobs.jobs, name="jobs"),
+    path("jobs/start", jobs.start_job, name="start_job"),
+    path("jobs/<str:job_id>/", jobs.job, name="job"),
+    path("jobs/<str:job_id>/cancel", jobs.cancel_job, name="cancel_job"),
+    path("login/", account.Login.as_view(), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("password/", account.password, name="password"),
+    path("admin/login/", RedirectView.as_view(pattern_name="login", query_string=True)),
+    path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
+    path("admin/", admin.site.urls),
+    path("api/v1/", include("mqadmin.api.urls")),
+    path("metrics", metrics, name="metrics"),
+    path("favicon.ico", RedirectView.as_view(url="/static/favicon.svg")),
+]

@@ -1,0 +1,120 @@
+"""What runs in the background. Each look is a short visit to Redis, in a thread of its own, never on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from django.contrib import messages
+from django.http import HttpResponseNotAllowed
+from django.shortcuts import redirect, render
+
+from broker_store.server.problems import Problem
+from mqadmin import clusters
+from mqadmin import jobs as background
+from mqadmin.audit import aaudited
+from mqadmin.templatetags import units
+from mqadmin.views.page import page
+
+MAX_ROWS = 200  # of a result's table; the file or REST has the rest
+
+
+@page()
+async def jobs(request):
+    try:
+        rows, problem = await asyncio.to_thread(background.listing), None
+    except Problem as error:
+        rows, problem = None, error
+    for row in rows or []:
+        _with_share(row)
+    kinds = [
+        {"name": name, "title": kind.title, "role": kind.role, "allowed": request.caller.may(kind.role), "needs_topic": name == "export_messages"}
+        for name, kind in background.KINDS.items()
+    ]
+    topics = []
+    if not request.htmx and clusters.current().state()["state"] in ("running", "read_only"):
+        topics = sorted(name for name, kind in clusters.current().topic_kinds().items() if kind != "system")
+    context = {"jobs": rows, "problem": problem, "kinds": kinds, "topics": topics}
+    return render(request, "jobs_table.html" if request.htmx else "jobs.html", context)
+
+
+@page()
+async def job(request, job_id):
+    row = _with_share(await asyncio.to_thread(background.find, job_id))
+    return render(request, "job_facts.html" if request.htmx else "job.html", {"job": row})
+
+
+@page("operator")
+async def start_job(request):
+    """Start one of the allowed jobs; each kind checks its own role and parameters."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    parameters = {name: value.strip() for name, value in request.POST.items() if name not in ("kind", "csrfmiddlewaretoken") and value.strip()}
+    kind = request.POST.get("kind", "")
+    try:
+        async with aaudited(request.caller, "start", "job", kind[:100], parameters=parameters) as record:
+            row = await asyncio.to_thread(background.start, kind, parameters, request.caller)
+            record["id"] = row["id"]
+    except Problem as problem:
+        messages.error(request, f"{problem}")
+        return redirect("jobs")
+    return redirect("job", job_id=row["id"])
+
+
+@page("operator")
+async def cancel_job(request, job_id):
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    try:
+        async with aaudited(request.caller, "cancel", "job", job_id[:100]):
+            await asyncio.to_thread(background.cancel, job_id, request.caller)
+    except Problem as problem:
+        messages.error(request, f"{problem}")
+    return redirect("job", job_id=job_id)
+
+
+def _with_share(row: dict) -> dict:
+    """`share` of the work done in per cent, None when the job cannot say."""
+    progress = row["progress"] or {}
+    done, total = progress.get("done"), progress.get("total")
+    row["share"] = min(100, 100 * done // total) if isinstance(done, int) and isinstance(total, int) and total > 0 else None
+    row["over"] = row["state"] in ("done", "failed", "canceled", "interrupted")
+    row["facts"], row["tables"] = _shown(row["result"] or {})
+    return row
+
+
+def _shown(result: dict) -> tuple[list[tuple[str, object]], list[dict]]:
+    """A result as pairs and tables: a list of objects is a table, an object within it is pairs too."""
+    facts, tables = [], []
+    for name, value in result.items():
+        title = _title(name)
+        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            columns = list(dict.fromkeys(column for item in value[:MAX_ROWS] for column in item))
+            rows = [[_text(column, item.get(column)) for column in columns] for item in value[:MAX_ROWS]]
+            tables.append({"title": title, "columns": [_title(column) for column in columns], "rows": rows, "left_out": len(value) - len(rows)})
+        elif isinstance(value, dict):
+            facts += [(f"{title}: {_title(key)}", _text(key, item)) for key, item in value.items()]
+        else:
+            facts.append((title, _text(name, value)))
+    return facts, tables
+
+
+def _title(name: str) -> str:
+    """A name without its unit, which stands with the value."""
+    return name.removesuffix("_ms").replace("_", " ")
+
+
+def _text(name: str, value: object) -> object:
+    """A value with its unit, which stands at the end of its name; None stays None, for unknown."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        value = int(value)  # 64-bit numbers are strings in results
+    if isinstance(value, int | float):
+        if name == "bytes" or name.endswith("_bytes"):
+            return units.size(value)
+        if name.endswith("_ms"):
+            return units.moment(value) if value > 1 << 40 else units.duration(value)
+        return units.count(value) if isinstance(value, int) else f"{value:,.3g}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value[:MAX_ROWS])) or "none"
+    return value

@@ -1,0 +1,115 @@
+"""What every page has in common: who may see it, the frame around it, and what is shown when the broker is not there.
+
+A page that touches the store is a coroutine on the broker's own loop: it reads one picture and waits for nothing that
+blocks. `page` is its guard; the user and the role are fetched there once, so that templates query nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from broker_store.errors import NameError_, NotFoundError, StoreClosedError
+from broker_store.server.problems import Problem
+from mqadmin import clusters, roles
+
+# (url name, title, icon); the first piece of an address finds its entry.
+NAVIGATION = (
+    ("overview", "Overview", ""),
+    ("topics", "Topics", "topics"),
+    ("messages", "Messages", "messages"),
+    ("groups", "Groups", "groups"),
+    ("store", "Store", "store"),
+    ("jobs", "Jobs", "jobs"),
+)
+# In these states there are no topics and groups to show yet; `closed` is the moment of stopping.
+NOT_SERVING = frozenset({"starting", "opening", "recovering", "failed", "closed"})
+
+
+def page(role: str = "viewer"):
+    """A view for users who have at least `role`. Errors of the tree become pages that say what happened."""
+
+    def decorate(view):
+        @functools.wraps(view)
+        async def guarded(request: HttpRequest, *arguments, **named) -> HttpResponse:
+            user = await request.auser()
+            if not user.is_authenticated:
+                return to_login(request)
+            request.user = user
+            request.caller = await sync_to_async(roles.caller_of)(user)
+            if not request.caller.may(role):
+                return trouble(request, 403, "Not allowed", f"This needs the role {role}; you are {request.caller.role}.")
+            try:
+                return await view(request, *arguments, **named)
+            except StoreClosedError:
+                return render(request, "starting.html", starting_context(), status=503 if request.htmx else 200)
+            except (NotFoundError, NameError_) as error:
+                return trouble(request, 404, "Not found", f"{error}")
+            except Problem as problem:
+                return trouble(request, problem.status, problem.document()["title"], f"{problem} — {problem.document()['hint']}")
+            except TimeoutError:
+                return trouble(request, 504, "Took too long", "The outcome is unknown; look again before you repeat it.")
+
+        return guarded
+
+    return decorate
+
+
+def to_login(request: HttpRequest) -> HttpResponse:
+    """Off to the login page; a piece of a page that htmx asked for takes the whole page there."""
+    if request.htmx:
+        response = HttpResponse(status=204)
+        response["HX-Redirect"] = redirect_to_login(request.htmx.current_url_abs_path or "/")["Location"]
+        return response
+    return redirect_to_login(request.get_full_path())
+
+
+def trouble(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
+    return render(request, "trouble.html", {"title": title, "sentence": sentence, "status": status}, status=status)
+
+
+def starting_context() -> dict:
+    """What can be known before the broker serves."""
+    cluster = clusters.current()
+    return {"recovery": cluster.recovery(), "store": cluster.store(), "state": cluster.state(), "says_so_itself": True}
+
+
+def page_context(request: HttpRequest) -> dict:
+    """The frame: navigation, state, role. Only for pages that passed `page`; the admin's and the login page have none."""
+    caller = getattr(request, "caller", None)
+    if caller is None:
+        return {}
+    first = request.path.split("/")[1]
+    state = clusters.current().state()
+    return {
+        "navigation": [{"name": name, "title": title, "active": first == piece} for name, title, piece in NAVIGATION],
+        "cluster_state": state,
+        "not_serving": state["state"] in NOT_SERVING,
+        "caller": caller,
+        "may_operate": caller.may("operator"),
+        "may_administer": caller.may("admin"),
+    }
+
+
+def whole(text: str | None, default: int | None, most: int = (1 << 63) - 1) -> int | None:
+    """A number from a query string: `default` when there is none, ValueError when it is no number of 0..most."""
+    text = (text or "").strip().replace(",", "").replace(" ", "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
+        raise ValueError(f"{text[:30]!r} is not a number from 0 to {most:,}")
+    return int(text)
+
+
+def slice_of(rows: list, request: HttpRequest, size: int = 100) -> dict:
+    """One part of a long list, by ?part=; keys rows, part, parts, total."""
+    parts = max(1, -(-len(rows) // size))
+    try:
+        part = min(max(whole(request.GET.get("part"), 1), 1), parts)
+    except ValueError:
+        part = 1
+    return {"rows": rows[(part - 1) * size : part * size], "part": part, "parts": parts, "total": len(rows)}

@@ -1,0 +1,122 @@
+"""uvicorn inside the loop that already runs: the dashboard shares the broker's process and thread.
+
+uvicorn wants to own the process: it takes over the signals, raises the one it caught once more after stopping, and
+ends only when all responses have. Here runbroker owns the process, so the signals are left alone, `stop` asks for the
+end, and open streams are cut after `GRACE_SECONDS`. Lifespan is off: the pages must answer while the store recovers.
+
+Two doors: TCP, and a Unix socket (mode 0600, in a directory of mode 0700) for commands and jobs of the same user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from pathlib import Path
+
+import uvicorn
+
+GRACE_SECONDS = 2  # uvicorn wants whole seconds; all of runbroker has five
+BACKLOG = 512
+MAX_SOCKET_PATH_BYTES = 107
+MAX_WEBSOCKET_FRAME_BYTES = 64 << 10
+KEEP_ALIVE_SECONDS = 30
+
+
+class Web:
+    """The listening dashboard; `port` is the one that was bound when 0 was asked for."""
+
+    def __init__(self, server: uvicorn.Server, sockets: list[socket.socket], task: asyncio.Task, unix_socket_path: Path | None):
+        self.port: int = sockets[0].getsockname()[1]
+        self._server = server
+        self._sockets = sockets
+        self._task = task
+        self._unix_socket_path = unix_socket_path
+
+    @property
+    def ended(self) -> asyncio.Task:
+        """Done when the server stopped, asked or not."""
+        return self._task
+
+    async def stop(self) -> None:
+        """Answer what is under way, close the websockets with 1012, close the doors. May be called twice."""
+        self._server.should_exit = True
+        done, _ = await asyncio.wait({self._task}, timeout=GRACE_SECONDS + 1)
+        if not done:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for listening in self._sockets:
+            listening.close()
+        if self._unix_socket_path is not None:
+            self._unix_socket_path.unlink(missing_ok=True)
+
+
+async def serve(loop: asyncio.AbstractEventLoop, host: str, port: int, unix_socket_path: Path | None = None, *, application=None) -> Web:
+    """Start listening; returns when both doors answer. OSError with a sentence when an address is taken."""
+    if application is None:
+        from mqadmin.asgi import application
+    sockets = [_tcp_socket(host, port)]
+    if unix_socket_path is not None:
+        try:
+            sockets.append(_unix_socket(unix_socket_path))
+        except OSError:
+            sockets[0].close()
+            raise
+    config = uvicorn.Config(
+        application,
+        lifespan="off",
+        ws="websockets-sansio",
+        ws_max_size=MAX_WEBSOCKET_FRAME_BYTES,
+        ws_per_message_deflate=False,  # frames are small and many: compressing costs the loop more than loopback saves
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+    )
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
+    task = loop.create_task(server.serve(sockets=sockets), name="web")
+    while not server.started:
+        if task.done():
+            for listening in sockets:
+                listening.close()
+            task.result()
+            raise OSError(f"the dashboard did not start on {host}:{port}")
+        await asyncio.sleep(0.005)
+    return Web(server, sockets, task, unix_socket_path)
+
+
+def _tcp_socket(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host.strip("[]"), port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise OSError(error.errno, f"port {port} of {host} is taken: another program listens there; choose another with --web-port") from None
+        raise OSError(error.errno, f"the dashboard cannot listen on {host}:{port}: {error.strerror}") from None
+    return listening
+
+
+def _unix_socket(path: Path) -> socket.socket:
+    """A socket that only this user can open. What lies at its path is a leftover: the store's lock says nobody else runs."""
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+        raise OSError(errno.ENAMETOOLONG, f"the path of the local socket is longer than {MAX_SOCKET_PATH_BYTES} bytes: {path}; use a shorter --data")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(str(path))
+        os.chmod(path, 0o600)
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,47 @@
+// Charts of the last two minutes: what was measured while somebody looked (the page brings it along as JSON), then what
+// arrives. Where nobody looked nothing was measured, and the line has a gap.
+"use strict";
+
+(() => {
+  const WINDOW_SECONDS = 120, LEAST_SECONDS = 30, GAP_SECONDS = 5;
+  const BYTE_STEPS = Array.from({ length: 41 }, (_, power) => 2 ** power);  // KiB and MiB want round numbers of their own
+  const past = JSON.parse(document.getElementById("past")?.textContent ?? "[]");
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+  const draw = (element, section) => {
+    // data-chart="path:Label:colour,path:Label:colour"
+    const lines = element.dataset.chart.split(",").map((part) => { const [path, label, tone] = part.split(":"); return { path, label, tone }; });
+    const format = live.format[element.dataset.format];
+    const data = [[], ...lines.map(() => [])];
+    let chart = null;
+    const axis = () => ({ stroke: colour("faint"), grid: { stroke: colour("line-soft"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" });
+    const make = () => {
+      chart?.destroy();
+      chart = new uPlot({
+        width: element.clientWidth, height: element.clientHeight,
+        cursor: { y: false, points: { size: 5 } }, legend: { show: false }, padding: [8, 28, 0, 0],
+        scales: { x: { time: true, range: (_, low, high) => [Math.max(high - WINDOW_SECONDS, Math.min(low, high - LEAST_SECONDS)), high] }, y: { range: (_, __, high) => [0, (high || 1) * 1.15] } },
+        axes: [{ ...axis(), space: 70, size: 26, values: (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString("en-GB")) },
+               { ...axis(), size: 74, values: (_, ticks) => ticks.map((t) => format(t)), ...(element.dataset.format === "size_rate" ? { incrs: BYTE_STEPS } : {}) }],
+        series: [{}, ...lines.map((line, n) => ({ stroke: colour(line.tone), width: 1.75, points: { show: false }, fill: n === 0 ? `${colour(line.tone)}14` : undefined }))],
+      }, data, element);
+    };
+    const add = (now, values) => {
+      if (data[0].length && now <= data[0].at(-1)) return;
+      if (data[0].length && now - data[0].at(-1) > GAP_SECONDS) { data[0].push(now - 0.001); lines.forEach((_, n) => data[n + 1].push(null)); }
+      data[0].push(now);
+      values.forEach((value, n) => data[n + 1].push(live.known(value) ? Number(value) : null));
+      while (data[0].length > 2 && data[0][1] < now - WINDOW_SECONDS) data.forEach((list) => list.shift());
+    };
+    for (const point of past) add(point.at_ms / 1000, lines.map((line) => live.at(point, line.path)));
+    if (data[0].length) make();
+    section.addEventListener("live", (event) => {
+      add((event.detail.at_ms ?? Date.now()) / 1000, lines.map((line) => live.at(event.detail, line.path)));
+      if (chart) chart.setData(data); else make();
+    });
+    addEventListener("themechange", () => chart && make());
+    new ResizeObserver(() => chart?.setSize({ width: element.clientWidth, height: element.clientHeight })).observe(element);
+  };
+
+  for (const section of live.sections) for (const element of section.querySelectorAll("[data-chart]")) draw(element, section);
+})();

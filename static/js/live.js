@@ -1,0 +1,147 @@
+// Live numbers. The page says what it wants by attributes; this script subscribes, and writes each frame into it.
+//
+//   <section data-stream="group" data-name="billing">     a stream, and everything inside that reads from it
+//     <b data-path="lag" data-format="count">12</b>       a value, by its path in the frame's data
+//     <a data-path="top.0.name" data-link="/topics/NAME/">  a name that is a link
+//     <b data-path="worst.lag" data-none="none yet">      what stands there when it is not known, in place of "unknown"
+//     <rect data-width="positions.wrote"                  an SVG width: where the value lies between two others, in %
+//           data-low="positions.checkpoint_position" data-high="positions.wrote">
+//     <tbody data-rows="queues" data-count="24">          when the list has another length: what is around it with
+//                                                         hx-trigger="refresh" is fetched again, else data-stale shows
+//     <div data-chart="rates.in_per_s" data-format="rate">  see charts.js
+//
+// The formats are those of mqadmin/templatetags/units.py; the first values are the server's, so a page without this
+// script is whole, only still.
+"use strict";
+
+const live = (() => {
+  const RETRY_MS = [500, 1000, 2000, 4000, 8000];
+  const STALE_MS = 2500;
+  const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+  // ---- formats
+  const unknown = "unknown";
+  const format = {
+    count: (n) => (typeof n === "string" ? n : grouped.format(n)),
+    size: (n) => {
+      let value = Number(n);
+      if (Math.abs(value) < 1024) return `${value.toFixed(0)} B`;
+      let unit = "";
+      for (unit of ["KiB", "MiB", "GiB", "TiB"]) { value /= 1024; if (Math.abs(value) < 1024) break; }
+      return `${Math.abs(value) < 1000 ? value.toFixed(1) : grouped.format(value)} ${unit}`;
+    },
+    rate: (n) => `${n >= 100 || n === 0 ? grouped.format(n) : n.toFixed(1)}/s`,
+    size_rate: (n) => `${format.size(n)}/s`,
+    percent: (n) => `${(n * 100).toFixed(1)} %`,
+    duration: (ms) => {
+      if (ms < 10 && ms !== Math.trunc(ms)) return `${ms.toFixed(1)} ms`;
+      if (ms < 1000) return `${ms.toFixed(0)} ms`;
+      if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
+      const minutes = Math.floor(ms / 60000);
+      if (minutes < 60) return `${minutes} min ${Math.floor((ms % 60000) / 1000)} s`;
+      const hours = Math.floor(minutes / 60);
+      return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
+    },
+    ago: (at) => `${format.duration(Math.max(0, Date.now() - at))} ago`,
+    text: (value) => String(value),
+  };
+
+  const at = (data, path) => {
+    for (const piece of path.split(".")) {
+      if (data === null || data === undefined) return undefined;
+      data = data[piece];
+    }
+    return data;
+  };
+  const known = (value) => value !== null && value !== undefined;
+
+  // ---- writing a frame into the page
+  const write = (section, data) => {
+    for (const element of section.querySelectorAll("[data-path]")) {
+      let value = at(data, element.dataset.path);
+      if (element.dataset.minus) {
+        const other = at(data, element.dataset.minus);
+        value = known(value) && known(other) ? value - other : undefined;
+      }
+      if (element.dataset.ago !== undefined && known(value)) { element.dataset.ago = value; continue; }
+      const text = known(value) ? (format[element.dataset.format || "text"])(value) : element.dataset.none ?? unknown;
+      if (element.textContent !== text) element.textContent = text;
+      element.classList.toggle("unknown", !known(value) && element.dataset.none === undefined);
+      // A name that moves takes its link along.
+      if (element.dataset.link && known(value)) element.href = element.dataset.link.replace("NAME", encodeURIComponent(value));
+    }
+    for (const element of section.querySelectorAll("[data-width]")) {
+      const value = at(data, element.dataset.width);
+      const low = element.dataset.low ? Number(at(data, element.dataset.low) ?? 0) : 0;
+      const high = element.dataset.high ? Number(at(data, element.dataset.high) ?? NaN) : Number(element.dataset.most);
+      const share = known(value) ? (high > low ? (Number(value) - low) / (high - low) : Number(value) >= high ? 1 : 0) : 0;
+      element.setAttribute("width", `${Math.min(100, Math.max(0, share * 100 || 0)).toFixed(3)}%`);
+    }
+    for (const element of section.querySelectorAll("[data-rows]")) {
+      const rows = at(data, element.dataset.rows);
+      if (!Array.isArray(rows) || rows.length === Number(element.dataset.count)) continue;
+      const fetched = element.closest("[hx-trigger=refresh]"), note = section.querySelector("[data-stale]");
+      if (fetched) htmx.trigger(fetched, "refresh"); else if (note) note.hidden = false;
+    }
+    section.dispatchEvent(new CustomEvent("live", { detail: data }));
+  };
+
+  // ---- the socket
+  const sections = [...document.querySelectorAll("[data-stream]")];
+  const light = document.querySelector("[data-live]");
+  let socket = null, failures = 0, lastFrame = 0, loggedOut = false;
+
+  const show = (text, kind) => { if (light) { light.textContent = text; light.className = `pill ${kind}`; } };
+  const say = (frame) => { if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(frame)); };
+  const wanted = () => new Map(sections.map((s) => [`${s.dataset.stream} ${s.dataset.name || ""}`, { stream: s.dataset.stream, name: s.dataset.name || "" }])).values();
+
+  const receive = (frame) => {
+    for (const section of sections) {
+      if (section.dataset.stream !== frame.stream || (section.dataset.name || "") !== frame.name) continue;
+      if (frame.kind === "snapshot") write(section, frame.data);
+      section.classList.toggle("failed", frame.kind !== "snapshot");
+    }
+    // While the broker starts each page shows that instead of itself, and a store that takes no more messages says why:
+    // a change of state is the moment to load again.
+    const state = frame.data?.state, before = document.body.dataset.state;
+    if (frame.kind === "snapshot" && state && before && state !== before) location.reload();
+  };
+
+  const open = () => {
+    socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/v1/`);
+    socket.onopen = () => {
+      failures = 0;
+      for (const stream of wanted()) say({ kind: "subscribe", ...stream });
+      if (document.hidden) say({ kind: "pause" });
+    };
+    socket.onmessage = (event) => {
+      lastFrame = Date.now();
+      if (!document.hidden) show("live", "good");
+      for (const frame of JSON.parse(event.data)) receive(frame);
+    };
+    socket.onclose = (event) => {
+      if (event.code === 4401) { loggedOut = true; show("logged out", "bad"); location.reload(); return; }
+      if (event.code === 4429) { show("too many pages open", "warn"); return; }
+      show("no connection", "bad");
+      setTimeout(open, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]);
+    };
+  };
+
+  addEventListener("visibilitychange", () => {
+    say({ kind: document.hidden ? "pause" : "resume" });
+    if (document.hidden) show("paused", ""); else lastFrame = Date.now();
+  });
+  setInterval(() => {
+    if (!document.hidden && !loggedOut && socket?.readyState === WebSocket.OPEN && lastFrame && Date.now() - lastFrame > STALE_MS) show("no news for a while", "warn");
+    for (const element of document.querySelectorAll("[data-ago]")) {
+      const text = format.ago(Number(element.dataset.ago));
+      if (element.dataset.ago && element.textContent !== text) element.textContent = text;
+    }
+  }, 1000);
+
+  setInterval(() => {
+    for (const element of document.querySelectorAll("[data-since]")) element.textContent = format.duration(Math.max(0, Date.now() - Number(element.dataset.since)));
+  }, 1000);
+  if (sections.length) open(); else if (light) light.hidden = true;
+  return { format, at, known, sections, write };
+})();

@@ -1,0 +1,48 @@
+"""What several tests of the dashboard need."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.test import Client
+
+from mqadmin import clusters
+from tests.support.fake_cluster import FakeCluster
+
+PASSWORD = "a-good-long-one"
+
+
+@pytest.fixture
+def fake_cluster():
+    """A cluster with known facts, installed as the one of the process."""
+    cluster = FakeCluster()
+    clusters.install(cluster)
+    yield cluster
+    clusters.install(None)
+
+
+@pytest.fixture
+def user_of_role(db):
+    """A function that makes a user of a role."""
+
+    def make(role: str, name: str | None = None):
+        user = get_user_model().objects.create_user(name or f"the-{role}", password=PASSWORD, is_superuser=role == "admin", is_staff=role == "admin")
+        if role == "operator":
+            user.groups.add(Group.objects.get_or_create(name="operator")[0])
+        return user
+
+    return make
+
+
+@pytest.fixture
+def client_of_role(user_of_role):
+    """A function that gives a logged-in client of a role; None is nobody."""
+
+    def make(role: str | None) -> Client:
+        client = Client()
+        if role is not None:
+            client.force_login(user_of_role(role))
+        return client
+
+    return make

@@ -1,0 +1,18 @@
+"""The dashboard's settings for tests: a data directory and a database of their own, no manifest of collected files."""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+os.environ["BROKER_DATA_DIR"] = tempfile.mkdtemp(prefix="mqadmin-test-")
+atexit.register(shutil.rmtree, os.environ["BROKER_DATA_DIR"], ignore_errors=True)
+
+from mqadmin.settings import *  # noqa: E402, F403
+
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}

@@ -1,0 +1,165 @@
+"""The admin over a cluster: lists, forms and actions reach the cluster, and each change leaves one record."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group as UserGroup
+from django.test import Client
+
+from mqadmin import clusters, tokens
+from tests.support.fake_cluster import FakeCluster
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def cluster():
+    cluster = FakeCluster()
+    clusters.install(cluster)
+    yield cluster
+    clusters.install(None)
+
+
+def browser(role: str, *, staff: bool = True) -> Client:
+    user = get_user_model().objects.create_user(f"{role}-user", password="long enough 12", is_staff=staff, is_superuser=role == "superuser")
+    if role in ("admin", "operator"):
+        user.groups.add(UserGroup.objects.get_or_create(name=role)[0])
+    client = Client(headers={"host": "localhost"})
+    client.force_login(user)
+    return client
+
+
+def records() -> list[dict]:
+    return [json.loads(entry.change_message) | {"name": entry.object_repr, "by": entry.user.username} for entry in LogEntry.objects.order_by("pk")]
+
+
+def test_topics_and_groups_are_listed_searched_and_sorted(cluster):
+    admin = browser("superuser")
+    page = admin.get("/admin/mqadmin/topic/").content.decode()
+    for name in ("orders", "page-views", "%RETRY%billing"):
+        assert name in page
+    page = admin.get("/admin/mqadmin/topic/", {"q": "pay"}).content.decode()
+    assert "payments" in page
+    assert "page-views" not in page
+    page = admin.get("/admin/mqadmin/topic/", {"o": "-6"}).content.decode()
+    assert page.index("page-views") < page.index("payments")
+    assert "search-index" in admin.get("/admin/mqadmin/group/").content.decode()
+    assert admin.get("/admin/").status_code == 200
+
+
+def test_a_topic_is_created_with_a_record(cluster):
+    admin = browser("superuser")
+    answer = admin.post("/admin/mqadmin/topic/add/", {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6})
+    assert answer.status_code == 302, answer.content
+    assert cluster.asked == [("create_topic", "fresh", 4, 4, 6, False)]
+    (record,) = records()
+    assert (record["action"], record["kind"], record["outcome"], record["name"], record["by"]) == ("create", "topic", "done", "fresh", "superuser-user")
+
+
+def test_a_name_that_is_a_path_or_taken_is_refused_in_the_form(cluster):
+    admin = browser("superuser")
+    for name in ("../x", "a b", "orders"):
+        answer = admin.post("/admin/mqadmin/topic/add/", {"name": name, "read_queues": 4, "write_queues": 4, "perm": 6})
+        assert answer.status_code == 200, name
+    assert cluster.asked == []
+    assert records() == []
+
+
+def test_only_what_changed_is_sent(cluster):
+    admin = browser("superuser")
+    answer = admin.post("/admin/mqadmin/topic/orders/change/", {"read_queues": 8, "write_queues": 12, "perm": 6})
+    assert answer.status_code == 302
+    assert cluster.asked == [("update_topic", "orders", {"write_queues": 12})]
+    (record,) = records()
+    assert record["detail"] == {"before": {"write_queues": 8}, "after": {"write_queues": 12}}
+
+
+def test_deleting_shows_a_page_first_and_leaves_a_record_each(cluster):
+    admin = browser("superuser")
+    assert b"orders" in admin.get("/admin/mqadmin/topic/orders/delete/").content
+    assert cluster.asked == []
+    admin.post("/admin/mqadmin/topic/orders/delete/", {"post": "yes"})
+    admin.post("/admin/mqadmin/group/", {"action": "delete_selected", "_selected_action": ["billing", "search-index"], "post": "yes"})
+    assert cluster.asked == [("delete_topic", "orders"), ("delete_group", "billing"), ("delete_group", "search-index")]
+    assert [record["name"] for record in records()] == ["orders", "billing", "search-index"]
+
+
+def test_what_belongs_to_the_system_can_be_looked_at_only(cluster):
+    admin = browser("superuser")
+    assert admin.get("/admin/mqadmin/topic/TBW102/change/").status_code == 200
+    assert admin.post("/admin/mqadmin/topic/TBW102/change/", {"read_queues": 1, "write_queues": 1, "perm": 6}).status_code == 403
+    assert admin.post("/admin/mqadmin/topic/TBW102/delete/", {"post": "yes"}).status_code == 403
+    assert cluster.asked == []
+
+
+def test_a_reset_previews_then_wants_the_name_then_moves(cluster):
+    admin = browser("operator")
+    action = {"action": "reset_offset", "_selected_action": ["billing"]}
+    page = admin.post("/admin/mqadmin/group/", action)
+    assert b"Show what it would do" in page.content
+    page = admin.post("/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest"})
+    assert b"What it would do" in page.content
+    page = admin.post("/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest", "confirm": "wrong"})
+    assert b"Type billing to do it" in page.content
+    assert cluster.asked == []
+    page = admin.post("/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest", "confirm": "billing"})
+    assert page.status_code == 302
+    assert cluster.asked == [("reset_offset", "billing", "orders", "earliest", None, None)]
+    (record,) = records()
+    assert (record["action"], record["name"], len(record["detail"]["moves"])) == ("reset_offset", "billing", 8)
+
+
+def test_each_role_may_what_it_may(cluster):
+    viewer, operator, admin = browser("viewer"), browser("operator"), browser("admin")
+    outsider = browser("outsider", staff=False)
+    for client in (viewer, operator, admin):
+        assert client.get("/admin/mqadmin/topic/").status_code == 200
+    assert outsider.get("/admin/mqadmin/topic/").status_code == 302
+    made = {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6}
+    assert viewer.post("/admin/mqadmin/topic/add/", made).status_code == 403
+    assert operator.post("/admin/mqadmin/topic/add/", made).status_code == 403
+    assert admin.post("/admin/mqadmin/topic/add/", made).status_code == 302
+    reset = {"action": "reset_offset", "_selected_action": ["billing"], "topic": "orders", "to": "earliest", "confirm": "billing"}
+    viewer.post("/admin/mqadmin/group/", reset)
+    assert [asked[0] for asked in cluster.asked] == ["create_topic"]
+    assert viewer.get("/admin/mqadmin/apitoken/").status_code == 403
+    assert viewer.get("/admin/admin/logentry/").status_code == 403
+    assert admin.get("/admin/mqadmin/apitoken/").status_code == 200
+    assert admin.get("/admin/admin/logentry/").status_code == 200
+    for page in ("/admin/django_rq/dashboard/", "/admin/django_rq/dashboard/stats.json"):
+        assert viewer.get(page).status_code == operator.get(page).status_code == 403
+    assert outsider.get("/admin/django_rq/dashboard/").status_code in (302, 403)
+
+
+def test_a_token_is_shown_once_and_revoked_by_an_action(cluster):
+    admin = browser("superuser")
+    page = admin.post("/admin/mqadmin/apitoken/add/", {"name": "ci", "role": "viewer"}, follow=True).content.decode()
+    token = tokens.ApiToken.objects.get()
+    text = page[page.index("mq_") :][:46]
+    assert tokens.TABLE.caller(text, 0).name == "token:ci"
+    assert text not in admin.get("/admin/mqadmin/apitoken/").content.decode()
+    admin.post("/admin/mqadmin/apitoken/", {"action": "revoke", "_selected_action": [token.pk]})
+    assert tokens.TABLE.caller(text, 0) is None
+    assert [record["action"] for record in records()] == ["create", "delete"]
+    assert text not in json.dumps(records())
+
+
+def test_the_trail_cannot_be_changed(cluster):
+    admin = browser("superuser")
+    admin.post("/admin/mqadmin/topic/orders/delete/", {"post": "yes"})
+    entry = LogEntry.objects.get()
+    assert admin.get(f"/admin/admin/logentry/{entry.pk}/change/").status_code == 200
+    assert admin.post(f"/admin/admin/logentry/{entry.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert admin.post("/admin/admin/logentry/add/", {}).status_code == 403
+
+
+def test_while_the_broker_starts_the_admin_says_so(cluster):
+    admin = browser("superuser")
+    cluster.state_name = "recovering"
+    page = admin.get("/admin/mqadmin/topic/")
+    assert page.status_code == 503
+    assert b"starting" in page.content

@@ -1,0 +1,309 @@
+"""REST over a cluster with known facts: who may, what comes, and what a mistake is answered with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group as UserGroup
+from django.test import AsyncClient
+
+from mqadmin import clusters, tokens
+from tests.support.fake_cluster import FakeCluster
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def cluster():
+    cluster = FakeCluster()
+    clusters.install(cluster)
+    yield cluster
+    clusters.install(None)
+
+
+class LocalClient(AsyncClient):
+    """A client on the Unix socket: as uvicorn says it, the server's address is a path and no port."""
+
+    def _base_scope(self, **request):
+        return super()._base_scope(**request) | {"server": ("/data/run/web.sock", None)}
+
+
+@pytest.fixture
+def local():
+    return LocalClient(headers={"Host": "localhost"})
+
+
+@pytest.fixture
+def remote():
+    return AsyncClient(headers={"Host": "localhost"})
+
+
+async def _token(role: str) -> dict:
+    _, text = await sync_to_async(tokens.issue)("a program", role, "user:test")
+    return {"Authorization": f"Bearer {text}"}
+
+
+async def _post(client, path, body, **more):
+    return await client.post(path, json.dumps(body), content_type="application/json", **more)
+
+
+async def test_nobody_without_token_socket_or_session_sees_anything_but_the_probes(cluster, remote):
+    for path in ("topics", "groups", "store", "store/files", "recovery", "jobs", "overview", "info", "auth/tokens", "audit", "messages/x"):
+        answer = await remote.get(f"/api/v1/{path}")
+        assert answer.status_code == 401, path
+        assert answer["Content-Type"] == "application/problem+json"
+        assert answer.json()["code"] == "unauthorized"
+        assert answer.json()["hint"]
+    assert (await remote.get("/api/v1/health")).json() == {"status": "up"}
+    assert (await remote.get("/api/v1/ready")).status_code == 200
+    assert (await remote.get("/metrics")).status_code == 401
+
+
+async def test_the_local_socket_is_the_user_of_the_process_and_may_everything(cluster, local):
+    me = (await local.get("/api/v1/auth/session")).json()
+    assert me["name"].startswith("local:")
+    assert me["role"] == "admin"
+
+
+async def test_a_token_has_its_role_and_ends_when_it_is_revoked(cluster, remote):
+    headers = await _token("viewer")
+    assert (await remote.get("/api/v1/topics", headers=headers)).status_code == 200
+    refused = await _post(remote, "/api/v1/topics", {"name": "t"}, headers=headers)
+    assert refused.status_code == 403
+    assert refused.json()["code"] == "forbidden"
+    token = await tokens.ApiToken.objects.aget()
+    await sync_to_async(tokens.revoke)(token)
+    assert (await remote.get("/api/v1/topics", headers=headers)).status_code == 401
+
+
+async def test_a_wrong_token_is_refused_even_with_a_good_session(cluster, remote):
+    await _log_in(remote, "alice")
+    assert (await remote.get("/api/v1/topics")).status_code == 200
+    assert (await remote.get("/api/v1/topics", headers={"Authorization": "Bearer mq_wrong"})).status_code == 401
+
+
+async def test_a_session_needs_the_csrf_token_to_change_anything(cluster):
+    browser = AsyncClient(headers={"Host": "localhost"}, enforce_csrf_checks=True)
+    await _log_in(browser, "alice", "operator")
+    refused = await _post(browser, "/api/v1/topics/orders/messages", {"body": "x"})
+    assert refused.status_code == 403
+    assert refused.json()["code"] == "csrf"
+    assert cluster.asked == []
+
+
+async def _log_in(client, name, group=None):
+    def make():
+        user = get_user_model().objects.create_user(name, password="long enough 12")
+        if group:
+            user.groups.add(UserGroup.objects.get_or_create(name=group)[0])
+        return user
+
+    await client.aforce_login(await sync_to_async(make)())
+
+
+async def test_a_user_without_a_group_may_look_and_nothing_else(cluster, remote):
+    await _log_in(remote, "bob")
+    assert (await remote.get("/api/v1/auth/session")).json() == {"name": "user:bob", "role": "viewer"}
+    assert (await _post(remote, "/api/v1/topics/orders/messages", {"body": "x"})).status_code == 403
+
+
+async def test_lists_come_in_pages_that_neither_repeat_nor_lose(cluster, local):
+    seen, cursor = [], None
+    while True:
+        query = {"limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = (await local.get("/api/v1/topics", query)).json()
+        assert len(page["items"]) <= 2
+        seen += [topic["name"] for topic in page["items"]]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert seen == sorted(topic["name"] for topic in cluster.topics())
+    assert (await local.get("/api/v1/topics", {"cursor": "??"})).json()["code"] == "invalid"
+    assert (await local.get("/api/v1/topics", {"limit": 100_000})).json()["code"] == "invalid_fields"
+
+
+async def test_64_bit_numbers_are_strings(cluster, local):
+    topic = (await local.get("/api/v1/topics/orders")).json()
+    assert topic["messages"] == "1804221"
+    assert topic["queues"][0]["max_offset"] == str(1_804_221 // 8)
+    store = (await local.get("/api/v1/store")).json()
+    assert isinstance(store["positions"]["wrote"], str)
+    assert isinstance(store["at_ms"], str)
+
+
+async def test_what_is_not_known_is_null(local, cluster):
+    cluster.state_name = "starting"
+    store = (await local.get("/api/v1/store")).json()
+    assert store["positions"]["wrote"] is None
+    lags = {group["name"]: group["lag"] for group in (await _running(cluster, local)).json()["items"]}
+    assert lags["nightly-report"] is None
+
+
+async def _running(cluster, local):
+    cluster.state_name = "running"
+    return await local.get("/api/v1/groups")
+
+
+async def test_while_the_broker_starts_everything_says_so_and_recovery_can_be_watched(cluster, local):
+    cluster.state_name = "recovering"
+    answer = await local.get("/api/v1/topics")
+    assert answer.status_code == 503
+    assert answer.json()["code"] == "starting"
+    assert (await local.get("/api/v1/ready")).status_code == 503
+    assert (await local.get("/api/v1/recovery")).json()["state"] == "running"
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "a b", "ä", "x" * 300, "a\x00b"])
+async def test_names_that_are_paths_or_strange_are_refused_at_every_entrance(cluster, local, name):
+    made = await _post(local, "/api/v1/topics", {"name": name})
+    assert made.status_code in (400, 422), made.content
+    made = await _post(local, "/api/v1/groups", {"name": name})
+    assert made.status_code in (400, 422), made.content
+    found = await local.get("/api/v1/messages", {"topic": name, "key": "k"})
+    assert found.status_code in (400, 422)
+    moved = await _post(local, "/api/v1/groups/billing/offsets/reset", {"topic": name, "to": "earliest"})
+    assert moved.status_code in (400, 422)
+    started = await _post(local, "/api/v1/jobs", {"kind": "export_messages", "parameters": {"topic": name}})
+    assert started.status_code in (400, 422)
+    assert cluster.asked == []
+
+
+async def test_creating_a_topic_leaves_one_audit_record_with_who_and_what(cluster, local):
+    assert (await _post(local, "/api/v1/topics", {"name": "orders"})).json()["code"] == "conflict"
+    await _post(local, "/api/v1/topics", {"name": "fresh", "read_queues": 4, "write_queues": 4})
+    assert cluster.asked == [("create_topic", "fresh", 4, 4, 6, False)]
+    records = (await local.get("/api/v1/audit")).json()["items"]
+    assert len(records) == 1
+    assert records[0]["by"].startswith("local:")
+    assert (records[0]["action"], records[0]["kind"], records[0]["name"], records[0]["outcome"]) == ("create", "topic", "fresh", "done")
+    assert records[0]["detail"]["after"]["read_queues"] == 4
+
+
+async def test_deleting_needs_the_name_once_more(cluster, local):
+    answer = await local.delete("/api/v1/topics/orders")
+    assert answer.status_code == 409
+    assert answer.json()["code"] == "confirmation_needed"
+    assert cluster.asked == []
+    assert (await local.delete("/api/v1/topics/orders?confirm=orders")).status_code == 204
+    assert cluster.asked == [("delete_topic", "orders")]
+    assert await LogEntry.objects.acount() == 1
+
+
+async def test_a_change_that_fails_leaves_a_record_that_says_so(cluster, local):
+    def fail(*_):
+        raise PermissionError("no")
+
+    cluster.delete_group = fail
+    answer = await local.delete("/api/v1/groups/billing?confirm=billing")
+    assert answer.status_code == 500
+    assert "no" not in answer.json()["detail"].split()
+    entry = await LogEntry.objects.aget()
+    assert json.loads(entry.change_message)["outcome"] == "internal"
+
+
+async def test_a_reset_only_shows_what_it_would_do_until_it_is_confirmed(cluster, local):
+    path, body = "/api/v1/groups/billing/offsets/reset", {"topic": "orders", "to": "earliest"}
+    preview = (await _post(local, path, body)).json()
+    assert preview["dry_run"] is True
+    assert preview["moves"][0]["after"] == "0"
+    assert (await _post(local, path, body | {"dry_run": False})).json()["code"] == "confirmation_needed"
+    assert cluster.asked == []
+    done = (await _post(local, path, body | {"dry_run": False, "confirm": "billing"})).json()
+    assert done["moves"] == preview["moves"]
+    assert cluster.asked == [("reset_offset", "billing", "orders", "earliest", None, None)]
+    assert (await _post(local, path, {"topic": "orders", "to": "offset"})).json()["code"] == "invalid"
+
+
+async def test_messages_are_found_by_key_by_time_by_id_and_by_offset(cluster, local):
+    by_key = (await local.get("/api/v1/messages", {"topic": "orders", "key": "order-41040"})).json()
+    assert [message["queue_offset"] for message in by_key["messages"]] == ["40", "41"]
+    assert by_key["messages"][0]["body_encoding"] == "utf-8"
+    assert json.loads(by_key["messages"][0]["body"])["note"] == "Größe 42 ✓"
+    by_time = (await local.get("/api/v1/topics/orders/messages", {"limit": 3})).json()
+    assert by_time["complete"] is False
+    assert by_time["reason"]
+    by_id = await local.get("/api/v1/messages/7F00000100002A9F0000000000009C40")
+    assert by_id.json()["keys"] == ["order-41040", "c-40"]
+    assert (await local.get("/api/v1/messages/none")).json()["code"] == "message_not_found"
+    pulled = (await local.get("/api/v1/topics/orders/queues/3/messages", {"offset": "7", "limit": 2})).json()
+    assert (pulled["next_offset"], len(pulled["messages"])) == ("9", 2)
+    assert (await local.get("/api/v1/topics/orders/queues/99/messages")).json()["code"] == "queue_not_found"
+    raw = await local.get("/api/v1/messages/7F00000100002A9F0000000000009C40/raw")
+    assert raw["Content-Disposition"].startswith("attachment")
+    assert int.from_bytes(raw.content[:4], "big") == len(raw.content)
+
+
+async def test_sending_one_and_sending_a_list(cluster, local):
+    one = (await _post(local, "/api/v1/topics/orders/messages", {"body": "x", "tag": "T", "keys": ["a"]})).json()
+    assert one["queue_offset"] == "17"
+    many = (await _post(local, "/api/v1/topics/orders/messages", [{"body": "x"}, {"body": "eA==", "body_encoding": "base64"}])).json()
+    assert (many["stored"], many["complete"], len(many["results"])) == (2, True, 2)
+    wrong = await _post(local, "/api/v1/topics/orders/messages", {"body": 5, "colour": "red"})
+    assert wrong.status_code == 422
+    assert {entry["field"] for entry in wrong.json()["errors"]} == {"body", "colour"}
+    assert (await _post(local, "/api/v1/topics/nowhere/messages", {"body": "x"})).json()["code"] == "topic_not_found"
+
+
+async def test_an_unknown_field_is_an_error_that_names_it(cluster, local):
+    answer = await _post(local, "/api/v1/topics", {"name": "t", "queues": 4})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"].endswith("queues")
+
+
+async def test_explain_gives_each_step(cluster, local):
+    steps = (await _post(local, "/api/v1/store/index/explain", {"topic": "orders", "key": "k"})).json()["items"]
+    assert [step["step"] for step in steps] == ["hash", "file", "slot", "entry", "entry", "stop"]
+
+
+async def test_metrics_are_prometheus_text_and_hold_what_is_known(cluster, local):
+    text = (await local.get("/metrics")).content.decode()
+    assert 'broker_state{state="running"} 1.0' in text
+    assert 'broker_store_position_bytes{position="wrote"}' in text
+    assert 'broker_group_lag_messages{group="billing"} 12.0' in text
+    assert 'broker_group_lag_messages{group="nightly-report"}' not in text
+    cluster.state_name = "starting"
+    text = (await local.get("/metrics")).content.decode()
+    assert 'broker_state{state="starting"} 1.0' in text
+    assert 'broker_store_position_bytes{position="wrote"}' not in text
+
+
+async def test_tokens_are_shown_once_and_stored_as_hashes(cluster, local, remote):
+    made = await _post(local, "/api/v1/auth/tokens", {"name": "ci", "role": "operator", "days": 30})
+    assert made.status_code == 201
+    text = made.json()["token"]
+    token = await tokens.ApiToken.objects.aget()
+    assert text not in repr(token.__dict__)
+    listed = (await local.get("/api/v1/auth/tokens")).json()
+    assert text not in json.dumps(listed)
+    assert listed["items"][0]["start"] == text[:9]
+    headers = {"Authorization": f"Bearer {text}"}
+    assert (await remote.get("/api/v1/auth/session", headers=headers)).json() == {"name": "token:ci", "role": "operator"}
+    assert (await local.delete(f"/api/v1/auth/tokens/{token.pk}")).status_code == 204
+    assert (await remote.get("/api/v1/auth/session", headers=headers)).status_code == 401
+    assert (await local.delete("/api/v1/auth/tokens/999")).status_code == 404
+
+
+async def test_the_contract_names_every_route_and_its_problems(remote, cluster):
+    contract = (await remote.get("/api/v1/openapi.json")).json()
+    for path in ("/topics", "/topics/{topic}/messages", "/topics/{topic}/queues/{queue_id}/messages", "/groups/{group}/offsets/reset", "/jobs", "/recovery"):
+        assert f"/api/v1{path}" in contract["paths"]
+    for operations in contract["paths"].values():
+        for operation in operations.values():
+            assert "application/problem+json" in operation["responses"]["401"]["content"]
+
+
+async def test_an_address_that_does_not_exist_is_a_problem_document_too(local, cluster):
+    answer = await local.get("/api/v1/nothing/here")
+    assert answer.status_code == 404
+    assert answer.json()["code"] == "not_found"
+
+
+async def test_without_redis_jobs_are_unavailable_and_nothing_else(local, cluster):
+    answer = await local.get("/api/v1/jobs")
+    assert answer.status_code == 503
+    assert answer.json()["code"] == "jobs_unavailable"
+    assert (await local.get("/api/v1/topics")).status_code == 200

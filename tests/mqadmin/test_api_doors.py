@@ -1,0 +1,179 @@
+"""Every operation of the contract: who may call it, that a session needs its CSRF token, and that nonsense is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth import get_user_model
+from django.test import AsyncClient
+
+from mqadmin import clusters, tokens
+from mqadmin.api import api
+from tests.support.fake_cluster import FakeCluster
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+# Who may, by operation; what is not named here may be called by a viewer. A new operation that changes something and
+# is not named fails the test below it.
+OPERATORS = {
+    ("POST", "/topics/{topic}/messages"),
+    ("POST", "/groups/{group}/offsets/reset"),
+    ("POST", "/jobs"),
+    ("POST", "/jobs/{job_id}/cancel"),
+    ("GET", "/jobs/{job_id}/file"),
+}
+ADMINS = {
+    ("POST", "/topics"),
+    ("PATCH", "/topics/{topic}"),
+    ("DELETE", "/topics/{topic}"),
+    ("POST", "/groups"),
+    ("PATCH", "/groups/{group}"),
+    ("DELETE", "/groups/{group}"),
+    ("POST", "/store/index/rebuild"),
+    ("DELETE", "/store/index/rebuild"),
+    ("GET", "/auth/tokens"),
+    ("POST", "/auth/tokens"),
+    ("DELETE", "/auth/tokens/{token_id}"),
+    ("GET", "/audit"),
+}
+READING_BY_POST = {("POST", "/store/index/explain")}
+OPEN = {("GET", "/health"), ("GET", "/ready")}
+VALUES = {"{topic}": "orders", "{group}": "billing", "{queue_id}": "0", "{message_id}": "x", "{job_id}": "x", "{token_id}": "999"}
+BODIES = {
+    "/topics": {"name": "fresh"},
+    "/groups": {"name": "fresh"},
+    "/topics/{topic}": {"perm": 4},
+    "/groups/{group}": {"orderly": True},
+    "/topics/{topic}/messages": {"body": "x"},
+    "/groups/{group}/offsets/reset": {"topic": "orders", "to": "latest"},
+    "/jobs": {"kind": "check_store"},
+    "/store/index/explain": {"topic": "orders", "key": "k"},
+    "/auth/tokens": {"name": "t"},
+}
+QUERIES = {
+    "/messages": {"topic": "orders", "key": "k"},
+    "/topics/{topic}/queues/{queue_id}/offset": {"time_ms": "1"},
+}
+
+
+def operations() -> list[tuple[str, str]]:
+    schema = api.get_openapi_schema(path_prefix="")
+    return [(method.upper(), path) for path, methods in schema["paths"].items() for method in methods]
+
+
+@pytest.fixture(autouse=True)
+def cluster():
+    cluster = FakeCluster()
+    clusters.install(cluster)
+    yield cluster
+    clusters.install(None)
+
+
+async def call(client: AsyncClient, method: str, path: str, body: object = None, **more):
+    address = path
+    for name, value in VALUES.items():
+        address = address.replace(name, value)
+    if method == "GET":
+        return await client.get("/api/v1" + address, QUERIES.get(path, {}), **more)
+    sent = BODIES.get(path, {}) if body is None else body
+    raw = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
+    return await client.generic(method, "/api/v1" + address, raw, content_type="application/json", **more)
+
+
+def test_every_operation_that_changes_something_needs_more_than_a_viewer():
+    changing = {operation for operation in operations() if operation[0] != "GET"} - READING_BY_POST
+    assert changing <= OPERATORS | ADMINS
+    assert (OPERATORS | ADMINS | OPEN | READING_BY_POST) <= set(operations())
+
+
+async def test_each_role_may_what_the_table_says_and_nothing_more():
+    client = AsyncClient(headers={"Host": "localhost"})
+    headers = {}
+    for role in ("viewer", "operator", "admin"):
+        _, text = await sync_to_async(tokens.issue)(role, role, "user:test")
+        headers[role] = {"Authorization": f"Bearer {text}"}
+    for operation in operations():
+        least = "admin" if operation in ADMINS else "operator" if operation in OPERATORS else "viewer"
+        anonymous = await call(client, *operation)
+        assert (anonymous.status_code == 401) == (operation not in OPEN), operation
+        for role in ("viewer", "operator", "admin"):
+            answer = await call(client, *operation, headers=headers[role])
+            may = ("viewer", "operator", "admin").index(role) >= ("viewer", "operator", "admin").index(least)
+            assert (answer.status_code == 403) == (not may), (operation, role, answer.status_code, answer.content[:200])
+            assert answer.status_code not in (401, 405, 422, 500), (operation, role, answer.content[:300])
+
+
+async def test_a_session_without_its_csrf_token_can_change_nothing(cluster):
+    browser = AsyncClient(headers={"Host": "localhost"}, enforce_csrf_checks=True)
+    user = await sync_to_async(get_user_model().objects.create_superuser)("root", password="long enough 12")
+    await browser.aforce_login(user)
+    for operation in operations():
+        answer = await call(browser, *operation)
+        if operation[0] == "GET":
+            assert answer.status_code not in (401, 403), operation
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (403, "csrf"), operation
+    assert cluster.asked == []
+
+
+NONSENSE = [
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"[" * 20_000,
+    b'"text"',
+    b"1e999",
+    b"\xff\xfe",
+    b'{"name": null}',
+    b'{"name": {"a": 1}}',
+    b'{"name": "' + b"x" * 100_000 + b'"}',
+    b'{"name": "a", "read_queues": -1}',
+    b'{"name": "a", "read_queues": 1e308, "perm": true}',
+    b'{"name": "a", "days": 99999999999999999999}',
+    b'{"topic": "orders", "to": "offset", "value": "9223372036854775808"}',
+    b'{"topic": "orders", "to": "offset", "value": "-5"}',
+    b'{"topic": "orders", "to": "time", "value": 1.5}',
+    b'{"kind": "export_messages", "parameters": {"topic": ["x"]}}',
+    b'{"kind": "export_messages", "parameters": null}',
+    b'{"key": "\\ud800", "topic": "orders", "body": "\\ud800", "name": "\\ud800"}',
+    b'{"body": "x", "properties": {"a": null}}',
+    b'[{"body": "x"}, 5]',
+]
+
+
+async def test_nonsense_is_answered_with_a_problem_and_never_with_an_error_of_ours(cluster):
+    client = AsyncClient(headers={"Host": "localhost"})
+    _, text = await sync_to_async(tokens.issue)("admin", "admin", "user:test")
+    headers = {"Authorization": f"Bearer {text}"}
+    chance = random.Random(7)
+    bodies = NONSENSE + [chance.randbytes(chance.randrange(60)) for _ in range(10)]
+    for method, path in operations():
+        if method in ("POST", "PATCH"):
+            for body in bodies:
+                answer = await call(client, method, path, body, headers=headers)
+                assert answer.status_code != 500, (method, path, body[:80], answer.content[:300])
+                if answer.status_code >= 400:
+                    assert answer["Content-Type"] == "application/problem+json"
+
+
+STRANGE = ("%00", "..%2f..%2fetc", "%2e%2e", "\U0001f600", "x" * 3000, "99999999999999999999999", "%ff", "{}")
+
+
+async def test_strange_addresses_and_parameters_are_refused_or_not_found(cluster):
+    client = AsyncClient(headers={"Host": "localhost"})
+    _, text = await sync_to_async(tokens.issue)("admin", "admin", "user:test")
+    headers = {"Authorization": f"Bearer {text}"}
+    for method, path in operations():
+        if method == "GET":
+            for strange in STRANGE:
+                address = "/api/v1" + path
+                for name in VALUES:
+                    address = address.replace(name, strange)
+                for query in ("", f"?cursor={strange}&limit={strange}", f"?topic={strange}&key={strange}&from_ms={strange}&offset={strange}&time_ms={strange}"):
+                    answer = await client.get(address + query, headers=headers)
+                    assert answer.status_code != 500, (address, query, answer.content[:300])
+                    assert b"Traceback" not in answer.content

@@ -1,0 +1,156 @@
+"""In a real browser: the numbers move, nothing is refused by the page's own policy, and it fits a phone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mqadmin.test_units import CASES
+
+pytestmark = pytest.mark.browser
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/recovery/", "/jobs/", "/password/")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A dashboard over invented, moving data, in a process of its own."""
+    environment = os.environ | {"BROKER_DATA_DIR": str(tmp_path_factory.mktemp("data")), "DJANGO_SETTINGS_MODULE": "tests.support.dashboard_settings"}
+    command = [sys.executable, "-m", "tests.support.run_fake_dashboard", "0"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[2]) as process:
+        line = process.stdout.readline()
+        assert line.startswith("READY "), line
+        yield line.split()[1].rstrip("/")
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine (make deps installs one)")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def state(browser, address):
+    """The cookies of somebody who logged in by the form."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{address}/")
+    page.fill("#id_username", "admin")
+    page.fill("#id_password", "admin-password")
+    page.click("button[type=submit]")
+    page.wait_for_selector("#log-position")
+    yield context.storage_state()
+    context.close()
+
+
+@pytest.fixture
+def page(browser, state, request):
+    width = getattr(request, "param", 1280)
+    context = browser.new_context(viewport={"width": width, "height": 860}, storage_state=state)
+    page = context.new_page()
+    page.complaints = []
+    page.on("console", lambda message: page.complaints.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    yield page
+    context.close()
+
+
+def test_the_log_position_moves_by_itself(page, address):
+    page.goto(f"{address}/")
+    before = page.inner_text("#log-position")
+    page.wait_for_function("before => document.querySelector('#log-position').textContent !== before", arg=before, timeout=5_000)
+    after = page.inner_text("#log-position")
+    assert int(after.replace(",", "")) > int(before.replace(",", ""))
+    assert page.inner_text("[data-live]") == "live"
+    page.wait_for_selector("canvas")
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("page", [1280, 390], indirect=True)
+def test_every_page_fits_and_nothing_complains(page, address):
+    for path in PAGES:
+        page.goto(f"{address}{path}")
+        page.wait_for_load_state("load")
+        wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wider == 0, f"{path} is {wider} pixels wider than its window"
+        assert page.complaints == [], path
+
+
+def test_nothing_is_asked_of_other_hosts(page, address):
+    asked = set()
+    page.on("request", lambda request: asked.add(request.url.split("/")[2]))
+    for path in ("/", "/store/", "/messages/40000/"):
+        page.goto(f"{address}{path}")
+    assert asked == {address.split("/")[2]}
+
+
+def test_the_script_writes_numbers_as_the_server_does(page, address):
+    page.goto(f"{address}/")
+    for name, value, text in CASES:
+        assert page.evaluate("([name, value]) => live.format[name](value)", [name, value]) == text, (name, value)
+
+
+def test_the_theme_that_was_chosen_stays(page, address):
+    page.goto(f"{address}/")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.click("[data-theme-toggle]")
+    assert page.evaluate(ground) != light
+    page.goto(f"{address}/topics/")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_hidden_tab_asks_for_nothing_and_a_shown_one_goes_on(page, address):
+    said = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: said.append(frame)))
+    page.goto(f"{address}/")
+    page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true}); dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'paused'")
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: false}); dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
+    assert [frame for frame in said if "pause" in frame or "resume" in frame] == ['{"kind":"pause"}', '{"kind":"resume"}']
+
+
+def test_a_field_and_its_bytes_light_up_together(page, address):
+    page.goto(f"{address}/messages/40000/")
+    page.hover("tr[data-field=topic]")
+    assert page.locator(".run.lit[data-field=topic]").count() >= 1
+    assert page.locator(".run.lit:not([data-field=topic])").count() == 0
+
+
+def test_a_search_field_narrows_the_table_as_one_types(page, address):
+    page.goto(f"{address}/topics/")
+    page.fill("input[name=q]", "pay")
+    page.wait_for_function("() => document.querySelectorAll('#table tbody tr').length === 1")
+    assert page.inner_text("#table tbody tr td.name") == "payments"
+    assert "q=pay" in page.url
+
+
+def test_a_name_that_moves_takes_its_link_along(page, address):
+    page.goto(f"{address}/")
+    page.wait_for_selector("canvas")
+    page.evaluate(
+        """() => {
+            const section = live.sections.find((section) => section.querySelector("[data-rows=top_topics]"));
+            const topic = {name: "%RETRY%a", in_per_s: 1, out_per_s: null};
+            live.write(section, {top_topics: [topic, topic, topic], worst_lag: null});
+        }"""
+    )
+    link = page.locator("[data-path='top_topics.0.name']")
+    assert link.inner_text() == "%RETRY%a" and link.get_attribute("href") == "/topics/%25RETRY%25a/"
+    assert page.inner_text("[data-path='top_topics.0.out_per_s']") == "unknown"
+    assert page.inner_text("[data-path='worst_lag.group']") == "no group reads yet"

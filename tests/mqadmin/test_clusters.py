@@ -1,0 +1,278 @@
+"""The door to the broker, over a real store: what it gives is what is there."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from broker_store.broker.topics import TopicConfig
+from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.engine.check import check_store
+from broker_store.engine.store import MessageStore, wall_clock_ms
+from broker_store.errors import NotFoundError, StoreClosedError
+from broker_store.server.broker import Broker
+from broker_store.server.http import NewMessage
+from broker_store.server.parts import build_parts
+from broker_store.server.problems import Problem
+from mqadmin.clusters import EmbeddedCluster
+from tests.support.fake_cluster import FakeCluster
+
+FOR_EVER_MS = 1 << 62
+
+
+def _settings(directory) -> StoreSettings:
+    return StoreSettings(
+        store_path_root_dir=directory / "store",
+        mapped_file_size_commit_log=1 << 20,
+        mapped_file_size_consume_queue=20 * 500,
+        max_hash_slot_num=500,
+        max_index_num=20_000,
+    )
+
+
+@pytest.fixture
+async def process(tmp_path):
+    loop = asyncio.get_running_loop()
+    settings = _settings(tmp_path)
+    store = MessageStore(settings, wake=loop.call_soon_threadsafe)
+    await asyncio.to_thread(store.open)
+    parts = build_parts(BrokerSettings(listen_port=0, broker_ip1="127.0.0.1"), settings, store, wall_clock_ms)
+    store.store_host = parts.store_host
+    broker = Broker(parts)
+    broker.load()
+    store.start()
+    await broker.start("127.0.0.1", fast_port=False)
+    yield SimpleNamespace(store=store, parts=parts)
+    await broker.stop()
+    await asyncio.to_thread(store.close)
+    assert not check_store(settings.store_path_root_dir).findings
+
+
+@pytest.fixture
+async def cluster(process):
+    cluster = EmbeddedCluster(process, asyncio.get_running_loop())
+    process.parts.topics.put(TopicConfig("orders", 2, 2))
+    return cluster
+
+
+async def _fill(cluster, count: int = 20) -> list[dict]:
+    messages = [NewMessage(f"body {number}".encode(), "paid" if number % 2 else "", (f"key-{number}", "all"), {"shop": "berlin"}, number % 2) for number in range(count)]
+    return await cluster.send_batch("orders", messages)
+
+
+def test_without_a_process_it_is_starting_and_knows_nothing():
+    cluster = EmbeddedCluster()
+    assert cluster.state()["state"] == "starting"
+    assert cluster.recovery() is None
+    assert cluster.store()["positions"]["wrote"] is None
+    for ask in (cluster.overview, cluster.topics, cluster.groups, cluster.store_files, cluster.store_index):
+        with pytest.raises(StoreClosedError):
+            ask()
+
+
+def test_while_the_store_recovers_its_positions_are_no_facts_yet(tmp_path):
+    store = MessageStore(_settings(tmp_path))
+    seen = []
+
+    def look(report):
+        seen.append((cluster.state()["state"], cluster.recovery()["state"], cluster.store()["positions"]["wrote"]))
+
+    cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
+    store.open(on_step=look)
+    assert ("recovering", "running", None) in seen
+    store.start()
+    assert cluster.state()["state"] == "starting", "the ports are not open yet"
+    store.close()
+
+
+async def test_its_shapes_are_those_the_pages_are_tested_with(cluster):
+    await _fill(cluster)
+    cluster._process.parts.offsets.commit("billing", "orders", 0, 5)
+    fake = FakeCluster()
+    pairs = [(cluster.state(), fake.state()), (cluster.store(), fake.store()), (cluster.overview(), fake.overview()), (cluster.recovery(), fake.recovery())]
+    pairs += [(cluster.topic("orders"), fake.topic("orders")), (cluster.group("billing"), fake.group("billing"))]
+    pairs += [(mine[0], theirs[0]) for mine, theirs in ((cluster.topics(), fake.topics()), (cluster.groups(), fake.groups()), (cluster.store_files(), fake.store_files()))]
+    pairs += [(cluster.store_index()[0], fake.store_index()[0])]
+    for mine, theirs in pairs:
+        _same_keys(mine, theirs)
+
+
+def _same_keys(mine: object, theirs: object) -> None:
+    if isinstance(mine, dict) and isinstance(theirs, dict) and mine.keys() & theirs.keys():
+        assert mine.keys() == theirs.keys() or mine.keys() <= {"OS_PAGE_CACHE_BUSY"} or "index_slots" in mine
+        for key in mine.keys() & theirs.keys():
+            _same_keys(mine[key], theirs[key])
+    elif isinstance(mine, list) and isinstance(theirs, list) and mine and theirs:
+        _same_keys(mine[0], theirs[0])
+
+
+async def test_a_message_is_sent_and_found_in_every_way(cluster):
+    receipts = await _fill(cluster)
+    assert [int(receipt["queue_offset"]) for receipt in receipts[:4]] == [0, 0, 1, 1]
+    log_offset = int(receipts[7]["log_offset"])
+    stored, raw = await cluster.message(log_offset)
+    assert stored.body == b"body 7" and len(raw) == stored.size and stored.log_offset == log_offset
+    assert stored.tags == "paid" and stored.keys == ("key-7", "all") and stored.properties["shop"] == "berlin"
+    assert stored.unique_key == receipts[7]["unique_key"]
+    for id in (receipts[7]["message_id"], receipts[7]["message_id"].lower(), receipts[7]["unique_key"]):
+        assert [message.log_offset for message in (await cluster.find_by_id(id)).messages] == [log_offset]
+    for key in ("key-7", receipts[7]["unique_key"]):
+        found = await cluster.find_by_key("orders", key, 0, FOR_EVER_MS, 10)
+        assert [message.log_offset for message in found.messages] == [log_offset] and found.complete
+    found = await cluster.messages_at("orders", 1, 2, 3)
+    assert [message.queue_offset for message in found.messages] == [2, 3, 4]
+    assert (found.next_offset, found.min_offset, found.max_offset) == (5, 0, 10)
+    found = await cluster.find_by_time("orders", 0, FOR_EVER_MS, 100)
+    assert len(found.messages) == 20 and found.complete
+    assert found.messages == sorted(found.messages, key=lambda message: message.log_offset)
+
+
+async def test_what_was_left_out_is_said(cluster):
+    await _fill(cluster)
+    by_time = await cluster.find_by_time("orders", 0, FOR_EVER_MS, 5)
+    assert len(by_time.messages) == 5 and not by_time.complete and "first 5" in by_time.reason
+    by_key = await cluster.find_by_key("orders", "all", 0, FOR_EVER_MS, 5)
+    assert len(by_key.messages) == 5 and not by_key.complete
+    spent = await cluster.find_by_time("orders", 0, FOR_EVER_MS, 100, budget=0)
+    assert not spent.complete and "narrow the time" in spent.reason
+
+
+async def test_nothing_found_is_empty_and_complete(cluster):
+    await _fill(cluster)
+    assert (await cluster.find_by_key("orders", "nobody", 0, FOR_EVER_MS, 5)) == await cluster.find_by_id("7F00000100002A9FFFFFFFFFFFFFFFF0")
+    assert (await cluster.find_by_time("orders", 0, 1, 5)).messages == []
+    for log_offset in (1, 1 << 50):
+        with pytest.raises(NotFoundError):
+            await cluster.message(log_offset)
+    for ask in (cluster.messages_at("nothing", 0, 0, 1), cluster.messages_at("orders", 9, 0, 1), cluster.find_by_time("nothing", 0, 1, 1)):
+        with pytest.raises(NotFoundError):
+            await ask
+
+
+async def test_many_messages_are_read_across_files(cluster):
+    for _ in range(6):
+        await cluster.send_batch("orders", [NewMessage(b"x" * 3_000, queue_id=0) for _ in range(200)])
+    found = await cluster.messages_at("orders", 0, 100, 1_000)
+    assert [message.queue_offset for message in found.messages] == list(range(100, 1_100))
+    assert cluster.store()["commit_log_files"] > 2
+
+
+async def test_a_refused_message_is_a_problem_in_its_place(cluster):
+    answers = await cluster.send_batch("orders", [NewMessage(b"good"), NewMessage(b""), NewMessage(b"x", queue_id=9), NewMessage(b"x", properties={"TRAN_MSG": "true"}), NewMessage(b"good")])
+    assert ["problem" in answer for answer in answers] == [False, True, True, True, False]
+    assert [answer["problem"]["code"] for answer in answers[1:4]] == ["invalid", "queue_not_found", "invalid"]
+    cluster.update_topic("orders", perm=4)
+    with pytest.raises(Problem) as refused:
+        await cluster.send("orders", b"x")
+    assert refused.value.code == "not_writable"
+
+
+async def test_a_send_makes_its_topic_as_a_clients_does(cluster):
+    receipt = await cluster.send("fresh", b"x")
+    assert receipt["status"] == "PUT_OK"
+    assert cluster.topic("fresh")["messages"] == 1
+
+
+async def test_a_delayed_message_waits_elsewhere(cluster):
+    receipt = await cluster.send("orders", b"later", properties={"DELAY": "3"})
+    assert receipt["topic"] == "SCHEDULE_TOPIC_XXXX"
+    assert cluster.topic("orders")["messages"] == 0
+
+
+async def test_a_pull_waits_for_the_first_message_and_no_longer(cluster):
+    began = time.monotonic()
+    waiting = asyncio.create_task(cluster.pull("orders", 0, 0, 10, 5_000))
+    while not cluster._arrivals:
+        await asyncio.sleep(0)
+    await cluster.send("orders", b"now", queue_id=0)
+    found = await waiting
+    assert [message.body for message in found.messages] == [b"now"] and time.monotonic() - began < 3
+    assert not cluster._arrivals
+    nothing = await cluster.pull("orders", 1, None, 10, 30)
+    assert nothing.messages == [] and nothing.next_offset == 0
+
+
+async def test_topics_are_created_changed_and_deleted(cluster):
+    cluster.create_topic("payments", 4, 3, 6, True)
+    cluster.update_topic("payments", write_queues=5)
+    facts = cluster.topic("payments")
+    assert (facts["read_queues"], facts["write_queues"], facts["order"], facts["messages"], facts["last_store_ms"]) == (4, 5, True, 0, None)
+    await cluster.send("payments", b"x")
+    cluster.delete_topic("payments")
+    with pytest.raises(NotFoundError):
+        cluster.topic("payments")
+    with pytest.raises(Problem):
+        cluster.delete_topic("TBW102")
+
+
+async def test_lag_is_counted_where_a_group_has_a_position_and_unknown_elsewhere(cluster):
+    await _fill(cluster)
+    parts = cluster._process.parts
+    cluster.create_group("billing", consume_enable=True, broadcast=True, orderly=False, retry_queues=1, retry_max_times=16)
+    assert cluster.group("billing")["lag"] is None and cluster.overview()["worst_lag"] is None
+    parts.offsets.commit("billing", "orders", 0, 4)
+    group = cluster.group("billing")
+    assert group["lag"] == 6 and group["topics"] == ["orders"]
+    assert [queue["lag"] for queue in group["queues"]] == [6, None]
+    assert group["queues"][0]["lag_ms"] >= 0 and group["queues"][1]["lag_ms"] is None
+    assert cluster.overview()["worst_lag"] == {"group": "billing", "lag": 6}
+    parts.offsets.commit("billing", "orders", 0, 10)
+    assert cluster.group("billing")["lag_ms"] == 0
+    cluster.update_group("billing", consume_enable=False)
+    assert cluster.group("billing")["consume_enable"] is False
+    cluster.delete_group("billing")
+    with pytest.raises(NotFoundError):
+        cluster.group("billing")
+
+
+async def test_a_reset_is_previewed_and_then_made(cluster):
+    await _fill(cluster)
+    parts = cluster._process.parts
+    parts.offsets.commit("billing", "orders", 0, 4)
+    preview = cluster.reset_offset("billing", "orders", "latest")
+    assert preview == [{"queue_id": 0, "before": 4, "after": 10}, {"queue_id": 1, "before": None, "after": 10}]
+    assert parts.offsets.query("billing", "orders", 0) == 4
+    assert cluster.reset_offset("billing", "orders", "latest", dry_run=False) == preview
+    assert parts.offsets.query("billing", "orders", 1) == 10
+    assert cluster.reset_offset("billing", "orders", "offset", 3, 0)[0]["after"] == 3
+    assert cluster.reset_offset("billing", "orders", "time", 0, 0)[0]["after"] == 0
+    with pytest.raises(Problem):
+        cluster.reset_offset("billing", "orders", "offset", 99, 0)
+    with pytest.raises(NotFoundError):
+        cluster.reset_offset("billing", "orders", "latest", queue_id=7)
+
+
+async def test_files_are_listed_by_kind_and_those_of_queues_in_parts(cluster):
+    await _fill(cluster)
+    assert {file["kind"] for file in cluster.store_files("commitlog")} == {"commitlog"}
+    assert {file["kind"] for file in cluster.store_files()} == {"commitlog", "consumequeue", "index"}
+    files, queues = cluster.queue_files("ord", 1, 1)
+    assert queues == 2 and [(file["topic"], file["queue_id"]) for file in files] == [("orders", 1)]
+    assert cluster.queue_files("nothing", 0, 10) == ([], 0)
+
+
+async def test_a_lookup_is_explained_step_by_step(cluster):
+    receipts = await _fill(cluster)
+    steps = await cluster.explain("orders", "key-3")
+    assert steps[0]["step"] == "hash"
+    kept = [step for step in steps if step["step"] == "entry" and step["kept"]]
+    assert [step["log_offset"] for step in kept] == [int(receipts[3]["log_offset"])]
+
+
+async def test_another_thread_calls_on_the_loop(cluster):
+    threads = []
+    assert await asyncio.to_thread(cluster.call, lambda: threads.append(threading.current_thread()) or "done") == "done"
+    assert threads == [threading.current_thread()]
+    with pytest.raises(NotFoundError):
+        await asyncio.to_thread(cluster.call, cluster.topic, "nothing")
+
+
+async def test_after_the_stop_everything_says_so(cluster, process):
+    await asyncio.to_thread(process.store.close)
+    assert cluster.state()["state"] == "closed"
+    with pytest.raises(StoreClosedError):
+        cluster.topics()

@@ -1,0 +1,170 @@
+"""The commands: over a broker's socket, and offline on stores that the real broker made."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from mqadmin import clusters, tokens, web
+from mqadmin.management.base import cell, printable, table
+from tests.support import stores
+from tests.support.fake_cluster import FakeCluster
+
+
+@pytest.fixture
+def cluster():
+    cluster = FakeCluster()
+    clusters.install(cluster)
+    yield cluster
+    clusters.install(None)
+
+
+@pytest.fixture
+def clean_store(tmp_path):
+    return stores.unpack("golden-clean", tmp_path)
+
+
+@asynccontextmanager
+async def broker(directory):
+    """The dashboard on the socket of a data directory."""
+    serving = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, directory / "run" / "web.sock")
+    try:
+        yield
+    finally:
+        await serving.stop()
+
+
+async def run(directory, *arguments, **options) -> str:
+    """What a command prints; it runs in a thread, since the broker it asks is on this loop."""
+    output = io.StringIO()
+    await asyncio.to_thread(call_command, *arguments, "--data", str(directory), stdout=output, **options)
+    return output.getvalue()
+
+
+async def test_without_a_broker_a_command_says_how_to_start_one(tmp_path):
+    with pytest.raises(CommandError, match="runbroker"):
+        await run(tmp_path, "topic", "list")
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_topics_are_listed_made_changed_and_deleted(cluster, tmp_path):
+    async with broker(tmp_path):
+        listed = await run(tmp_path, "topic", "list")
+        assert "page-views" in listed
+        assert "5,220,947" in listed
+        assert len(json.loads(await run(tmp_path, "topic", "list", "--json", "--kind", "dlq"))) == 1
+        with pytest.raises(CommandError, match="conflict"):
+            await run(tmp_path, "topic", "create", "orders")
+        await run(tmp_path, "topic", "update", "orders", "--queues", "12", "--perm", "r")
+        assert cluster.asked[-1] == ("update_topic", "orders", {"read_queues": 12, "write_queues": 12, "perm": 4})
+        with pytest.raises(CommandError, match="confirm"):
+            await run(tmp_path, "topic", "delete", "orders")
+        await run(tmp_path, "topic", "delete", "orders", "--confirm", "orders")
+        assert cluster.asked[-1] == ("delete_topic", "orders")
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_offsets_move_only_with_confirmation(cluster, tmp_path):
+    async with broker(tmp_path):
+        preview = await run(tmp_path, "group", "reset-offset", "billing", "orders", "earliest")
+        assert "Nothing was moved" in preview
+        assert cluster.asked == []
+        await run(tmp_path, "group", "reset-offset", "billing", "orders", "offset", "5", "--queue", "1", "--confirm", "billing")
+        assert cluster.asked == [("reset_offset", "billing", "orders", "offset", 5, 1)]
+
+
+async def test_messages_are_sent_found_and_followed(cluster, tmp_path):
+    async with broker(tmp_path):
+        sent = await run(tmp_path, "message", "send", "orders", "hello", "--tag", "T", "--key", "k1", "--property", "a=b", "--json")
+        assert json.loads(sent)["queue_offset"] == "17"
+        (message,) = cluster.asked[-1][2]
+        assert (message.body, message.tag, message.keys, message.properties) == (b"hello", "T", ("k1",), {"a": "b"})
+        assert "1200 messages" in await run(tmp_path, "message", "send", "orders", "x", "--count", "1200")
+        assert sum(len(asked[2]) for asked in cluster.asked[1:]) == 1200
+        found = json.loads(await run(tmp_path, "message", "get", "--topic", "orders", "--key", "k", "--json"))
+        assert len(found) == 2
+        followed = await run(tmp_path, "message", "tail", "orders", "--from-start", "--queue", "2", "--count", "5", "--json")
+        assert [json.loads(line)["queue_offset"] for line in followed.splitlines()] == ["0", "1", "2", "3", "4"]
+        with pytest.raises(CommandError, match="topic_not_found"):
+            await run(tmp_path, "message", "tail", "nowhere")
+
+
+async def test_the_store_is_shown_by_the_running_broker(cluster, tmp_path):
+    async with broker(tmp_path):
+        assert json.loads(await run(tmp_path, "store", "status", "--json"))["state"] == "running"
+        assert len(json.loads(await run(tmp_path, "store", "files", "--json", "--kind", "index"))) == 2
+        assert "slot 2734551" in await run(tmp_path, "store", "explain", "orders", "order-1")
+        assert "20,000,000" in await run(tmp_path, "store", "index")
+
+
+def test_a_store_of_the_real_broker_is_read_without_a_broker(clean_store):
+    status = json.loads(offline("store", "status", "--store", clean_store, "--json"))
+    assert status["state"] == "closed"
+    assert status["positions"]["wrote"] == 24_400
+    (index,) = json.loads(offline("store", "index", "--store", clean_store, "--json"))
+    assert (index["entries"], index["slots"]) == (82, 1000)
+    steps = json.loads(offline("store", "explain", "TopicX", "k1", "--store", clean_store, "--json"))
+    assert [step["message_id"] for step in steps if step.get("kept")] == [
+        json.loads(offline("store", "hex", "0", "--store", clean_store, "--json"))["message"]["message_id"]
+    ]
+    assert "the message has this key" in offline("store", "explain", "TopicX", "k1", "--store", clean_store)
+    first = json.loads(offline("store", "hex", "0", "--store", clean_store, "--json"))
+    assert (first["message"]["topic"], first["message"]["body"]) == ("TopicX", "hello")
+    assert first["hex"].startswith("000000eddaa320a7")
+    with pytest.raises(CommandError, match="no message begins"):
+        offline("store", "hex", "3", "--store", clean_store)
+    with pytest.raises(CommandError, match="not in the log"):
+        offline("store", "hex", "99999999999", "--store", clean_store)
+
+
+def test_check_store_says_sound_of_a_sound_store_and_ends_with_1_for_a_damaged_one(clean_store):
+    assert json.loads(offline("check_store", clean_store, "--json"))["ok"] is True
+    log = clean_store / "commitlog" / "00000000000000000000"
+    data = bytearray(log.read_bytes())
+    data[90] ^= 1
+    log.write_bytes(data)
+    output = io.StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("check_store", str(clean_store), "--json", stdout=output)
+    assert ended.value.code == 1
+    report = json.loads(output.getvalue())
+    assert report["ok"] is False
+    assert report["findings"][0]["file"] == "commitlog/00000000000000000000"
+
+
+def test_a_directory_that_is_no_store_is_said_to_be_none(tmp_path):
+    with pytest.raises(CommandError, match="no store"):
+        offline("store", "status", "--store", tmp_path)
+
+
+@pytest.mark.django_db
+def test_tokens_are_made_listed_and_revoked():
+    text = offline("token", "create", "ci", "--role", "operator").strip()
+    assert tokens.TABLE.caller(text, 0).role == "operator"
+    (listed,) = json.loads(offline("token", "list", "--json"))
+    assert text not in json.dumps(listed)
+    offline("token", "revoke", str(listed["id"]))
+    assert tokens.TABLE.caller(text, 0) is None
+    with pytest.raises(CommandError, match="no token"):
+        offline("token", "revoke", "999999")
+
+
+def offline(*arguments) -> str:
+    output = io.StringIO()
+    call_command(*[str(argument) for argument in arguments], stdout=output, stderr=io.StringIO())
+    return output.getvalue()
+
+
+def test_tables_are_aligned_with_numbers_to_the_right():
+    assert table(["NAME", "N"], [["a", "1"], ["long", "1,000"]]) == "NAME      N\na         1\nlong  1,000"
+
+
+def test_what_is_not_known_is_a_dash_and_nothing_steers_the_terminal():
+    assert cell(None) == "–"
+    assert cell(0) == "0"
+    assert printable("a\x1b[31m\n") == "a\\x1b[31m\\n"

@@ -1,0 +1,266 @@
+"""Jobs, with a real Redis and real workers: what may run, progress, cancel, and how everything ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import time
+from pathlib import Path
+
+import django_rq
+import pytest
+from django.conf import settings
+from rq.job import Job
+from rq.serializers import JSONSerializer
+
+from broker_store.server.http import Caller
+from broker_store.server.problems import Problem
+from mqadmin import children, clusters, exports, jobs, web
+from tests.support import stores
+from tests.support.fake_cluster import FakeCluster
+
+MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
+OPERATOR = Caller("user:op", "operator")
+ADMIN = Caller("user:admin", "admin")
+PATIENCE_SECONDS = 30.0
+
+
+class World:
+    """A data directory with the real broker's store, Redis, workers, and a dashboard over a fake cluster."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.children = children.Children(directory, redis_url=None, manage=MANAGE, environment=_environment())
+
+    async def __aenter__(self) -> World:
+        stores.unpack("golden-clean", self.directory).rename(self.directory / "store")
+        self.cluster = FakeCluster()
+        clusters.install(self.cluster)
+        self.web = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, self.directory / "run" / "web.sock")
+        assert await self.children.start() == []
+        return self
+
+    async def __aexit__(self, *_) -> None:
+        await asyncio.to_thread(self.children.stop)
+        await self.web.stop()
+        clusters.install(None)
+
+    async def reaches(self, job_id: str, *states: str) -> dict:
+        """The job, once it is in one of these states."""
+        return await self.until(job_id, lambda job: job["state"] in states)
+
+    async def until(self, job_id: str, holds) -> dict:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            job = await asyncio.to_thread(jobs.find, job_id)
+            if holds(job) or time.monotonic() > deadline:
+                assert holds(job), job
+                return job
+            await asyncio.sleep(0.02)
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "BROKER_DATA_DIR")}
+    return kept | {"DJANGO_SETTINGS_MODULE": "mqadmin.settings"}
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    """The data directory, for this process as for its children."""
+    url = f"unix://{tmp_path / 'run' / 'redis.sock'}"
+    monkeypatch.setattr(settings, "DATA_DIRECTORY", tmp_path)
+    for queue in settings.RQ_QUEUES.values():
+        monkeypatch.setitem(queue, "URL", url)
+    return tmp_path
+
+
+async def start(kind: str, parameters: dict | None = None, caller: Caller = OPERATOR) -> str:
+    return (await asyncio.to_thread(jobs.start, kind, parameters or {}, caller))["id"]
+
+
+async def test_a_check_an_export_and_a_cancel_and_no_foreign_code(directory):
+    async with World(directory) as world:
+        waiting = await start("check_store")
+        exported = await start("export_messages", {"topic": "payments", "form": "csv", "limit": 700})
+        # A check of the store comes back with what it found, an export with its file.
+        checked = await world.reaches(waiting, "done", "failed")
+        assert (checked["state"], checked["by"]) == ("done", "user:op")
+        assert checked["result"]["ok"] is True
+        assert checked["result"]["counts"]["records"] == 70
+        done = await world.reaches(exported, "done", "failed")
+        assert done["result"]["messages"] == 700
+        assert done["has_file"]
+        assert len((directory / "exports" / done["result"]["file"]).read_text().splitlines()) == 701
+
+        # One that runs long tells how far it is, and ends when it is told to, with what it had written.
+        long = await start("export_messages", {"topic": "page-views", "limit": 5_000_000})
+        running = await world.until(long, lambda job: job["progress"] is not None)
+        assert running["progress"]["done"] > 0
+        assert (directory / "exports" / f"{long}.part").exists()
+        await asyncio.to_thread(jobs.cancel, long, OPERATOR)
+        ended = await world.reaches(long, "canceled")
+        assert ended["canceled_by"] == "user:op"
+        assert not (directory / "exports" / f"{long}.part").exists()
+        with pytest.raises(Problem, match="ended already"):
+            await asyncio.to_thread(jobs.cancel, long, OPERATOR)
+
+        # What somebody else put into Redis is not run.
+        for name, data in _bombs(directory).items():
+            await asyncio.to_thread(_put, name, data)
+            assert (await world.reaches(name, "failed", "done"))["state"] == "failed", name
+        assert not (directory / "owned").exists()
+        states = {job["id"]: job["state"] for job in await asyncio.to_thread(jobs.listing)}
+        assert states[waiting] == "done"
+
+
+def _bombs(directory: Path) -> dict[str, bytes]:
+    command = f"touch {directory}/owned"
+
+    class Bomb:
+        def __reduce__(self):
+            return os.system, (command,)
+
+    return {
+        "pickle": pickle.dumps(("mqadmin.jobs.check_store", None, (Bomb(),), {})),
+        "foreign": json.dumps(["os.system", None, [command], {}]).encode(),
+        "method": json.dumps(["format", "{}", [command], {}]).encode(),
+        "inner": json.dumps(["mqadmin.jobs._run_command", None, [command], {}]).encode(),
+    }
+
+
+def _put(name: str, data: bytes) -> None:
+    queue = django_rq.get_queue("default")
+    job = Job.create("mqadmin.jobs.check_store", id=name, connection=queue.connection, serializer=JSONSerializer, origin="default")
+    job.save()
+    queue.connection.hset(job.key, "data", data)
+    queue.push_job_id(name)
+
+
+async def test_stopping_marks_running_jobs_as_interrupted_and_leaves_no_process(directory):
+    async with World(directory) as world:
+        long = await start("export_messages", {"topic": "page-views", "limit": 5_000_000})
+        await world.until(long, lambda job: job["progress"] is not None)
+        sessions = [child.process.pid for child in (*world.children._workers, world.children._redis)]
+        assert sum(len(children.session_members(session)) for session in sessions) >= 4
+        seen = []
+
+        def interrupted():
+            jobs.mark_interrupted()
+            seen.append(jobs.find(long)["state"])
+
+        began = time.monotonic()
+        await asyncio.to_thread(world.children.stop, interrupted)
+        assert time.monotonic() - began < 4.0
+        assert seen == ["interrupted"]
+        assert [children.session_members(session) for session in sessions] == [[], [], []]
+
+
+async def test_what_ran_when_everything_was_killed_is_marked_at_the_next_start_and_its_children_are_gone(directory):
+    async with World(directory) as world:
+        long = await start("check_store")
+        await world.until(long, lambda job: job["state"] == "running")
+        session = world.children._workers[0].process
+        started = await asyncio.to_thread(_descendants, session.pid, 2)
+        session.kill()  # as the kernel does when its parent was killed
+        await asyncio.to_thread(_until_gone, started)
+        await asyncio.to_thread(world.children._redis.process.terminate)
+        await asyncio.to_thread(world.children._redis.process.wait)
+        again = children.Children(directory, redis_url=None, manage=MANAGE, environment=_environment())
+        try:
+            assert await again.start(jobs.mark_interrupted) == []
+            assert (await asyncio.to_thread(jobs.find, long))["state"] == "interrupted"
+        finally:
+            await asyncio.to_thread(again.stop)
+
+
+def _descendants(session: int, least: int) -> list[int]:
+    """The processes of a session beside its leader, once there are at least so many that the job's child is among them."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = [pid for pid in children.session_members(session) if pid != session]
+        if any(b"check_store" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found) and len(found) >= least:
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.01)
+
+
+def _until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while alive := [pid for pid in pids if _is_alive(pid)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.01)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+async def test_a_redis_or_worker_that_dies_is_started_again_and_the_list_survives(directory, monkeypatch):
+    monkeypatch.setattr(children, "RESTART_SECONDS", 0.05)
+    async with World(directory) as world:
+        watch = asyncio.create_task(world.children.watch())
+        try:
+            exported = await start("export_messages", {"topic": "orders", "limit": 1})
+            await world.reaches(exported, "done")
+            killed = [world.children._redis.process, world.children._workers[0].process]
+            killed[0].terminate()  # with TERM it saves; a kill may cost the last minute
+            killed[1].kill()
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not (world.children._redis.process is not killed[0] and await children._answers_ping(directory / "run" / "redis.sock")):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.02)
+            assert (await world.reaches(exported, "done"))["result"]["messages"] == 1
+            again = await start("export_messages", {"topic": "orders", "limit": 1})
+            await world.reaches(again, "done")
+        finally:
+            watch.cancel()
+
+
+def test_a_log_is_its_owners_alone_and_a_long_one_is_put_aside(tmp_path, monkeypatch):
+    monkeypatch.setattr(children, "MAX_LOG_BYTES", 10)
+    path = tmp_path / "worker.log"
+    for text in (b"short", b" and longer", b"new"):
+        with children._open_log(path) as output:
+            output.write(text)
+    assert path.read_bytes() == b"new"
+    assert (tmp_path / "worker.log.1").read_bytes() == b"short and longer"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_each_kind_has_its_role_and_its_parameters(directory):
+    for kind, parameters, caller, code in (
+        ("check_store", {}, Caller("user:v", "viewer"), "forbidden"),
+        ("rebuild_index", {}, OPERATOR, "forbidden"),
+        ("os.system", {}, ADMIN, "invalid"),
+        ("check_store", {"path": "/etc"}, ADMIN, "invalid"),
+        ("export_messages", {}, ADMIN, "invalid"),
+        ("export_messages", {"topic": "a", "form": "../x"}, ADMIN, "invalid"),
+        ("export_messages", {"topic": "a", "limit": 1 << 40}, ADMIN, "invalid"),
+        ("export_messages", {"topic": "a", "begin_ms": "tomorrow"}, ADMIN, "invalid"),
+        ("check_store", {}, ADMIN, "jobs_unavailable"),
+    ):
+        with pytest.raises(Problem) as refused:
+            jobs.start(kind, parameters, caller)
+        assert refused.value.code == code, kind
+
+
+def test_cells_that_a_spreadsheet_would_run_get_an_apostrophe():
+    for text in ("=1+1", "+1", "-1", "@x", "\tx", "\rx"):
+        assert exports.cell(text) == "'" + text
+    assert exports.cell("plain") == "plain"
+    assert exports.cell(["a", "b"]) == "a b"
+    assert exports.cell(7) == 7
+    assert exports.cell(None) is None
+
+
+def test_old_exports_and_halves_are_taken_away_and_nothing_else(tmp_path):
+    for name in ("a.csv", "b.part", "c.jsonl", "d.txt"):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / "c.jsonl", (2_000_000_000, 2_000_000_000))
+    exports.remove_old(tmp_path, time.time() + 10)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.jsonl", "d.txt"]

@@ -1,0 +1,267 @@
+"""The websocket: who gets in, what comes, and that watching costs nothing when nobody does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.test import Client
+
+from broker_store.errors import StoreClosedError
+from mqadmin import live
+from mqadmin.middleware import MUST_SET_PASSWORD
+from tests.support.fake_cluster import FakeCluster
+from tests.support.websocket import WebsocketCommunicator
+
+ORIGIN = (b"origin", b"http://localhost:8080")
+
+
+class CountingCluster(FakeCluster):
+    def __init__(self, **more):
+        super().__init__(**more)
+        self.measured: list[str] = []
+
+    def overview(self):
+        self.measured.append("overview")
+        return super().overview()
+
+    def group(self, name):
+        self.measured.append(f"group {name}")
+        return super().group(name)
+
+
+@pytest.fixture
+def now():
+    return [1_764_000_000.0]
+
+
+@pytest.fixture
+def cluster(now):
+    return CountingCluster(clock=lambda: now[0])
+
+
+@pytest.fixture
+async def sampler(cluster, now):
+    sampler = live.Sampler(lambda: cluster, clock=lambda: now[0])
+    sampler.ticks = lambda count: [(now.__setitem__(0, now[0] + live.TICK_SECONDS), sampler.tick()) for _ in range(count)]
+    return sampler
+
+
+def _frames(watcher) -> list[dict]:
+    frames = [json.loads(frame) for frame in watcher.pending.values()]
+    watcher.pending.clear()
+    return frames
+
+
+async def test_nothing_is_measured_while_nobody_watches(sampler, cluster):
+    sampler.ticks(20)
+    assert cluster.measured == []
+
+
+async def test_a_stream_is_measured_once_however_many_watch_it(sampler, cluster):
+    watchers = [live.Watcher() for _ in range(30)]
+    for watcher in watchers:
+        sampler._watchers.add(watcher)
+        sampler.subscribe(watcher, ("overview", ""))
+    assert cluster.measured == ["overview"]
+    sampler.ticks(4)
+    assert cluster.measured == ["overview"] * 2
+    assert all(_frames(watcher)[0]["seq"] == 2 for watcher in watchers)
+
+
+async def test_a_slow_browser_gets_the_latest_and_skips_the_rest(sampler):
+    watcher = live.Watcher()
+    sampler._watchers.add(watcher)
+    sampler.subscribe(watcher, ("store.positions", ""))
+    sampler.ticks(40)
+    [frame] = _frames(watcher)
+    assert frame["seq"] == 41
+    assert frame["data"]["positions"]["wrote"] > 0
+
+
+async def test_a_hidden_tab_is_paused_and_its_streams_rest(sampler, cluster):
+    watcher = live.Watcher()
+    sampler._watchers.add(watcher)
+    sampler.subscribe(watcher, ("group", "billing"))
+    _frames(watcher)
+    watcher.paused = True
+    sampler.ticks(40)
+    assert cluster.measured == ["group billing"] and _frames(watcher) == []
+    watcher.paused = False
+    sampler.ticks(1)
+    assert len(_frames(watcher)) == 1
+
+
+async def test_what_did_not_change_is_repeated_once_a_second_only(sampler, cluster, monkeypatch):
+    monkeypatch.setitem(live.STREAMS, "store.index", live.Stream(lambda cluster, name: {"same": 1}, 1))
+    watcher, sent = live.Watcher(), 0
+    sampler._watchers.add(watcher)
+    sampler.subscribe(watcher, ("store.index", ""))
+    for _ in range(16):
+        sampler.ticks(1)
+        sent += len(_frames(watcher))
+    assert sent == 5
+
+
+async def test_a_stream_that_fails_says_so_and_leaves_the_others_alone(sampler, cluster, monkeypatch, caplog):
+    def fails(cluster, name):
+        raise ZeroDivisionError
+
+    def closed(cluster, name):
+        raise StoreClosedError("the broker is starting")
+
+    monkeypatch.setitem(live.STREAMS, "store.index", live.Stream(fails, 1))
+    monkeypatch.setitem(live.STREAMS, "store.files", live.Stream(closed, 1))
+    watcher = live.Watcher()
+    sampler._watchers.add(watcher)
+    for stream in ("store.index", "store.files", "store.positions"):
+        sampler.subscribe(watcher, (stream, ""))
+    kinds = {frame["stream"]: (frame["kind"], frame["data"].get("code")) for frame in _frames(watcher)}
+    assert kinds == {"store.index": ("error", "internal"), "store.files": ("error", "starting"), "store.positions": ("snapshot", None)}
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_group_that_is_gone_ends_its_stream(sampler, cluster):
+    watcher = live.Watcher()
+    sampler._watchers.add(watcher)
+    sampler.subscribe(watcher, ("group", "never-was"))
+    assert _frames(watcher)[0]["kind"] == "end"
+    sampler.ticks(20)
+    assert cluster.measured == ["group never-was"]
+
+
+def test_integers_that_a_browser_would_round_are_strings():
+    assert live.encode({"a": 1 << 53, "b": [(1 << 53) - 1], "c": True, "d": None}) == b'{"a":"9007199254740992","b":[9007199254740991],"c":true,"d":null}'
+
+
+# -- over the socket
+
+
+def _communicator(client: Client | None, origin=ORIGIN) -> WebsocketCommunicator:
+    from mqadmin.asgi import websockets
+
+    headers = [origin] if origin else []
+    if client is not None:
+        headers.append((b"cookie", f"mqadmin_session={client.cookies['mqadmin_session'].value}".encode()))
+    return WebsocketCommunicator(websockets, "/ws/v1/", headers=headers)
+
+
+socket = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+async def viewer(fake_cluster, client_of_role):
+    return await sync_to_async(client_of_role)("viewer")
+
+
+@socket
+async def test_anonymous_is_closed_with_4401(fake_cluster):
+    communicator = _communicator(None)
+    assert await communicator.connect()
+    assert await communicator.closed() == live.CLOSE_LOGGED_OUT
+
+
+@socket
+@pytest.mark.parametrize("origin", [(b"origin", b"http://evil.example"), None, (b"origin", b"null")])
+async def test_another_sites_page_is_not_let_in(viewer, origin):
+    communicator = _communicator(viewer, origin)
+    assert not await communicator.connect()
+
+
+@socket
+async def test_a_session_that_must_set_a_password_sees_nothing(viewer):
+    def plant():
+        session = viewer.session
+        session[MUST_SET_PASSWORD] = True
+        session.save()
+
+    await sync_to_async(plant)()
+    communicator = _communicator(viewer)
+    await communicator.connect()
+    assert await communicator.closed() == live.CLOSE_LOGGED_OUT
+
+
+@socket
+async def test_subscribing_gives_a_snapshot_at_once_and_ticks_follow(viewer, monkeypatch):
+    monkeypatch.setattr(live, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(live, "REPEAT_SECONDS", 0.0)
+    communicator = _communicator(viewer)
+    await communicator.connect()
+    await communicator.send({"kind": "subscribe", "stream": "store.positions"})
+    [first] = await communicator.frames()
+    assert first["stream"] == "store.positions" and first["kind"] == "snapshot" and first["seq"] == 1
+    assert first["data"]["state"] == "running"
+    await communicator.send({"kind": "subscribe", "stream": "group", "name": "billing"})
+    seen = set()
+    while seen != {"store.positions", "group"}:
+        seen |= {frame["stream"] for frame in await communicator.frames()}
+    await communicator.close()
+    assert not live.sampler._watchers and live.sampler._task is None and not live.sockets_of_user
+
+
+@socket
+@pytest.mark.parametrize(
+    ("frame", "detail"),
+    [
+        ("{", "not JSON"),
+        ("[]", "kind is"),
+        ('{"kind": "subscribe", "stream": "secrets"}', "no such stream"),
+        ('{"kind": "subscribe", "stream": ["overview"]}', "no such stream"),
+        ('{"kind": "subscribe", "stream": "group", "name": "../etc"}', "illegal characters"),
+        ('{"kind": "subscribe", "stream": "overview", "name": "x"}', "takes no name"),
+        ('{"kind": "subscribe", "stream": "group", "name": 7}', "takes no name"),
+    ],
+)
+async def test_a_frame_that_means_nothing_is_answered_and_too_many_close_the_socket(viewer, frame, detail):
+    communicator = _communicator(viewer)
+    await communicator.connect()
+    for _ in range(live.MAX_BAD_FRAMES - 1):
+        await communicator.send(frame)
+        [answer] = await communicator.frames()
+        assert answer["kind"] == "error" and detail in answer["data"]["detail"]
+    await communicator.send(frame)
+    assert await communicator.closed() == live.CLOSE_BAD_FRAMES
+
+
+@socket
+async def test_a_frame_beyond_its_bound_or_of_bytes_closes_the_socket(viewer):
+    for payload in ("x" * (live.MAX_FRAME_BYTES + 1), b"{}"):
+        communicator = _communicator(viewer)
+        await communicator.connect()
+        await communicator.send(payload)
+        assert await communicator.closed() == live.CLOSE_TOO_BIG
+
+
+@socket
+async def test_a_socket_watches_a_bounded_number_of_streams(viewer, monkeypatch):
+    communicator = _communicator(viewer)
+    await communicator.connect()
+    monkeypatch.setitem(live.STREAMS, "topic", live.Stream(lambda cluster, name: {}, 1, str))
+    for number in range(live.MAX_SUBSCRIPTIONS + 1):
+        await communicator.send({"kind": "subscribe", "stream": "topic", "name": f"t{number}"})
+    seen = []
+    while not any("at most" in frame["data"].get("detail", "") for frame in seen):
+        seen += await communicator.frames()
+    assert len(next(iter(live.sampler._watchers)).wants) == live.MAX_SUBSCRIPTIONS
+    await communicator.close()
+
+
+@socket
+async def test_a_user_has_a_bounded_number_of_sockets(viewer, monkeypatch):
+    monkeypatch.setattr(live, "MAX_SOCKETS", 2)
+    opened = [_communicator(viewer) for _ in range(3)]
+    for communicator in opened:
+        await communicator.connect()
+    assert await opened[2].closed() == live.CLOSE_TOO_MANY
+    for communicator in opened[:2]:
+        await communicator.close()
+
+
+@socket
+async def test_a_logout_closes_what_is_open(viewer, monkeypatch):
+    monkeypatch.setattr(live, "LOGIN_CHECK_SECONDS", 0.01)
+    communicator = _communicator(viewer)
+    await communicator.connect()
+    await sync_to_async(viewer.logout)()
+    assert await communicator.closed() == live.CLOSE_LOGGED_OUT

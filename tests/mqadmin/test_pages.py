@@ -1,0 +1,285 @@
+"""Every page: who sees it, what stands on it, and that what was not measured is called unknown."""
+
+from __future__ import annotations
+
+import html
+import re
+from urllib.parse import quote
+
+import pytest
+from django.urls import get_resolver, reverse
+
+from broker_store.formats import properties, record
+from broker_store.messages import Message
+from mqadmin import clusters
+from tests.support.fake_cluster import FakeCluster
+
+PAGES = (
+    "/",
+    "/topics/",
+    "/topics/orders/",
+    "/messages/",
+    "/messages/?by=offset&topic=orders&queue=0&offset=5",
+    "/messages/?by=key&topic=orders&key=order-41040",
+    "/messages/?by=time&topic=orders&from=2025-11-24T00:00",
+    "/messages/40000/",
+    "/groups/",
+    "/groups/billing/",
+    "/store/",
+    "/store/index/",
+    "/store/index/?topic=orders&key=order-41040",
+    "/store/recovery/",
+    "/jobs/",
+)
+STARTING_PAGES = [page for page in PAGES if page != "/jobs/"]
+
+
+@pytest.fixture(autouse=True)
+def no_redis(monkeypatch):
+    monkeypatch.setattr("mqadmin.jobs.listing", lambda: [])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_nobody_sees_a_page_before_the_login(fake_cluster, client_of_role, page):
+    answer = client_of_role(None).get(page)
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/login/?next=")
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+@pytest.mark.parametrize("page", PAGES)
+def test_every_role_sees_every_page_and_none_has_a_script_or_style_in_it(fake_cluster, client_of_role, role, page):
+    answer = client_of_role(role).get(page)
+    assert answer.status_code == 200
+    text = answer.content.decode()
+    assert not re.search(r"<script(?![^>]*\ssrc=)(?![^>]*application/json)", text)
+    assert " style=" not in text and "<style" not in text and not re.search(r"\son[a-z]+=", text)
+    assert "default-src 'self'" in answer["Content-Security-Policy"]
+    assert "unsafe" not in answer["Content-Security-Policy"]
+    assert not re.search(r"""(src|href)=["'](https?:)?//""", text), "nothing comes from elsewhere"
+
+
+def test_every_address_is_for_those_who_logged_in(fake_cluster, client_of_role):
+    """Walks the resolver, so an address that is added later is in this test by itself."""
+    client, open_to_all = client_of_role(None), {"login", "logout", "metrics"}
+    values = {"name": "orders", "log_offset": 40_000, "part": "record", "job_id": "x"}
+    seen = 0
+    for pattern in get_resolver().url_patterns:
+        if getattr(pattern, "name", None) and pattern.name not in open_to_all:
+            needed = {name: values[name] for name in pattern.pattern.converters}
+            answer = client.get(reverse(pattern.name, kwargs=needed))
+            assert answer.status_code == 302 and "/login/" in answer["Location"], pattern.name
+            seen += 1
+    assert seen >= 15
+
+
+def test_the_overview_says_what_is_measured_with_its_unit(fake_cluster, client_of_role):
+    text = client_of_role("viewer").get("/").content.decode()
+    wrote = fake_cluster.store()["positions"]["wrote"]
+    assert f'data-path="positions.wrote" data-format="count">{wrote:,}<' in text
+    assert "171.0 GiB" in text and "48,210" in text and "search-index" in text
+
+
+def test_a_broker_that_nobody_used_yet_has_an_overview_too(fake_cluster, client_of_role, monkeypatch):
+    facts = fake_cluster.overview() | {"worst_lag": None, "top_topics": [], "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio"))}
+    monkeypatch.setattr(fake_cluster, "overview", lambda: facts)
+    text = client_of_role("viewer").get("/").content.decode()
+    assert "No messages yet" in text and "no group reads yet" in text and "unknown" in text
+
+
+def test_what_is_not_known_is_called_unknown_and_never_zero(fake_cluster, client_of_role):
+    text = client_of_role("viewer").get("/groups/nightly-report/").content.decode()
+    assert re.search(r'data-path="lag" data-format="count"><span class="unknown"', text)
+    assert not re.search(r'data-path="queues.0.lag" data-format="count">0<', text)
+
+
+@pytest.mark.parametrize("state", ["starting", "recovering", "failed"])
+@pytest.mark.parametrize("page", STARTING_PAGES)
+def test_until_the_broker_is_up_every_page_says_so(client_of_role, page, state):
+    clusters.install(FakeCluster(state_name=state))
+    text = client_of_role("viewer").get(page).content.decode()
+    assert {"starting": "starting", "recovering": "recovering", "failed": "did not start"}[state] in text
+    clusters.install(None)
+
+
+def test_the_store_page_shows_recovery_while_it_runs(client_of_role):
+    clusters.install(FakeCluster(state_name="recovering"))
+    text = client_of_role("viewer").get("/store/").content.decode()
+    assert 'data-stream="recovery"' in text and "scan log" in text
+    clusters.install(None)
+
+
+def test_a_store_that_was_not_opened_has_no_numbers(client_of_role):
+    clusters.install(None)
+    text = client_of_role("viewer").get("/store/").content.decode()
+    assert "unknown" in text and "Nothing is known yet" in text
+
+
+def test_a_topic_that_is_not_there_is_a_404_with_a_sentence(fake_cluster, client_of_role):
+    answer = client_of_role("viewer").get("/topics/nothing/")
+    assert answer.status_code == 404
+    assert "topic nothing does not exist" in answer.content.decode()
+
+
+@pytest.mark.parametrize("name", ["..", "a b", "x" * 300, "täglich", "<script>"])
+def test_a_name_that_no_topic_may_have_is_refused(fake_cluster, client_of_role, name):
+    assert client_of_role("viewer").get(f"/topics/{quote(name, safe='')}/").status_code == 404
+
+
+def test_retry_topics_have_an_address_although_their_names_hold_per_cent_signs(fake_cluster, client_of_role):
+    text = client_of_role("viewer").get(reverse("topic", args=["%RETRY%billing"])).content.decode()
+    assert "sent back to try again" in text
+
+
+def test_topics_are_searched_sorted_and_shown_by_kind(fake_cluster, client_of_role):
+    client = client_of_role("viewer")
+    assert "page-views" not in client.get("/topics/?q=ORD").content.decode().partition("<table")[2]
+    busiest = client.get("/topics/?sort=in").content.decode().partition("<tbody>")[2]
+    assert busiest.index("page-views") < busiest.index("orders") < busiest.index("payments")
+    assert "dead letters" in client.get("/topics/?kind=dlq").content.decode()
+    fragment = client.get("/topics/?q=orders", headers={"HX-Request": "true"}).content.decode()
+    assert "<html" not in fragment and "orders" in fragment
+
+
+def test_an_htmx_request_without_a_login_takes_the_whole_page_there(fake_cluster, client_of_role):
+    answer = client_of_role(None).get("/topics/", headers={"HX-Request": "true"})
+    assert answer.status_code == 204 and "/login/" in answer["HX-Redirect"]
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("by=offset&topic=orders&offset=minus", "is not a number"),
+        ("by=offset&topic=orders&offset=99999999999999999999", "is not a number"),
+        ("by=offset&queue=0", "Name the topic"),
+        ("by=key&topic=orders", "Give the key"),
+        ("by=key&topic=orders&key=x&from=yesterday", "is not a time"),
+        ("by=time&topic=orders&from=2026-01-02T00:00&to=2026-01-01T00:00", "lies behind"),
+        ("by=offset&topic=nothing", "does not exist"),
+        ("by=offset&topic=orders&queue=99", "has no queue 99"),
+        ("by=magic&topic=orders", "no such search"),
+    ],
+)
+def test_a_search_that_cannot_be_made_says_why(fake_cluster, client_of_role, query, sentence):
+    answer = client_of_role("viewer").get(f"/messages/?{query}")
+    assert answer.status_code == 200
+    assert sentence in html.unescape(answer.content.decode())
+
+
+def test_nothing_found_is_not_the_same_as_there_may_be_more(fake_cluster, client_of_role):
+    client = client_of_role("viewer")
+    nothing = client.get("/messages/?by=key&topic=orders&key=nobody").content.decode()
+    assert "Nothing found" in nothing and "There may be more" not in nothing
+    assert "There may be more" in client.get("/messages/?by=time&topic=orders").content.decode()
+
+
+def test_browsing_goes_on_from_where_it_was(fake_cluster, client_of_role):
+    text = client_of_role("viewer").get("/messages/?by=offset&topic=orders&queue=0&offset=40&limit=10").content.decode()
+    assert "offset=30" in text and "offset=50" in text
+
+
+def test_an_id_leads_straight_to_its_message(fake_cluster, client_of_role):
+    answer = client_of_role("viewer").get("/messages/?by=id&id=7F00000100002A9F0000000000009C40")
+    assert answer.status_code == 302 and answer["Location"] == "/messages/40000/"
+
+
+def test_a_message_shows_its_fields_and_every_byte_belongs_to_one(fake_cluster, client_of_role):
+    text = client_of_role("viewer").get("/messages/40000/").content.decode()
+    stored, raw = fake_cluster._message("orders", 0, 40), fake_cluster._raw("orders", 0, 40, 40_000)
+    assert stored.unique_key in text and "order-41040" in text
+    shown = re.findall(r'class="run c\d" data-field="([a-z_]+)"[^>]*>([0-9a-f ]+)<', text)
+    assert bytes.fromhex("".join(run for _, run in shown)) == raw
+    assert {field for field, _ in shown} == {*record.FIXED_IPV4.names, "body", "topic_length", "topic", "properties_length", "properties"}
+    assert "(right)" in text
+
+
+def test_a_body_with_another_checksum_is_shown_as_wrong(fake_cluster, client_of_role, monkeypatch):
+    raw = bytearray(fake_cluster._raw("orders", 0, 40, 40_000))
+    raw[90] ^= 1
+
+    async def message(log_offset):
+        return record.decode(raw, check_crc=False), bytes(raw)
+
+    monkeypatch.setattr(fake_cluster, "message", message)
+    assert "(WRONG)" in client_of_role("viewer").get("/messages/40000/").content.decode()
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>",
+    "{{ 7 * 7 }}{% debug %}",
+    "javascript:alert(1)",
+    "</pre></textarea><svg/onload=alert(1)>",
+    "' onmouseover='alert(1)",
+)
+
+
+@pytest.mark.parametrize("payload", HOSTILE)
+def test_what_producers_write_is_text_wherever_it_stands(fake_cluster, client_of_role, payload):
+    pairs = {"TAGS": payload, "KEYS": payload, "UNIQ_KEY": payload, payload[:20]: payload}
+    message = Message("orders", 0, payload.encode(), properties.encode(pairs), born_timestamp=1_764_000_000_000)
+    fake_cluster.extra_messages.append(record.encode(message, 0, 0, 1_764_000_000_000))
+    text = client_of_role("viewer").get("/messages/0/").content.decode()
+    assert payload not in text.replace(html.escape(payload), "") or payload == "javascript:alert(1)"
+    assert not re.search(r'href="\s*javascript:', text) and "<svg/onload" not in text and "<img src=x" not in text
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xfe\x00", b"{broken", b"[" * 5_000, b"x" * 100_000])
+def test_any_body_can_be_looked_at(fake_cluster, client_of_role, body):
+    message = Message("orders", 0, body, born_timestamp=1)
+    fake_cluster.extra_messages.append(record.encode(message, 0, 0, 2))
+    assert client_of_role("viewer").get("/messages/0/").status_code == 200
+
+
+def test_a_record_is_downloaded_and_never_opened(fake_cluster, client_of_role):
+    client = client_of_role("viewer")
+    answer = client.get("/messages/40000/record")
+    assert answer["Content-Type"] == "application/octet-stream"
+    assert answer["Content-Disposition"].startswith("attachment")
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert answer.content == fake_cluster._raw("orders", 0, 40, 40_000)
+    assert client.get("/messages/40000/body").content == fake_cluster._message("orders", 0, 40).body
+    assert client.get("/messages/40000/else").status_code == 404
+
+
+def test_a_place_where_no_message_begins_is_not_found(fake_cluster, client_of_role):
+    assert client_of_role("viewer").get("/messages/40001/").status_code == 404
+
+
+def test_only_those_who_may_are_offered_a_change(fake_cluster, client_of_role):
+    viewer, operator, admin = (client_of_role(role) for role in ("viewer", "operator", "admin"))
+    assert "New topic" not in viewer.get("/topics/").content.decode()
+    assert "New topic" in admin.get("/topics/").content.decode()
+    assert "Start a job" not in viewer.get("/jobs/").content.decode()
+    assert "Start a job" in operator.get("/jobs/").content.decode()
+    assert viewer.post("/jobs/start", {"kind": "check_store"}).status_code == 403
+    assert viewer.post("/jobs/x/cancel").status_code == 403
+
+
+def test_a_job_is_started_with_its_parameters_and_its_page_opens(fake_cluster, client_of_role, monkeypatch):
+    asked = []
+
+    def start(kind, parameters, caller):
+        asked.append((kind, parameters, caller.name))
+        return {"id": "job-1"}
+
+    monkeypatch.setattr("mqadmin.jobs.start", start)
+    answer = client_of_role("operator").post("/jobs/start", {"kind": "export_messages", "topic": "orders", "form": "csv", "limit": ""})
+    assert answer["Location"] == "/jobs/job-1/"
+    assert asked == [("export_messages", {"topic": "orders", "form": "csv"}, "user:the-operator")]
+
+
+@pytest.mark.parametrize("path", ["/jobs/start", "/jobs/x/cancel", "/logout/", "/password/", "/login/"])
+def test_what_changes_something_needs_the_token_of_the_form(fake_cluster, user_of_role, path):
+    from django.test import Client
+
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(user_of_role("admin"))
+    assert client.post(path, {}).status_code == 403
+
+
+def test_the_frame_of_a_browser_is_told_to_hold_back(fake_cluster, client_of_role):
+    answer = client_of_role("viewer").get("/")
+    assert answer["X-Frame-Options"] == "DENY" and "frame-ancestors 'none'" in answer["Content-Security-Policy"]
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert answer["Referrer-Policy"] == "same-origin"

@@ -1,0 +1,222 @@
+"""The whole program in a process of its own: what REST, commands and jobs do to a real broker and its store."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from mqadmin.rest_client import RestClient, RestError
+
+PROJECT = Path(__file__).resolve().parents[2]
+PATIENCE_SECONDS = 60.0
+SMALL_FILES = (
+    "mappedFileSizeCommitLog=1048576",
+    "mappedFileSizeConsumeQueue=20000",
+    "maxHashSlotNum=1000",
+    "maxIndexNum=4000",
+)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now. The broker takes the one two below as well."""
+    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in listening]
+    for one in listening:
+        one.close()
+    return ports
+
+
+class Running:
+    """A runbroker on a fresh data directory."""
+
+    def __init__(self, data: Path):
+        self.data = data
+        broker, nameserver, self.web_port = free_ports(3)
+        command = [sys.executable, "manage.py", "runbroker", "--data", str(data), "--broker-port", str(broker)]
+        command += ["--nameserver-port", str(nameserver), "--web-port", str(self.web_port)]
+        for setting in SMALL_FILES:
+            command += ["--set", setting]
+        environment = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "BROKER_DATA_DIR", "DJANGO_SETTINGS_MODULE")}
+        self.output = (data.parent / "output").open("w+b")
+        self.process = subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=self.output, stderr=self.output)
+
+    def said(self) -> str:
+        return (self.data.parent / "output").read_text()
+
+    def until(self, holds, what: str):
+        """What `holds()` gives as soon as it is true."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (found := holds()):
+            assert time.monotonic() < deadline, f"{what}\n{self.said()[-3000:]}"
+            assert self.process.poll() is None, self.said()[-3000:]
+            time.sleep(0.02)
+        return found
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(15)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    running = Running(tmp_path_factory.mktemp("whole") / "data")
+    try:
+        running.until(lambda: "READY" in running.said(), "it did not get ready")
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait()
+        running.output.close()
+
+
+@pytest.fixture
+def broker(running):
+    with RestClient.of_data_directory(running.data) as client:
+        yield client
+
+
+def command(running, *arguments: str) -> str:
+    output = io.StringIO()
+    call_command(*arguments, "--data", str(running.data), stdout=output, stderr=io.StringIO())
+    return output.getvalue()
+
+
+def ask(running, method: str, path: str, token: str, body=None) -> tuple[int, dict]:
+    connection = http.client.HTTPConnection("127.0.0.1", running.web_port, timeout=20)
+    try:
+        connection.request(method, "/api/v1" + path, body and json.dumps(body), {"Authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def job(running, broker, kind: str, **parameters) -> dict:
+    """A job's end."""
+    started = broker.post("/jobs", {"kind": kind, "parameters": parameters})["id"]
+    return running.until(lambda: (found := broker.get(f"/jobs/{started}"))["state"] not in ("waiting", "running") and found, f"{kind} did not end")
+
+
+def test_a_message_sent_by_a_command_is_found_by_key_by_id_and_at_its_place(running):
+    receipt = json.loads(command(running, "message", "send", "Hello", "first message", "--tag", "greeting", "--key", "k-1", "--json"))
+    by_key = json.loads(command(running, "message", "get", "--topic", "Hello", "--key", "k-1", "--json"))
+    assert [(message["body"], message["tag"]) for message in by_key] == [("first message", "greeting")]
+    by_id = json.loads(command(running, "message", "get", receipt["message_id"], "--json"))
+    assert by_id == by_key[0]
+    followed = command(running, "message", "tail", "Hello", "--from-start", "--count", "1", "--json")
+    assert json.loads(followed) == by_id
+
+
+def test_a_token_sends_reads_and_waits_over_the_hot_routes_until_it_is_revoked(running, broker):
+    broker.post("/topics", {"name": "hot", "read_queues": 1, "write_queues": 1})
+    issued = broker.post("/auth/tokens", {"name": "program", "role": "operator"})
+    token = issued["token"]
+    status, receipt = ask(running, "POST", "/topics/hot/messages", token, {"body": "one", "keys": ["a"], "queue_id": 0})
+    assert (status, receipt["queue_offset"]) == (200, "0")
+    status, answer = ask(running, "POST", "/topics/hot/messages", token, [{"body": f"{n}"} for n in range(200)] + [{"body": "x", "queue_id": 7}])
+    assert (status, answer["stored"], answer["complete"]) == (200, 200, False)
+    assert answer["results"][-1]["problem"]["code"] == "queue_not_found"
+    status, page = ask(running, "GET", "/topics/hot/queues/0/messages?offset=1&limit=1000", token)
+    assert [message["body"] for message in page["messages"]] == [str(n) for n in range(200)]
+    assert page["next_offset"] == page["max_offset"] == "201"
+    began = time.monotonic()
+    status, page = ask(running, "GET", "/topics/hot/queues/0/messages?offset=201&wait_ms=200", token)
+    assert page["messages"] == []
+    assert time.monotonic() - began >= 0.2
+    assert ask(running, "GET", "/topics/missing/queues/0/messages", token)[1]["code"] == "queue_not_found"
+    assert ask(running, "POST", "/topics/new-by-rest/messages", token, {"body": "x"})[0] == 200  # as a client's first send
+    assert ask(running, "POST", "/topics/SCHEDULE_TOPIC_XXXX/messages", token, {"body": "x"})[0] in (400, 403)
+    broker.delete(f"/auth/tokens/{issued['id']}")
+    assert ask(running, "GET", "/topics/hot/queues/0/messages", token)[0] == 401
+
+
+def test_topics_and_groups_are_changed_and_the_trail_says_by_whom(running, broker):
+    broker.post("/topics", {"name": "changing", "read_queues": 2, "write_queues": 2})
+    assert broker.patch("/topics/changing", {"write_queues": 4, "read_queues": 4})["write_queues"] == 4
+    broker.post("/groups", {"name": "readers", "retry_max_times": 3})
+    assert broker.patch("/groups/readers", {"consume_enable": False})["consume_enable"] is False
+    broker.delete("/groups/readers", confirm="readers")
+    broker.delete("/topics/changing", confirm="changing")
+    with pytest.raises(RestError) as gone:
+        broker.get("/topics/changing")
+    assert gone.value.code == "topic_not_found"
+    actions = [(record["action"], record["name"], record["outcome"]) for record in broker.get("/audit")["items"]]
+    for expected in (("create", "changing", "done"), ("update", "changing", "done"), ("delete", "readers", "done"), ("delete", "changing", "done")):
+        assert expected in actions
+    assert all(record["by"].startswith("local:") for record in broker.get("/audit")["items"])
+
+
+def test_the_demo_lives_and_is_taken_away(running, broker):
+    # It handles signals, so it wants a process of its own.
+    lives = [sys.executable, "manage.py", "demo", "--data", str(running.data), "--seconds", "2", "--json"]
+    done = subprocess.run(lives, cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-2000:]
+    counts = json.loads(done.stdout.splitlines()[-1])
+    assert counts["sent"] > 100
+    assert counts["demo-billing"] > 0
+    assert 0 < counts["demo-reports"] < counts["sent"]
+    assert int(broker.get("/groups/demo-reports")["lag"]) > 0
+    command(running, "demo", "--clean")
+    assert not [topic["name"] for topic in broker.pages("/topics") if "demo" in topic["name"]]
+    assert not [group["name"] for group in broker.pages("/groups") if "demo" in group["name"]]
+
+
+def test_jobs_check_rebuild_and_export_the_running_store(running, broker):
+    broker.post("/topics", {"name": "exported", "read_queues": 2, "write_queues": 2})
+    for at in range(0, 6_000, 1_000):
+        broker.post("/topics/exported/messages", [{"body": f"body {n}", "keys": [f"key-{n}"]} for n in range(at, at + 1_000)])
+    checked = job(running, broker, "check_store")
+    assert (checked["state"], checked["result"]["ok"]) == ("done", True), checked
+    rebuilt = job(running, broker, "rebuild_index")
+    assert rebuilt["state"] == "done", rebuilt
+    found = broker.get("/messages", topic="exported", key="key-17")["messages"]
+    assert [message["body"] for message in found] == ["body 17"]
+    exported = job(running, broker, "export_messages", topic="exported")
+    assert (exported["state"], exported["result"]["messages"]) == ("done", 6_000), exported
+    bodies = {json.loads(line)["body"] for line in broker.get(f"/jobs/{exported['id']}/file").splitlines()}
+    assert bodies == {f"body {n}" for n in range(6_000)}
+    middle = broker.get("/messages", topic="exported", key="key-3000")["messages"][0]["store_time_ms"]
+    later = job(running, broker, "export_messages", topic="exported", begin_ms=middle, form="csv")
+    assert 0 < later["result"]["messages"] <= 3_001 + 1_000
+
+
+def test_the_store_is_seen_from_inside_and_metrics_say_the_same(running, broker):
+    facts = broker.get("/store")
+    assert facts["positions"]["wrote"] == facts["positions"]["dispatched"]
+    assert len(list(broker.pages("/store/files", kind="commitlog"))) >= 2
+    assert broker.get("/store/index")["items"]
+    assert broker.get("/recovery")["state"] == "done"
+    steps = broker.post("/store/index/explain", {"topic": "Hello", "key": "k-1"})["items"]
+    assert [step for step in steps if step.get("kept")]
+    assert broker.get("/ready")["ready"] is True
+
+
+def test_a_stop_is_quick_leaves_no_process_and_a_sound_store(running):
+    before = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _parent(entry) == running.process.pid]
+    assert len(before) >= 3  # Redis and two workers
+    began = time.monotonic()
+    assert running.stop() == 0, running.said()[-2000:]
+    assert time.monotonic() - began < 8.0  # five on a machine that does nothing else
+    assert [pid for pid in before if Path(f"/proc/{pid}").exists()] == []
+    output = io.StringIO()
+    call_command("check_store", str(running.data / "store"), "--json", stdout=output)
+    assert json.loads(output.getvalue())["ok"] is True
+
+
+def _parent(entry: Path) -> int:
+    try:
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return -1
