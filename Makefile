@@ -1,0 +1,51 @@
+# make            checks and tests                     make run       starts the broker, the name server and the dashboard
+# make bench      the figures, beside Apache's         make run ARGS="--web-port 9090 --set flushDiskType=SYNC_FLUSH"
+# make deps       what tests and figures need beside Python packages: jars, Go modules, Chromium
+# make fix        formats and repairs what ruff can    make pipeline  installs Spark for the pipeline jobs
+PYTHON ?= python3
+VENV   ?= .venv
+DATA   ?= data
+ARGS   ?=
+BIN    := $(VENV)/bin
+export BROKER_DATA_DIR = $(DATA)
+# uv comes into the environment by pip; where it cannot be had or finds no index, pip does the work.
+install = { $(BIN)/python -m pip install -q --disable-pip-version-check uv && $(BIN)/uv pip install -q --python $(BIN)/python -r $(1); } \
+          2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -r $(1)
+
+.PHONY: all run serve test check fix bench deps pipeline clean
+all: check test
+
+run: $(VENV)/.core
+	@mkdir -p $(DATA) && chmod 700 $(DATA)
+	@umask 077 && $(BIN)/python manage.py migrate -v 0 --noinput
+	@$(BIN)/python manage.py collectstatic -v 0 --noinput
+	@echo "Preparing the kernels (compiled once, which can take a minute)" && $(BIN)/python -m broker_store.kernels
+	@exec $(BIN)/python manage.py runbroker --data $(DATA) $(ARGS)
+serve: run
+
+test: export BROKER_DATA_DIR = build/test-data
+test: $(VENV)/.dev
+	@mkdir -p $(BROKER_DATA_DIR) && $(BIN)/python manage.py collectstatic -v 0 --noinput
+	$(BIN)/python -m pytest $(ARGS)
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+fix: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+bench: $(VENV)/.dev
+	$(BIN)/python -m tests.bench.run $(if $(ONLY),--only $(ONLY)) $(ARGS)
+deps: $(VENV)/.dev
+	bash tests/interop/deps.sh
+pipeline: $(VENV)/.full
+clean:
+	rm -rf $(VENV) build staticfiles .pytest_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { echo "Python 3.11, 3.12 or 3.13 is needed and $(PYTHON) is not one: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv module is missing: install the package python3-venv (Debian, Ubuntu: sudo apt install $$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'))."; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+$(VENV)/.core: requirements-core.txt | $(BIN)/python
+	@echo "Installing requirements-core.txt into $(VENV)" && $(call install,requirements-core.txt) && touch $@
+$(VENV)/.full: requirements.txt requirements-core.txt | $(BIN)/python
+	@echo "Installing requirements.txt into $(VENV)" && $(call install,requirements.txt) && touch $@ $(VENV)/.core
+$(VENV)/.dev: requirements-dev.txt requirements.txt requirements-core.txt | $(BIN)/python
+	@echo "Installing requirements-dev.txt into $(VENV)" && $(call install,requirements-dev.txt) && touch $@ $(VENV)/.full $(VENV)/.core

@@ -1,0 +1,397 @@
+"""`make bench`: our figures beside Apache's, measured in one run and alternating, with ratios and bounds.
+
+    make bench                          everything, three times each (about an hour)
+    make bench ONLY=put,batch           some sections; `--list` names them
+    make bench ARGS="--repeats 1 --quick"   a look, a tenth of the messages
+
+Each measurement is a process of its own that has the machine to itself; ours and Apache's take turns, and which of them goes first changes with each
+repeat. A row is the median over the repeats with lowest and highest, and the ratio of the medians. Lines as they were printed go to build/bench/results.jsonl;
+`--write` puts the table into docs/BENCHMARKS.md.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.bench import memory, replay
+from tests.interop.brokers import ApacheBroker, OurBroker
+from tests.interop.clients import BUILD, JAVA_5, java_missing
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ROOT / "tests" / "bench" / "peers"
+WORK = ROOT / "build" / "bench"
+OURS, APACHE = "ours", "Apache"
+
+
+@dataclass
+class Row:
+    """One figure. `bound` is what the ratio ours : Apache must reach (at most, when lower is better), or a limit on ours alone."""
+
+    name: str
+    unit: str
+    bound: float | None = None
+    lower_is_better: bool = False
+    limit: float | None = None
+    values: dict[str, list[float]] = field(default_factory=lambda: {OURS: [], APACHE: []})
+
+    @property
+    def ratio(self) -> float | None:
+        if not self.values[OURS] or not self.values[APACHE]:
+            return None
+        return statistics.median(self.values[OURS]) / statistics.median(self.values[APACHE])
+
+    @property
+    def verdict(self) -> str:
+        if self.limit is not None and self.values[OURS]:
+            return "met" if statistics.median(self.values[OURS]) <= self.limit else "MISSED"
+        if self.bound is None or self.ratio is None:
+            return ""
+        return "met" if (self.ratio <= self.bound if self.lower_is_better else self.ratio >= self.bound) else "MISSED"
+
+
+class Run:
+    """Rows by name in the order they first appear, and the file of raw lines."""
+
+    def __init__(self, repeats: int, quick: bool, seconds: int):
+        self.repeats, self.quick, self.seconds = repeats, quick, seconds
+        self.rows: dict[str, Row] = {}
+        self.unique = 32
+        WORK.mkdir(parents=True, exist_ok=True)
+        self._raw = open(WORK / "results.jsonl", "a")
+
+    def n(self, count: int) -> int:
+        return count // 10 if self.quick else count
+
+    def row(self, name: str, unit: str, **bounds) -> Row:
+        return self.rows.setdefault(name, Row(name, unit, **bounds))
+
+    def add(self, side: str, name: str, unit: str, value: float, **bounds) -> None:
+        self.row(name, unit, **bounds).values[side].append(value)
+
+    def keep(self, side: str, line: dict) -> dict:
+        self._raw.write(json.dumps({"side": side, **line}) + "\n")
+        self._raw.flush()
+        return line
+
+    def say(self, text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
+
+    def turns(self) -> list[tuple[str, str]]:
+        """For each repeat the two sides in order, the other one first each time."""
+        return [(OURS, APACHE) if repeat % 2 == 0 else (APACHE, OURS) for repeat in range(self.repeats)]
+
+
+# ---- the store alone
+
+
+def store_lines(run: Run, side: str, directory: Path, mode: str, **options) -> list[dict]:
+    """Runs one bench-store mode on one side, ours by bench_store.py, and gives the lines it printed."""
+    os.sync()   # what an earlier measurement left dirty is not this one's to write
+    words = [f"{name}={value}" for name, value in options.items() if value is not None]
+    if side == OURS:
+        command = [sys.executable, "-m", "tests.bench.bench_store", str(directory), mode, f"unique={run.unique}", *words]
+    else:
+        command = [str(PEERS / "bench-store.sh"), str(directory), mode, *words]
+    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, env=dict(os.environ, RMQ_BUILD=str(BUILD)), timeout=900)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
+    halted = options.get("end") == "halt" and done.returncode == 9
+    if not lines or (done.returncode and not halted):
+        raise SystemExit(f"{side} {mode} {words} failed ({done.returncode}): {done.stderr.decode()[-2000:]}")
+    for line in lines:
+        run.keep(side, {"options": options, **line})
+    return lines
+
+
+def fresh(name: str) -> Path:
+    directory = WORK / name
+    shutil.rmtree(directory, ignore_errors=True)
+    return directory
+
+
+def like_java(run: Run) -> None:
+    """Java's unique keys are longer on some machines; ours are made as long, so that records have the same size."""
+    java = store_lines(run, APACHE, fresh("probe-java"), "put", n=100, size=100)[0]
+    ours = store_lines(run, OURS, fresh("probe-ours"), "put", n=100, size=100)[0]
+    run.unique += java["avg_record"] - ours["avg_record"]
+    fresh("probe-java"), fresh("probe-ours")
+
+
+def written(run: Run, side: str, mode: str, **options) -> dict:
+    directory = fresh("store")
+    line = store_lines(run, side, directory, mode, **options)[0]
+    assert line["bad"] == 0, line
+    shutil.rmtree(directory)
+    return line
+
+
+def bench_put(run: Run) -> None:
+    for size in (100, 1024):
+        name = f"one by one, {size} B"
+        for order in run.turns():
+            for side in order:
+                line = written(run, side, "put", n=run.n(1_000_000), size=size, warmup=run.n(100_000))
+                run.add(side, name, "msg/s", line["msg_s_incl_dispatch"], bound=1.0)
+                run.add(side, f"{name}: p50", "us", line["p50_us"])
+            line = written(run, OURS, "put", n=run.n(1_000_000), size=size, warmup=run.n(100_000), given=1)
+            run.add(OURS, f"{name}: from messages made before", "msg/s", line["msg_s_incl_dispatch"])
+
+
+def bench_batch(run: Run) -> None:
+    # 800 MB of 1 KiB messages: beyond that the disk decides, which the last rows show.
+    for size, n, note in ((100, 3_000_000, ""), (1024, 650_000, ", 800 MB"), (1024, 3_000_000, ", 3.7 GB")):
+        objects, encoded = (3.0, 6.0) if size == 100 else (2.5, 2.5)
+        if note == ", 3.7 GB":
+            objects = encoded = None
+        for order in run.turns():
+            for side in order:
+                if side == APACHE:
+                    rate = written(run, APACHE, "batch", n=run.n(n), size=size, per=64)["msg_s_incl_dispatch"]
+                    for kind, bound in (("64 message objects", objects), ("64 message objects made before", objects), ("64 messages encoded", encoded)):
+                        run.add(APACHE, f"{kind}, {size} B{note}", "msg/s", rate, bound=bound)
+                else:
+                    line = written(run, OURS, "objects", n=run.n(n), size=size, per=64)
+                    run.add(OURS, f"64 message objects, {size} B{note}", "msg/s", line["msg_s_incl_dispatch"], bound=objects)
+                    line = written(run, OURS, "objects", n=run.n(n), size=size, per=64, given=1)
+                    run.add(OURS, f"64 message objects made before, {size} B{note}", "msg/s", line["msg_s_incl_dispatch"], bound=objects)
+                    line = written(run, OURS, "batch", n=run.n(n), size=size, per=64)
+                    run.add(OURS, f"64 messages encoded, {size} B{note}", "msg/s", line["msg_s_incl_dispatch"], bound=encoded)
+
+
+def bench_sync(run: Run) -> None:
+    seconds = 3 if run.quick else 10
+    name = "sync flush, 64 waiting producers, 1 KiB"
+    for order in run.turns():
+        for side in order:
+            mode = {"mode": "put", "threads": 64, "flush": "SYNC_FLUSH"} if side == APACHE else {"mode": "sync", "producers": 64}
+            line = written(run, side, n=2_000_000, size=1024, maxsec=seconds, warmup=1000, **mode)
+            run.add(side, name, "msg/s", line["msg_s_incl_dispatch"], bound=1.7)
+            run.add(side, f"{name}: p99", "us", line["p99_us"])
+        # Small log files, so that many roll in these seconds.
+        line = written(run, OURS, "sync", n=2_000_000, size=1024, maxsec=seconds, warmup=1000, producers=64, cl=64 << 20)
+        if line["rolls"]:
+            run.add(OURS, "sync flush, log files of 64 MiB: p99", "us", line["p99_us"])
+            run.add(OURS, "sync flush, log files of 64 MiB: p99 of the 1,000 answers after a roll", "us", line["roll_p99_us"])
+
+
+def bench_read(run: Run) -> None:
+    n = run.n(1_000_000)
+    for size in (100, 1024):
+        for order in run.turns():
+            for side in order:
+                directory = fresh("store")
+                store_lines(run, side, directory, "put", n=n, size=size)
+                rate = store_lines(run, side, directory, "read", per=32)[1]["msg_s"]
+                run.add(side, f"queue read by 32, {size} B, store opened again", "msg/s", rate, bound=1.0)
+                written_last = f"queue read by 32, {size} B, written last"
+                run.add(side, written_last, "msg/s", rate if side == APACHE else store_lines(run, OURS, fresh("again"), "reread", n=n, size=size, per=32)[1]["msg_s"], bound=1.0)
+                for line in store_lines(run, side, directory, "query", n=n):
+                    what = {"hit_first": "key lookup, first", "hit": "key lookup", "miss": "key lookup of no key"}[line["what"]]
+                    if line["what"] != "hit_first":
+                        run.add(side, f"{what}, {size} B: p50", "us", line["p50_us"], bound=0.5, lower_is_better=True)
+                shutil.rmtree(directory)
+    fresh("again")
+
+
+def bench_recover(run: Run) -> None:
+    """1 GiB left as kill -9 leaves it; each recovery starts from the same copy."""
+    for order in run.turns():
+        for side in order:
+            directory = fresh("store")
+            store_lines(run, side, directory, "put", n=run.n(850_000), size=1024, end="halt")
+            line = store_lines(run, side, directory, "recover", end="halt")[0]
+            took = line["load_ms"] + line["start_ms"] + line.get("dispatch_s", 0) * 1e3
+            run.add(side, "recovery of 1 GiB after kill -9", "ms", took, bound=0.25, lower_is_better=True)
+            shutil.rmtree(directory)
+
+
+def bench_clean(run: Run) -> None:
+    directory = fresh("store")
+    store_lines(run, OURS, directory, "fill", bytes=(1 << 30) if run.quick else (10 << 30), size=1024)
+    for _ in range(run.repeats):
+        line = store_lines(run, OURS, directory, "recover")[0]
+        run.add(OURS, f"start on a clean store of {1 if run.quick else 10} GiB", "ms", line["total_ms"], limit=3000)
+    shutil.rmtree(directory)
+
+
+# ---- over the wire
+
+
+def client_lines(run: Run, side: str, nameserver: str, scenario: str, **options) -> list[dict]:
+    os.sync()
+    words = [f"{name}={value}" for name, value in options.items()]
+    done = subprocess.run([str(PEERS / "bench-client.sh"), nameserver, scenario, *words], stdin=subprocess.DEVNULL, capture_output=True,
+                          env=dict(os.environ, RMQ_BUILD=str(BUILD)), timeout=600)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
+    if done.returncode or not lines:
+        raise SystemExit(f"bench-client {scenario} {words} against {side} failed: {done.stdout.decode()[-500:]} {done.stderr.decode()[-1500:]}")
+    return [run.keep(side, {"options": options, **line}) for line in lines]
+
+
+def wire_scenarios(run: Run) -> list[tuple[str, dict, Callable[[list[dict]], list[tuple[str, str, float, dict]]]]]:
+    """Scenario, its options, and what of its lines goes into the table: those of peers/bench-client-all.sh."""
+    timed = {"sec": run.seconds, "warm": 3}
+    rate = {"bound": 1.0}
+
+    def one(name: str):
+        return lambda lines: [(name, "msg/s", lines[-1]["msg_s"], rate)]
+
+    def end_to_end(name: str):
+        return lambda lines: [(f"{name}: p50", "us", lines[0]["p50_us"], {"bound": 0.5, "lower_is_better": True}), (f"{name}: p99", "us", lines[0]["p99_us"], {}),
+                              (f"{name}: send p50", "us", lines[1]["p50_us"], {})]
+
+    scenarios = [("sync", {"threads": threads, "size": size, **timed}, one(f"wire: sync send, {threads} threads, {size} B")) for size in (100, 1024) for threads in (1, 8, 64)]
+    scenarios += [("async", {"window": window, "size": size, **timed}, one(f"wire: async send, window {window}, {size} B")) for window, size in ((256, 1024), (64, 100))]
+    scenarios += [("batch", {"per": 32, "size": 1024, "threads": threads, **timed}, one(f"wire: batches of 32, {threads} threads, 1 KiB")) for threads in (1, 4)]
+    scenarios += [("push", {"n": run.n(300_000), "size": 1024}, one("wire: push consumer, 1 KiB")), ("pull", {"n": run.n(100_000), "size": 1024}, one("wire: pull, 1 KiB"))]
+    scenarios += [("e2e", {"rate": rate_, "size": size, **timed}, end_to_end(f"wire: end to end, {rate_}/s, {size} B")) for rate_, size in ((200, 1024), (1000, 100))]
+    return scenarios
+
+
+def broker_of(side: str, **more):
+    os.environ["BROKER_HEAP"] = "1g"   # Apache's, as its own scripts have it in these figures
+    return (OurBroker if side == OURS else ApacheBroker)(fresh("broker"), **more)
+
+
+def bench_wire(run: Run) -> None:
+    for order in run.turns():
+        for side in order:
+            broker = broker_of(side).start()
+            try:
+                client_lines(run, side, broker.nameserver, "sync", threads=8, size=100, sec=3 if run.quick else 15)   # warms the broker; not kept
+                for scenario, options, figures in wire_scenarios(run):
+                    run.say(f"{side} {scenario} {options}")
+                    for name, unit, value, bounds in figures(client_lines(run, side, broker.nameserver, scenario, **options)):
+                        run.add(side, name, unit, value, **bounds)
+            finally:
+                broker.stop()
+    shutil.rmtree(WORK / "broker", ignore_errors=True)
+
+
+def bench_replay(run: Run) -> None:
+    """A group that reads 4 GiB from the disk while another client sends 1,000 messages a second."""
+    for _ in range(run.repeats):
+        broker = broker_of(OURS)
+        store_lines(run, OURS, broker.store, "fill", bytes=(1 << 29) if run.quick else (4 << 30), size=1024, topic=replay.TOPIC)
+        broker.start()
+        try:
+            def send_p99(broker=broker) -> float:
+                return client_lines(run, OURS, broker.nameserver, "e2e", rate=1000, size=1024, sec=run.seconds, warm=3)[1]["p99_us"]
+
+            alone = send_p99()
+            with replay.Reader(broker) as reader:
+                beside = send_p99()
+            run.keep(OURS, {"scenario": "replay", "alone_us": alone, "beside_us": beside, "read_bytes": reader.read_bytes, "rounds": reader.rounds})
+            run.add(OURS, "wire: p99 of sends at 1,000/s", "us", alone)
+            run.add(OURS, "wire: the same beside a group that replays cold log", "us", beside)
+            run.add(OURS, "wire: p99 of sends beside a replay, times that without", "x", beside / alone, limit=2.0)
+            run.add(OURS, "wire: speed of that replay", "MB/s", reader.read_bytes / reader.seconds / 1e6)
+        finally:
+            broker.stop()
+    shutil.rmtree(WORK / "broker", ignore_errors=True)
+
+
+def bench_memory(run: Run) -> None:
+    for order in run.turns():
+        for side in order:
+            broker = broker_of(side, **({"arguments": ("--web-port", str(memory.free_port()))} if side == OURS else {})).start()
+            try:
+                run.add(side, "start on an empty store to READY", "s", broker.seconds_to_ready, **({"limit": 4.0} if side == OURS else {}))
+                facts = memory.at_rest(broker.pid)
+                run.keep(side, {"scenario": "memory", **facts})
+                run.add(side, "RssAnon of the broker process at rest", "MB", facts["broker_rss_anon_mb"], limit=300)
+                run.add(side, "RssAnon of all its processes at rest", "MB", facts["all_rss_anon_mb"], limit=550)
+            finally:
+                broker.stop()
+    shutil.rmtree(WORK / "broker", ignore_errors=True)
+
+
+SECTIONS = {"put": bench_put, "batch": bench_batch, "sync": bench_sync, "read": bench_read, "recover": bench_recover, "clean": bench_clean,
+            "wire": bench_wire, "replay": bench_replay, "memory": bench_memory}
+
+
+# ---- the table
+
+
+def number(value: float) -> str:
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def spread(values: list[float]) -> str:
+    if not values:
+        return ""
+    text = number(statistics.median(values))
+    return text if len(values) == 1 else f"{text} ({number(min(values))}–{number(max(values))})"
+
+
+def bound_text(row: Row) -> str:
+    if row.limit is not None:
+        return f"≤ {number(row.limit)} {row.unit}"
+    return "" if row.bound is None else f"{'≤' if row.lower_is_better else '≥'} {row.bound:g}"
+
+
+def table(rows: list[Row]) -> str:
+    head = ["figure", "unit", "ours: median (range)", f"Apache {JAVA_5}: median (range)", "ratio", "bound", ""]
+    cells = [[row.name, row.unit, spread(row.values[OURS]), spread(row.values[APACHE]), f"{row.ratio:.2f}" if row.ratio is not None else "", bound_text(row), row.verdict] for row in rows]
+    widths = [max(len(line[i]) for line in [head, *cells]) for i in range(len(head))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in [head, *cells]]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def machine() -> str:
+    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), platform.machine())
+    memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    return f"{os.cpu_count()} cores ({model}), {memory_gb:.0f} GB, Linux {platform.release()}, Python {platform.python_version()}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, between commas")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=10, help="of each timed client scenario")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the messages: to see that everything works")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/BENCHMARKS.md")
+    parser.add_argument("--list", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(SECTIONS))
+        return
+    if reason := java_missing(JAVA_5):
+        raise SystemExit(f"make bench measures beside Apache's store and broker: {reason}")
+    run = Run(arguments.repeats, arguments.quick, arguments.seconds)
+    load = os.getloadavg()[0]
+    run.say(f"{machine()}; load before the run {load:.1f}")
+    like_java(run)
+    for section in arguments.only.split(","):
+        run.say(section)
+        seen = len(run.rows)
+        SECTIONS[section](run)
+        print(f"\n{table(list(run.rows.values())[seen:])}", flush=True)
+    if arguments.write:
+        write(run, load)
+
+
+def write(run: Run, load: float) -> None:
+    """Replaces the part of docs/BENCHMARKS.md between its two marks."""
+    path = ROOT / "docs" / "BENCHMARKS.md"
+    begin, end = "<!-- table: make bench ARGS=--write -->", "<!-- end of table -->"
+    text = path.read_text()
+    before, rest = text.split(begin)
+    after = rest.split(end)[1]
+    how = f"{time.strftime('%Y-%m-%d')}, {machine()}. {run.repeats} repeats, load {load:.1f} before the run."
+    path.write_text(f"{before}{begin}\n{how}\n\n{table(list(run.rows.values()))}\n{end}{after}")
+
+
+if __name__ == "__main__":
+    main()

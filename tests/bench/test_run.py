@@ -1,0 +1,35 @@
+"""The table of `make bench`: ratios, bounds, and what is said about them."""
+
+from tests.bench.run import APACHE, OURS, Row, table
+
+
+def row(ours: list[float], apache: list[float], **bounds) -> Row:
+    made = Row("figure", "msg/s", **bounds)
+    made.values[OURS], made.values[APACHE] = ours, apache
+    return made
+
+
+def test_the_ratio_is_that_of_the_medians():
+    assert row([90, 300, 310], [100, 50, 150]).ratio == 3.0
+
+
+def test_a_rate_must_reach_its_bound_and_a_time_must_stay_below():
+    assert row([100], [100], bound=1.0).verdict == "met"
+    assert row([99], [100], bound=1.0).verdict == "MISSED"
+    assert row([50], [100], bound=0.5, lower_is_better=True).verdict == "met"
+    assert row([51], [100], bound=0.5, lower_is_better=True).verdict == "MISSED"
+
+
+def test_a_limit_is_held_by_ours_alone():
+    assert row([299], [], limit=300).verdict == "met"
+    assert row([301], [1000], limit=300).verdict == "MISSED"
+
+
+def test_a_figure_of_one_side_has_no_ratio_and_no_verdict():
+    one_sided = row([5], [], bound=1.0)
+    assert one_sided.ratio is None and one_sided.verdict == ""
+
+
+def test_the_table_shows_median_and_range():
+    text = table([row([1000, 3000, 2000], [500, 500, 500], bound=1.0)])
+    assert text.splitlines()[2].split("|")[1:-1] == [" figure ", " msg/s ", " 2,000 (1,000–3,000)  ", " 500 (500–500)                ", " 4.00  ", " ≥ 1   ", " met "]

@@ -1,0 +1,42 @@
+"""A running broker and clients of it. Every broker ends with the test that asked for it."""
+
+import pytest
+
+from tests.interop import clients
+from tests.interop.brokers import Broker
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "tests/interop/" in str(item.path):
+            item.add_marker(pytest.mark.client)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """One broker for a file's tests, each with its own topics and groups."""
+    running = Broker(tmp_path_factory.mktemp("broker") / "data").start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(params=[clients.JAVA_5, clients.JAVA_4])
+def java(request, broker, tmp_path):
+    """Apache's Java client, 5.x and 4.9.x."""
+    if reason := clients.java_missing(request.param):
+        pytest.skip(reason)
+    return clients.JavaProgram(request.param, broker.nameserver, tmp_path)
+
+
+@pytest.fixture
+def java_5(broker, tmp_path):
+    if reason := clients.java_missing(clients.JAVA_5):
+        pytest.skip(reason)
+    return clients.JavaProgram(clients.JAVA_5, broker.nameserver, tmp_path)
+
+
+@pytest.fixture
+def go(broker):
+    if reason := clients.go_missing():
+        pytest.skip(reason)
+    return clients.GoProgram(broker.nameserver)

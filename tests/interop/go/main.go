@@ -1,0 +1,281 @@
+// interop NAMESRV COMMAND key=value...   the Go v2 client; prints one JSON object a line: what was acknowledged or received.
+//
+//	send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per=]
+//	consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every=]
+//	admin    one command a line of standard input, words between tabs: create_topic NAME BROKER_ADDRESS, delete_topic NAME BROKER_ADDRESS, topics, groups BROKER_ADDRESS
+//
+// `consume` ends when standard input ends, after n messages or after timeout milliseconds.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/apache/rocketmq-client-go/v2"
+	"github.com/apache/rocketmq-client-go/v2/admin"
+	"github.com/apache/rocketmq-client-go/v2/consumer"
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
+	"github.com/apache/rocketmq-client-go/v2/rlog"
+)
+
+var (
+	nameserver string
+	options    = map[string]string{}
+	printing   sync.Mutex
+)
+
+type row map[string]interface{}
+
+func print(line row) {
+	text, _ := json.Marshal(line)
+	printing.Lock()
+	defer printing.Unlock()
+	fmt.Println(string(text))
+}
+
+func text(name, otherwise string) string {
+	if value, ok := options[name]; ok {
+		return value
+	}
+	return otherwise
+}
+
+func number(name string, otherwise int) int {
+	value, err := strconv.Atoi(text(name, strconv.Itoa(otherwise)))
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func main() {
+	rlog.SetLogLevel("error")
+	check(rlog.SetOutputPath(os.DevNull))
+	nameserver = os.Args[1]
+	for _, word := range os.Args[3:] {
+		pair := strings.SplitN(word, "=", 2)
+		options[pair[0]] = pair[1]
+	}
+	switch os.Args[2] {
+	case "send":
+		send()
+	case "consume":
+		consume()
+	case "admin":
+		administer()
+	default:
+		check(fmt.Errorf("no command %s", os.Args[2]))
+	}
+}
+
+func message(topics []string, i int) *primitive.Message {
+	run := text("run", "r")
+	body := fmt.Sprintf("%s-%d-", run, i)
+	for len(body) < number("size", 100) {
+		body += string(rune('a' + (i+len(body))%26))
+	}
+	m := primitive.NewMessage(topics[i%len(topics)], []byte(body))
+	m.WithTag("Tag" + string(rune('A'+i%5)))
+	m.WithKeys([]string{fmt.Sprintf("%skey%d", run, i)})
+	m.WithProperty("number", strconv.Itoa(i))
+	m.WithShardingKey(strconv.Itoa(i % number("shards", 16)))
+	return m
+}
+
+func acknowledged(result *primitive.SendResult, sent []*primitive.Message) {
+	offsetIds, ids := strings.Split(result.OffsetMsgID, ","), strings.Split(result.MsgID, ",")
+	status := "SEND_OK"
+	if result.Status != primitive.SendOK {
+		status = fmt.Sprint(result.Status)
+	}
+	for j, m := range sent {
+		line := row{"topic": m.Topic, "queue": result.MessageQueue.QueueId, "offset": result.QueueOffset + int64(j), "key": m.GetKeys(), "tag": m.GetTags(), "status": status}
+		if j < len(ids) {
+			line["id"] = ids[j]
+		}
+		if j < len(offsetIds) {
+			line["offset_id"] = offsetIds[j]
+		}
+		print(line)
+	}
+}
+
+func send() {
+	topics := strings.Split(text("topics", ""), ",")
+	mode, n, per := text("mode", "sync"), number("n", 1), number("per", 32)
+	settings := []producer.Option{
+		producer.WithNameServer([]string{nameserver}), producer.WithGroupName("go_producer"),
+		producer.WithInstanceName(fmt.Sprint("p", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(5 * time.Second),
+	}
+	if mode == "ordered" {
+		settings = append(settings, producer.WithQueueSelector(producer.NewHashQueueSelector()))
+	}
+	p, err := rocketmq.NewProducer(settings...)
+	check(err)
+	check(p.Start())
+	print(row{"ready": true})
+	step := 1
+	if mode == "batch" {
+		step = per
+	}
+	var next int64
+	var senders, answers sync.WaitGroup
+	for t := 0; t < number("threads", 1); t++ {
+		senders.Add(1)
+		go func() {
+			defer senders.Done()
+			for {
+				i := int(atomic.AddInt64(&next, int64(step))) - step
+				if i >= n {
+					return
+				}
+				batch := []*primitive.Message{message(topics, i)}
+				for j := 1; j < step && i+j < n; j++ {
+					one := message(topics, i+j)
+					one.Topic = batch[0].Topic
+					batch = append(batch, one)
+				}
+				failed := func(err error) { print(row{"error": err.Error(), "topic": batch[0].Topic, "key": batch[0].GetKeys()}) }
+				switch mode {
+				case "oneway":
+					if err := p.SendOneWay(context.Background(), batch...); err != nil {
+						failed(err)
+					}
+				case "async":
+					answers.Add(1)
+					err := p.SendAsync(context.Background(), func(_ context.Context, result *primitive.SendResult, err error) {
+						defer answers.Done()
+						if err != nil {
+							failed(err)
+						} else {
+							acknowledged(result, batch)
+						}
+					}, batch...)
+					if err != nil {
+						failed(err)
+						answers.Done()
+					}
+				default:
+					if result, err := p.SendSync(context.Background(), batch...); err != nil {
+						failed(err)
+					} else {
+						acknowledged(result, batch)
+					}
+				}
+			}
+		}()
+	}
+	senders.Wait()
+	answers.Wait()
+	if mode == "oneway" {
+		time.Sleep(500 * time.Millisecond) // nothing says when a oneway message has left
+	}
+	check(p.Shutdown())
+}
+
+func consume() {
+	model := consumer.Clustering
+	if text("model", "clustering") == "broadcasting" {
+		model = consumer.BroadCasting
+	}
+	orderly := text("orderly", "false") == "true"
+	c, err := rocketmq.NewPushConsumer(
+		consumer.WithNameServer([]string{nameserver}), consumer.WithGroupName(text("group", "go_group")),
+		consumer.WithInstance(text("instance", fmt.Sprint("c", time.Now().UnixNano()))), consumer.WithConsumerModel(model),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset), consumer.WithConsumerOrder(orderly))
+	check(err)
+	done := make(chan struct{})
+	var once sync.Once
+	end := func() { once.Do(func() { close(done) }) }
+	var left, seen int64 = int64(number("n", 1<<40)), 0
+	failEvery := int64(number("fail_every", 0))
+	for _, topic := range strings.Split(text("topics", ""), ",") {
+		selector := consumer.MessageSelector{Type: consumer.TAG, Expression: text("tags", "*")}
+		check(c.Subscribe(topic, selector, func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+			for _, m := range messages {
+				line := row{"topic": m.Topic, "queue": m.Queue.QueueId, "offset": m.QueueOffset, "id": m.MsgId, "offset_id": m.OffsetMsgId, "key": m.GetKeys(), "tag": m.GetTags(),
+					"body": string(m.Body), "number": m.GetProperty("number"), "reconsume": m.ReconsumeTimes, "log_offset": m.CommitLogOffset, "store_time": m.StoreTimestamp}
+				if failEvery > 0 && m.ReconsumeTimes == 0 && atomic.AddInt64(&seen, 1)%failEvery == 0 {
+					line["failed"] = true
+					print(line)
+					if orderly {
+						return consumer.SuspendCurrentQueueAMoment, nil
+					}
+					if concurrent, ok := primitive.GetConcurrentlyCtx(ctx); ok {
+						concurrent.DelayLevelWhenNextConsume = number("level", 1)
+					}
+					return consumer.ConsumeRetryLater, nil
+				}
+				print(line)
+				if atomic.AddInt64(&left, -1) == 0 {
+					end()
+				}
+			}
+			return consumer.ConsumeSuccess, nil
+		}))
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		end()
+	}()
+	check(c.Start())
+	print(row{"ready": true})
+	select {
+	case <-done:
+	case <-time.After(time.Duration(number("timeout", 120_000)) * time.Millisecond):
+	}
+	check(c.Shutdown())
+}
+
+func administer() {
+	a, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver([]string{nameserver})))
+	check(err)
+	ctx := context.Background()
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		words := strings.Split(lines.Text(), "\t")
+		answer := row{"command": words[0], "rows": []string{}}
+		switch words[0] {
+		case "create_topic":
+			err = a.CreateTopic(ctx, admin.WithTopicCreate(words[1]), admin.WithBrokerAddrCreate(words[2]))
+		case "delete_topic":
+			err = a.DeleteTopic(ctx, admin.WithTopicDelete(words[1]), admin.WithBrokerAddrDelete(words[2]), admin.WithNameSrvAddr([]string{nameserver}))
+		case "topics":
+			var list *admin.TopicList
+			if list, err = a.FetchAllTopicList(ctx); err == nil {
+				answer["rows"] = list.TopicList
+			}
+		case "groups":
+			var table *admin.SubscriptionGroupWrapper
+			if table, err = a.GetAllSubscriptionGroup(ctx, words[1], 3*time.Second); err == nil {
+				names := []string{}
+				for name := range table.SubscriptionGroupTable {
+					names = append(names, name)
+				}
+				answer["rows"] = names
+			}
+		default:
+			err = fmt.Errorf("no command %s", words[0])
+		}
+		if err != nil {
+			answer["error"] = err.Error()
+		}
+		print(answer)
+	}
+	check(a.Close())
+}

@@ -1,0 +1,22 @@
+#!/bin/bash
+# Resolves Apache's jars and compiles the client programs, once each; what is there already is not touched.
+# Output in build/rocketmq: cp-VERSION.txt (class path), classes-VERSION/NAME.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+peers=$here/../../bench/peers
+build() { # VERSION SOURCE_DIRECTORY...   into classes-VERSION/interop
+  local out=$RMQ_BUILD/classes-$1/interop; local version=$1; shift
+  local sources; sources=$(find "$@" -name '*.java')
+  if [ ! -f "$out/.stamp" ] || [ -n "$(find "$@" -name '*.java' -newer "$out/.stamp")" ]; then
+    mkdir -p "$out"
+    javac -nowarn -Xlint:none -d "$out" -cp "$(cat "$RMQ_BUILD/cp-$version.txt")" $sources 2>&1 | { grep -v '^Note:' || true; }
+    touch "$out/.stamp"
+  fi
+}
+set +euo pipefail   # env.sh is written for plain bash
+. "$peers/env.sh" || exit 1
+for name in bench-store bench-client; do rmq_compile "$peers/$name" "$RMQ_BUILD/classes-$RMQ_VERSION/$name" || exit 1; done
+set -euo pipefail
+[ -s "$RMQ_BUILD/cp-4.9.8.txt" ] || mvn -B -ntp -q -f "$here/pom-4.9.8.xml" dependency:build-classpath -Dmdep.outputFile="$RMQ_BUILD/cp-4.9.8.txt"
+build 5.5.0 "$here/src" "$here/src-5" "$here/src-store"
+build 4.9.8 "$here/src" "$here/src-4.9"

@@ -1,0 +1,30 @@
+import java.util.HashSet;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/** What 5.x calls differently. */
+class Compat {
+    static void broadcast(DefaultMQPushConsumer consumer) {
+        consumer.setMessageModel(MessageModel.BROADCASTING);
+    }
+
+    static void createGroup(DefaultMQAdminExt admin, String broker, String group, int retryMaxTimes) throws Exception {
+        SubscriptionGroupConfig config = new SubscriptionGroupConfig();
+        config.setGroupName(group);
+        config.setRetryMaxTimes(retryMaxTimes);
+        admin.createAndUpdateSubscriptionGroupConfig(broker, config);
+    }
+
+    static Map<String, TopicConfig> topicConfigs(DefaultMQAdminExt admin, String broker) throws Exception {
+        return new TreeMap<>(admin.getUserTopicConfig(broker, false, 5000).getTopicConfigTable());
+    }
+
+    static void deleteTopicInNameServer(DefaultMQAdminExt admin, String topic) throws Exception {
+        admin.deleteTopicInNameServer(new HashSet<>(admin.getNameServerAddressList()), topic);
+    }
+}

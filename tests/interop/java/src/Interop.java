@@ -1,0 +1,291 @@
+import java.nio.charset.StandardCharsets;
+import java.util.*;
+import java.util.concurrent.*;
+import java.util.concurrent.atomic.*;
+import org.apache.rocketmq.client.consumer.*;
+import org.apache.rocketmq.client.consumer.listener.*;
+import org.apache.rocketmq.client.producer.*;
+import org.apache.rocketmq.client.QueryResult;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.*;
+
+/**
+ * Interop NAMESRV COMMAND key=value...    prints one JSON object a line: what was acknowledged, received or found.
+ *
+ * send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per= until=eof pause_ms=]
+ * consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every= level= max_reconsume=]
+ * pull     topics= [group=]          every queue from its lowest offset to its highest
+ * poll     topics= group= n= [timeout=]   the lite pull consumer, which commits as it goes
+ * bykey    topic= key= [max= begin= end=]
+ * byid     topic= id=                an offset id or a unique id
+ * offsets  topic= [time=]            lowest, highest, first at a time, of each queue
+ * admin                              one command a line of standard input, fields between tabs (see Admin)
+ *
+ * `send until=eof` and `consume` end when standard input ends; `consume` also after n messages or timeout milliseconds.
+ */
+public class Interop {
+    static String nameserver;
+    static final Map<String, String> options = new HashMap<>();
+
+    static String text(String name, String otherwise) { return options.getOrDefault(name, otherwise); }
+    static int number(String name, int otherwise) { return Integer.parseInt(text(name, "" + otherwise)); }
+    static String[] topics() { return text("topics", text("topic", "")).split(","); }
+
+    public static void main(String[] args) throws Exception {
+        nameserver = args[0];
+        for (int i = 2; i < args.length; i++) {
+            String[] pair = args[i].split("=", 2);
+            options.put(pair[0], pair[1]);
+        }
+        switch (args[1]) {
+            case "send": send(); break;
+            case "consume": consume(); break;
+            case "pull": pull(); break;
+            case "poll": poll(); break;
+            case "bykey": byKey(); break;
+            case "byid": byId(); break;
+            case "offsets": offsets(); break;
+            case "admin": Admin.run(nameserver); break;
+            default: throw new IllegalArgumentException(args[1]);
+        }
+        System.out.flush();
+        Runtime.getRuntime().halt(0);   // a client's daemons may take seconds to notice
+    }
+
+    // ---- sending
+
+    static DefaultMQProducer producer() throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(text("producer_group", "interop_producer"));
+        producer.setNamesrvAddr(nameserver);
+        producer.setInstanceName("p" + System.nanoTime());
+        producer.setSendMsgTimeout(number("send_timeout", 5000));
+        producer.setRetryTimesWhenSendFailed(number("retries", 2));
+        producer.setCompressMsgBodyOverHowmuch(number("compress_over", 4096));
+        producer.setVipChannelEnabled(text("vip", "false").equals("true"));
+        producer.start();
+        return producer;
+    }
+
+    static Message message(String[] topics, int i) {
+        String run = text("run", "r");
+        StringBuilder body = new StringBuilder(run + "-" + i + "-");
+        while (body.length() < number("size", 100)) body.append((char) ('a' + (i + body.length()) % 26));
+        Message message = new Message(topics[i % topics.length], "Tag" + (char) ('A' + i % 5), run + "key" + i, body.toString().getBytes(StandardCharsets.UTF_8));
+        message.putUserProperty("number", "" + i);
+        return message;
+    }
+
+    static void acknowledged(SendResult result, List<Message> sent) {
+        String[] offsetIds = result.getOffsetMsgId() == null ? new String[0] : result.getOffsetMsgId().split(",");
+        String[] ids = result.getMsgId().split(",");
+        for (int j = 0; j < sent.size(); j++) {
+            Message message = sent.get(j);
+            Json.print("topic", message.getTopic(), "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset() + j,
+                "id", ids[j], "offset_id", j < offsetIds.length ? offsetIds[j] : null, "key", message.getKeys(), "tag", message.getTags(),
+                "status", result.getSendStatus().name(), "broker", result.getMessageQueue().getBrokerName());
+        }
+    }
+
+    static void failed(Message message, Throwable cause) {
+        Json.print("error", String.valueOf(cause), "topic", message.getTopic(), "key", message.getKeys());
+    }
+
+    static void send() throws Exception {
+        String[] topics = topics();
+        String mode = text("mode", "sync");
+        int n = number("n", 1), threads = number("threads", 1), per = number("per", 32), pause = number("pause_ms", 0);
+        boolean untilEof = text("until", "").equals("eof");
+        AtomicBoolean stop = new AtomicBoolean();
+        if (untilEof) { n = Integer.MAX_VALUE; onEndOfInput(() -> stop.set(true)); }
+        DefaultMQProducer producer = producer();
+        Json.print("ready", true);
+        AtomicInteger next = new AtomicInteger(number("first", 0));
+        int end = n == Integer.MAX_VALUE ? n : n + number("first", 0);
+        Semaphore window = new Semaphore(64);
+        Thread[] senders = new Thread[threads];
+        for (int t = 0; t < threads; t++) {
+            senders[t] = new Thread(() -> {
+                while (!stop.get()) {
+                    int i = next.getAndAdd(mode.equals("batch") ? per : 1);
+                    if (i >= end) return;
+                    Message message = message(topics, i);
+                    try {
+                        switch (mode) {
+                            case "sync": acknowledged(producer.send(message), List.of(message)); break;
+                            case "oneway": producer.sendOneway(message); break;
+                            case "ordered": acknowledged(producer.send(message, (queues, m, shard) -> queues.get((Integer) shard % queues.size()), i % number("shards", 16)), List.of(message)); break;
+                            case "batch":
+                                List<Message> batch = new ArrayList<>();
+                                for (int j = 0; j < per && i + j < end; j++) {
+                                    Message one = message(topics, i + j);
+                                    one.setTopic(topics[i / per % topics.length]);
+                                    batch.add(one);
+                                }
+                                acknowledged(producer.send(batch), batch);
+                                break;
+                            case "async":
+                                window.acquire();
+                                producer.send(message, new SendCallback() {
+                                    public void onSuccess(SendResult result) { acknowledged(result, List.of(message)); window.release(); }
+                                    public void onException(Throwable cause) { failed(message, cause); window.release(); }
+                                });
+                                break;
+                            default: throw new IllegalArgumentException(mode);
+                        }
+                        if (pause > 0) Thread.sleep(pause);
+                    } catch (Exception cause) {
+                        if (mode.equals("async")) window.release();
+                        failed(message, cause);
+                        if (untilEof) try { Thread.sleep(20); } catch (InterruptedException e) { return; }
+                    }
+                }
+            });
+            senders[t].start();
+        }
+        for (Thread sender : senders) sender.join();
+        window.acquire(64);
+        if (mode.equals("oneway")) Thread.sleep(500);   // nothing says when a oneway message has left
+        producer.shutdown();
+    }
+
+    static void onEndOfInput(Runnable then) {
+        Thread reader = new Thread(() -> {
+            try { while (System.in.read() >= 0) { } } catch (Exception ended) { }
+            then.run();
+        });
+        reader.setDaemon(true);
+        reader.start();
+    }
+
+    // ---- receiving
+
+    static void received(MessageExt message, Object... more) {
+        Object[] pairs = new Object[]{"topic", message.getTopic(), "queue", message.getQueueId(), "offset", message.getQueueOffset(), "id", message.getMsgId(),
+            "offset_id", ((MessageClientExt) message).getOffsetMsgId(), "key", message.getKeys(), "tag", message.getTags(),
+            "body", new String(message.getBody(), StandardCharsets.UTF_8), "number", message.getUserProperty("number"), "reconsume", message.getReconsumeTimes(),
+            "log_offset", message.getCommitLogOffset(), "store_time", message.getStoreTimestamp(), "retry_topic", message.getProperty("RETRY_TOPIC")};
+        Object[] all = Arrays.copyOf(pairs, pairs.length + more.length);
+        System.arraycopy(more, 0, all, pairs.length, more.length);
+        Json.print(all);
+    }
+
+    static void consume() throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(text("group", "interop_group"));
+        consumer.setNamesrvAddr(nameserver);
+        consumer.setInstanceName(text("instance", "c" + System.nanoTime()));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        if (text("model", "clustering").equals("broadcasting")) Compat.broadcast(consumer);
+        consumer.setMaxReconsumeTimes(number("max_reconsume", -1));
+        consumer.setVipChannelEnabled(text("vip", "false").equals("true"));
+        consumer.setPersistConsumerOffsetInterval(1000);
+        for (String topic : topics()) consumer.subscribe(topic, text("tags", "*"));
+        int failEvery = number("fail_every", 0), failTimes = number("fail_times", 1), level = number("level", 0);
+        AtomicInteger left = new AtomicInteger(number("n", Integer.MAX_VALUE));
+        CountDownLatch end = new CountDownLatch(1);
+        AtomicInteger seen = new AtomicInteger();
+        boolean orderly = text("orderly", "false").equals("true");
+        if (orderly) consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            for (MessageExt message : messages) {
+                if (failEvery > 0 && message.getReconsumeTimes() < failTimes && seen.incrementAndGet() % failEvery == 0) {
+                    received(message, "failed", true);
+                    context.setSuspendCurrentQueueTimeMillis(100);
+                    return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
+                }
+                received(message, "thread", Thread.currentThread().getName());
+                if (left.decrementAndGet() == 0) end.countDown();
+            }
+            return ConsumeOrderlyStatus.SUCCESS;
+        });
+        else consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                if (failEvery > 0 && message.getReconsumeTimes() < failTimes && seen.incrementAndGet() % failEvery == 0) {
+                    received(message, "failed", true);
+                    context.setDelayLevelWhenNextConsume(level);
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
+                received(message);
+                if (left.decrementAndGet() == 0) end.countDown();
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        onEndOfInput(end::countDown);
+        consumer.start();
+        Json.print("ready", true);
+        end.await(number("timeout", 120_000), TimeUnit.MILLISECONDS);
+        consumer.shutdown();
+    }
+
+    static DefaultMQPullConsumer puller() throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(text("group", "interop_puller"));
+        consumer.setNamesrvAddr(nameserver);
+        consumer.setInstanceName("q" + System.nanoTime());
+        consumer.start();
+        return consumer;
+    }
+
+    static void pull() throws Exception {
+        DefaultMQPullConsumer consumer = puller();
+        for (String topic : topics()) for (MessageQueue queue : new TreeSet<>(consumer.fetchSubscribeMessageQueues(topic))) {
+            long offset = consumer.minOffset(queue), end = consumer.maxOffset(queue);
+            Json.print("topic", topic, "queue", queue.getQueueId(), "min", offset, "max", end);
+            while (offset < end) {
+                PullResult result = consumer.pull(queue, text("tags", "*"), offset, number("per", 32));
+                if (result.getPullStatus() == PullStatus.FOUND) for (MessageExt message : result.getMsgFoundList()) received(message);
+                else if (result.getNextBeginOffset() <= offset) { Json.print("error", result.toString()); break; }
+                offset = result.getNextBeginOffset();
+            }
+        }
+        consumer.shutdown();
+    }
+
+    static void poll() throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(text("group", "interop_poller"));
+        consumer.setNamesrvAddr(nameserver);
+        consumer.setInstanceName("l" + System.nanoTime());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setAutoCommitIntervalMillis(1000);
+        for (String topic : topics()) consumer.subscribe(topic, text("tags", "*"));
+        consumer.start();
+        long end = System.currentTimeMillis() + number("timeout", 30_000);
+        int n = number("n", 1), got = 0;
+        while (got < n && System.currentTimeMillis() < end) for (MessageExt message : consumer.poll(500)) { received(message); got++; }
+        consumer.commitSync();
+        consumer.shutdown();
+    }
+
+    // ---- finding
+
+    static void byKey() throws Exception {
+        DefaultMQProducer producer = producer();
+        try {
+            QueryResult result = producer.queryMessage(text("topic", ""), text("key", ""), number("max", 32),
+                Long.parseLong(text("begin", "0")), Long.parseLong(text("end", "" + Long.MAX_VALUE)));
+            for (MessageExt message : result.getMessageList()) received(message);
+        } catch (org.apache.rocketmq.client.exception.MQClientException cause) {
+            Json.print("error", cause.getErrorMessage(), "code", cause.getResponseCode());
+        }
+        producer.shutdown();
+    }
+
+    static void byId() throws Exception {
+        DefaultMQPullConsumer consumer = puller();
+        for (String id : text("id", "").split(",")) {
+            try {
+                MessageExt message = consumer.viewMessage(text("topic", ""), id);
+                if (message == null) Json.print("error", "no message", "id", id); else received(message);
+            } catch (Exception cause) {
+                Json.print("error", String.valueOf(cause), "id", id);
+            }
+        }
+        consumer.shutdown();
+    }
+
+    static void offsets() throws Exception {
+        DefaultMQPullConsumer consumer = puller();
+        long time = Long.parseLong(text("time", "0"));
+        for (MessageQueue queue : new TreeSet<>(consumer.fetchSubscribeMessageQueues(text("topic", ""))))
+            Json.print("topic", queue.getTopic(), "queue", queue.getQueueId(), "min", consumer.minOffset(queue), "max", consumer.maxOffset(queue),
+                "at_time", consumer.searchOffset(queue, time), "earliest_ms", consumer.earliestMsgStoreTime(queue));
+        consumer.shutdown();
+    }
+}

@@ -1,0 +1,90 @@
+"""Apache's own DefaultMessageStore (5.5.0) opens a store that ours wrote: same messages, offsets and key lookups."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.interop import clients
+from tests.interop.brokers import Broker
+from tests.interop.lines import acknowledged, place
+
+TOPICS = ["moved-a", "moved-b"]
+SIZES = {"mappedFileSizeCommitLog": 1024 * 1024, "mappedFileSizeConsumeQueue": 500 * 20, "maxHashSlotNum": 2000, "maxIndexNum": 8000}
+OPENS = ["--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+         "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED"]
+
+
+def open_in_apache(store: Path, home: Path, lookups: list[tuple[str, str]]) -> tuple[dict, list[dict], dict[tuple[str, str], list[int]]]:
+    """What Apache's store finds: its first line, all messages, and the log offsets of each key lookup."""
+    classpath = f"{clients.BUILD}/classes-{clients.JAVA_5}/interop:" + (clients.BUILD / f"cp-{clients.JAVA_5}.txt").read_text()
+    program = clients.Running(["java", f"-Duser.home={home}", f"-Drmq.logback.configurationFile={clients.LOG_CONFIGURATION}", "-Xmx512m", *OPENS, "-cp", classpath,
+                               "OpenStore", str(store), *(f"{key}={value}" for key, value in SIZES.items())])
+    try:
+        program.say("".join(f"{topic}\t{key}\n" for topic, key in lookups))
+        lines = program.finish(120)
+    finally:
+        program.kill()
+    assert not [line for line in lines if "error" in line]
+    return lines[0], [line for line in lines if "body" in line], {(line["topic"], line["lookup"]): line["log_offsets"] for line in lines if "lookup" in line}
+
+
+@pytest.mark.parametrize("end", ["clean stop", "kill -9"])
+def test_apache_finds_every_message_at_its_offset_and_by_its_key(end, tmp_path):
+    if reason := clients.java_missing(clients.JAVA_5):
+        pytest.skip(reason)
+    broker = Broker(tmp_path / "data", SIZES).start()
+    java = clients.JavaProgram(clients.JAVA_5, broker.nameserver, tmp_path)
+    try:
+        sent = acknowledged(java.run("send", topics=",".join(TOPICS), n=6000, threads=4, mode="async", size=400))
+        sent += acknowledged(java.run("send", topics=TOPICS[0], n=320, mode="batch", per=32, run="batch"))
+        stored = [line for line in java.run("pull", topics=",".join(TOPICS)) if "key" in line]
+        broker.stop() if end == "clean stop" else broker.kill9()
+    finally:
+        broker.kill9()
+    assert len(list((broker.store / "commitlog").iterdir())) > 2
+    assert len(list((broker.store / "index").iterdir())) > 1
+
+    asked = [(line["topic"], line["key"]) for line in stored[::13]]
+    first, messages, found = open_in_apache(broker.store, tmp_path, asked)
+    assert first["loaded"]
+    ours = {place(line): (line["key"], line["tag"], line["body"], line["log_offset"], line["store_time"]) for line in stored}
+    theirs = {place(line): (line["key"], line["tag"], line["body"], line["log_offset"], line["store_time"]) for line in messages if line["topic"] in TOPICS}
+    assert theirs == ours
+    assert {place(line) for line in sent} == set(theirs)
+    by_key: dict[tuple[str, str], set[int]] = {}
+    for line in stored:
+        by_key.setdefault((line["topic"], line["key"]), set()).add(line["log_offset"])
+    if end == "clean stop":
+        assert {where: set(offsets) for where, offsets in found.items()} == {where: by_key[where] for where in asked}
+    else:   # after an unclean end Apache itself throws its newest index file away, and keeps what it finds for the messages it dispatches again
+        assert all(set(offsets) <= by_key[where] for where, offsets in found.items())
+        assert any(found.values())
+
+
+def test_a_store_that_apache_went_on_writing_opens_in_ours_again(tmp_path):
+    if reason := clients.java_missing(clients.JAVA_5):
+        pytest.skip(reason)
+    broker = Broker(tmp_path / "data", SIZES).start()
+    try:
+        java = clients.JavaProgram(clients.JAVA_5, broker.nameserver, tmp_path)
+        sent = acknowledged(java.run("send", topics=TOPICS[0], n=200, run="ours"))
+        broker.stop()
+        open_in_apache(broker.store, tmp_path, [])   # opens, recovers and shuts down: checkpoint, abort and lock are its own now
+        broker.start()
+        sent += acknowledged(java.run("send", topics=TOPICS[0], n=200, run="more"))
+        stored = [line for line in java.run("pull", topics=TOPICS[0]) if "key" in line]
+        assert {place(line): line["key"] for line in stored} == {place(line): line["key"] for line in sent}
+        assert broker.stop() == 0
+    finally:
+        broker.kill9()
+
+
+def test_the_java_process_is_refused_while_ours_holds_the_store(tmp_path):
+    if reason := clients.java_missing(clients.JAVA_5):
+        pytest.skip(reason)
+    broker = Broker(tmp_path / "data", SIZES).start()
+    try:
+        with pytest.raises(AssertionError, match="Lock failed"):
+            open_in_apache(broker.store, tmp_path, [])
+    finally:
+        broker.stop()

@@ -1,0 +1,117 @@
+"""Our name server and our Python client beside Apache's broker, and our broker beside Apache's name server."""
+
+import asyncio
+import time
+
+import pytest
+
+from broker_store.client import Admin, Producer, PullConsumer, PullStatus, PushConsumer
+from broker_store.nameserver.handlers import NameServer
+from broker_store.server.broker import NameServerPort
+from tests.client.conftest import Cluster, Inbox, until
+from tests.interop import clients
+from tests.interop.brokers import ApacheBroker
+
+pytestmark = pytest.mark.client
+
+
+def clock():
+    return time.time_ns() // 1_000_000
+
+
+@pytest.fixture(scope="module")
+def apache(tmp_path_factory):
+    if reason := clients.java_missing(clients.JAVA_5):
+        pytest.skip(reason)
+    broker = ApacheBroker(tmp_path_factory.mktemp("apache"))
+    try:
+        yield broker.start()
+    finally:
+        broker.stop()
+
+
+async def test_the_python_client_sends_to_apaches_broker_and_consumes_from_it(apache):
+    inbox = Inbox(failures=1)
+    async with Producer(apache.nameserver) as producer:
+        receipts = [await producer.send("PyT", str(number).encode(), tag="A", keys=[f"k{number}"]) for number in range(20)]
+        receipts += await producer.send_batch("PyT", [b"20", b"21"])
+        async with PushConsumer("pyg", apache.nameserver) as consumer:
+            await consumer.subscribe("PyT").start(inbox)
+            bodies = {message.body for message in await inbox.next(22)}
+            assert bodies == {str(number).encode() for number in range(22)}
+            (again,) = await inbox.next()
+            assert (again.attempt, again.topic, again.queue.topic) == (2, "PyT", "%RETRY%pyg")
+    async with Admin(apache.nameserver) as admin:
+        (found,) = await admin.query_messages("PyT", "k7")
+        assert (found.body, found.message_id) == (b"7", receipts[7].message_id)
+        assert (await admin.view_message(receipts[7].offset_id)).message_id == receipts[7].message_id
+        stats = await admin.consume_stats("pyg", "PyT")
+        assert sum(item.consumer_offset for item in stats.values()) == 22
+        assert sum(item.max_offset for item in (await admin.topic_stats("PyT")).values()) == 22
+
+
+async def test_the_python_client_pulls_and_keeps_order_at_apaches_broker(apache):
+    inbox = Inbox()
+    async with Producer(apache.nameserver) as producer, PullConsumer("pull", apache.nameserver) as puller:
+        for number in range(10):
+            await producer.send("PyO", str(number).encode(), queue_id=1)
+        queue = (await puller.queues("PyO"))[1]
+        result = await puller.pull(queue, 0)
+        assert (result.status, len(result.messages), result.next_offset) == (PullStatus.FOUND, 10, 10)
+        assert (await puller.pull(queue, 10)).status is PullStatus.NO_NEW_MESSAGE
+        async with PushConsumer("order", apache.nameserver, orderly=True) as consumer:
+            await consumer.subscribe("PyO").start(inbox)
+            assert [int(message.body) for message in await inbox.next(10)] == list(range(10))
+
+
+async def test_an_administrator_manages_apaches_broker(apache):
+    async with Admin(apache.nameserver) as admin:
+        await admin.create_topic("PyA", read_queues=3, write_queues=3)
+        await admin.create_group("pya", retryMaxTimes=2)
+        (address,) = (await admin.cluster_info()).brokers["broker-a"].addresses.values()
+        assert (await admin.topic_configs(address))["PyA"].read_queue_nums == 3
+        assert (await admin.group_configs(address))["pya"]["retryMaxTimes"] == 2
+        assert "brokerActive" in await admin.broker_runtime_info(address)
+        await admin.delete_group("pya")
+        await admin.delete_topic("PyA")
+        assert "PyA" not in await admin.topic_configs(address)
+
+
+async def test_apaches_broker_registers_with_our_name_server_and_leaves_it(tmp_path):
+    if reason := clients.java_missing(clients.JAVA_5):
+        pytest.skip(reason)
+    nameserver = NameServer(clock)
+    port = NameServerPort(nameserver, clock)
+    await port.start("127.0.0.1", 0)
+    ours = f"127.0.0.1:{port.listener.port}"
+    broker = ApacheBroker(tmp_path)
+    broker.settings["namesrvAddr"] = f"127.0.0.1:{broker.nameserver_port};{ours}"
+    try:
+        await asyncio.to_thread(broker.start)
+        await until(lambda: nameserver.routes.route("TBW102") is not None)
+        async with Producer(ours) as producer:
+            receipt = await producer.send("ByOurs", b"hello")
+        assert receipt.broker_name == "broker-a"
+        await until(lambda: nameserver.routes.route("ByOurs") is not None)
+        await asyncio.to_thread(broker.kill9)
+        await until(lambda: nameserver.routes.route("ByOurs") is None)
+    finally:
+        await asyncio.to_thread(broker.stop)
+        await port.stop()
+
+
+async def test_our_broker_registers_with_apaches_name_server_and_leaves_it(apache):
+    cluster = Cluster(namesrv_addr=apache.nameserver, broker_name="ours")
+    await cluster.start()
+    try:
+        async with Admin(apache.nameserver) as admin:
+            async with asyncio.timeout(20):
+                while "ours" not in (await admin.cluster_info()).brokers:
+                    await asyncio.sleep(0.05)
+            await admin.create_topic("OnOurs", broker_name="ours")
+            async with Producer(apache.nameserver) as producer:
+                assert (await producer.send("OnOurs", b"hello")).broker_name == "ours"
+    finally:
+        await cluster.stop()
+    async with Admin(apache.nameserver) as admin:
+        assert "ours" not in (await admin.cluster_info()).brokers

@@ -1,0 +1,46 @@
+"""The docs say what the code does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from broker_store import config
+from tests.support import settings_page
+
+ROOT = Path(__file__).parent.parent
+SETTINGS = ROOT / "docs" / "SETTINGS.md"
+PAGES = [ROOT / "README.md", ROOT / "docs" / "ARCHITECTURE.md", *sorted((ROOT / "docs" / "decisions").glob("0*.md"))]
+
+
+@pytest.mark.parametrize("field", [field for _, field in config.acting_settings()], ids=lambda field: field.name)
+def test_each_acting_key_is_in_the_docs_with_default_unit_and_reason(field):
+    setting = field.metadata["setting"]
+    rows = [line for line in SETTINGS.read_text().splitlines() if line.startswith(f"| `{setting.key}` |")]
+    assert rows
+    assert any(setting.reason.replace("|", "&#124;") in row and (not setting.unit or setting.unit in row) for row in rows)
+
+
+def test_the_page_is_the_one_made_from_the_code():
+    assert SETTINGS.read_text() == settings_page.page()
+
+
+def test_every_key_without_effect_stands_there_with_its_reason():
+    text = SETTINGS.read_text()
+    assert all(f"`{key}`" in text for key in config.WITHOUT_EFFECT)
+    assert all(f"`{key}`" in text for key in config.REFUSED)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_files_a_page_names_exist(page):
+    """A name in backticks with a slash and an ending of ours is a file, seen from the root or from one of the packages."""
+    named = set(re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|md|css|js|html|sh|go|java|txt))`", page.read_text()))
+    places = [ROOT, ROOT / "broker_store", ROOT / "mqadmin", page.parent]
+    assert not [name for name in sorted(named) if not any((place / name).exists() for place in places)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_links_of_a_page_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#]+)|(?:src|srcset)=\"([^\"]+)\"", page.read_text())
+    local = [link or source for link, source in links if "://" not in (link or source)]
+    assert not [link for link in local if not (page.parent / link).exists()]

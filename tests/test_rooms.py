@@ -1,0 +1,83 @@
+"""The rooms of the project import one way; who stands above may be changed without a look at who stands below."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+VALUES = {"errors", "messages", "config", "__init__"}
+# Room -> the rooms of broker_store that it may import from, beside itself and the values.
+MAY_IMPORT = {
+    "formats": set(),
+    "kernels": {"formats"},
+    "protocol": {"formats"},
+    "engine": {"formats", "kernels"},
+    "broker": {"formats", "kernels", "engine", "protocol"},
+    "nameserver": {"formats", "protocol"},
+    "client": {"formats", "protocol"},
+    "pipeline": {"formats", "kernels", "engine", "client"},
+    "server": {"formats", "kernels", "engine", "protocol", "broker", "nameserver"},
+    "assembly": {"formats", "kernels", "engine", "protocol", "broker", "nameserver", "server"},
+    "launch": {"formats", "engine"},
+}
+# Package -> the only rooms that may import it.
+KEPT_TO = {
+    "django": {"mqadmin"},
+    "numba": {"kernels"},
+    "pyspark": {"pipeline"},
+    "pyarrow": {"pipeline"},
+}
+WITHOUT_ASYNCIO = {"formats", "kernels", "engine", "protocol", "broker"}
+
+
+def imports() -> Iterator[tuple[Path, str, str]]:
+    """(file, its room, imported module) of every import in the program, also those inside functions."""
+    for top in ("broker_store", "mqadmin"):
+        for file in sorted((PROJECT / top).rglob("*.py")):
+            inside = file.relative_to(PROJECT / top).with_suffix("").parts
+            room = "mqadmin" if top == "mqadmin" else inside[0]
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Import):
+                    for name in node.names:
+                        yield file, room, name.name
+                elif isinstance(node, ast.ImportFrom):
+                    assert node.level == 0, f"{file}: imports are by full names"
+                    yield file, room, node.module
+                    for name in node.names if node.module == "broker_store" else ():
+                        yield file, room, f"broker_store.{name.name}"
+
+
+@pytest.fixture(scope="module")
+def found() -> list[tuple[Path, str, str]]:
+    return list(imports())
+
+
+def test_no_room_imports_from_one_above_it(found):
+    wrong = []
+    for file, room, module in found:
+        package, _, rest = module.partition(".")
+        target = rest.partition(".")[0]
+        if package == "mqadmin" and room != "mqadmin":
+            wrong.append(f"{file.relative_to(PROJECT)} imports {module}")
+        if package == "broker_store" and rest and room != "mqadmin" and room not in VALUES and target not in VALUES | {room, "__version__"}:
+            if target not in MAY_IMPORT[room]:
+                wrong.append(f"{file.relative_to(PROJECT)} imports {module}")
+        if package == "broker_store" and rest and room in VALUES - {"config"} and target not in VALUES:
+            wrong.append(f"{file.relative_to(PROJECT)} imports {module}")
+    assert wrong == []
+
+
+def test_heavy_packages_stay_in_their_rooms(found):
+    wrong = [f"{file.relative_to(PROJECT)} imports {module}" for file, room, module in found if room not in KEPT_TO.get(module.partition(".")[0], {room})]
+    assert wrong == []
+
+
+def test_what_decides_and_what_computes_knows_no_event_loop(found):
+    wrong = [
+        f"{file.relative_to(PROJECT)} imports {module}" for file, room, module in found if room in WITHOUT_ASYNCIO and module.partition(".")[0] == "asyncio"
+    ]
+    assert wrong == []
