@@ -65,7 +65,7 @@ TIMED_QUEUES = 64  # of a group: each needs a read of a record for its lag in ti
 GROUPS_A_LOOK = 50  # whose lag is measured for one overview
 TOP_TOPICS = 8
 TOP_SECONDS = 2.0  # their rates are over ten
-TOPICS_OF_AN_ID = 64  # that a unique id without a topic is looked for in
+TOPICS_OF_AN_ID = 64  # that a message id without a topic is looked for in
 MAX_IDS = 32
 FOR_EVER_MS = 1 << 62
 SENT_TOPIC_QUEUES = 4  # of a topic that a send creates, as Apache's clients ask for
@@ -594,7 +594,7 @@ class EmbeddedCluster:
         return await self._in_thread(self._parts.store.offset_by_time, topic, queue_id, time_ms)
 
     async def find_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
-        """Messages of a topic with `key` among its keys or as its unique id. Hashes that only look alike are left out."""
+        """Messages of a topic with `key` among its keys or as its message id. Hashes that only look alike are left out."""
         self._topic_config(topic)
         return await self._by_key(topic, key, begin_ms, end_ms, limit)
 
@@ -614,7 +614,7 @@ class EmbeddedCluster:
         return Found(messages)
 
     async def find_by_id(self, id: str, topic: str | None = None) -> Found:
-        """The message of an offset id; or of a unique id, which the index knows only together with its topic."""
+        """The message of an offset message id; or of a message id, which the index knows only together with its topic."""
         store, id = self._parts.store, id.strip()
         try:
             _, log_offset = message_id.decode_offset_id(id)
@@ -687,8 +687,8 @@ class EmbeddedCluster:
             "queue_id": queue_id,
             "queue_offset": str(result.queue_offset),
             "log_offset": str(result.log_offset),
-            "message_id": message_id.encode_offset_id(self._parts.store_host, result.log_offset),
-            "unique_key": unique_key,
+            "message_id": unique_key,
+            "offset_message_id": message_id.encode_offset_id(self._parts.store_host, result.log_offset),
             "store_time_ms": str(result.store_timestamp),
         }
 

@@ -23,7 +23,7 @@ MAX_MESSAGES = 10_000_000
 PAGE = 500  # messages asked for at once
 LEAVE_FREE_RATIO = 0.15  # of the disk; the store begins to refuse at 10 % free
 CSV_FIELDS = (
-    "topic", "queue_id", "queue_offset", "log_offset", "message_id", "tag", "keys", "store_time", "born_time",
+    "topic", "queue_id", "queue_offset", "log_offset", "message_id", "offset_message_id", "tag", "keys", "store_time", "born_time",
     "born_host", "reconsume_times", "body_bytes", "body_encoding", "body",
 )  # fmt: skip
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

@@ -209,9 +209,9 @@ class Admin:
 
     # Messages
 
-    async def view_message(self, offset_id: str) -> ReceivedMessage:
-        """The message with an offset id, from the broker that the id names. Raises NotFoundError, FormatError."""
-        (host, port), log_offset = decode_offset_id(offset_id)
+    async def view_message(self, offset_message_id: str) -> ReceivedMessage:
+        """The message with an offset message id, from the broker that the id names. Raises NotFoundError, FormatError."""
+        (host, port), log_offset = decode_offset_id(offset_message_id)
         ip = ipaddress.ip_address(host)
         address = f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}"
         fields = write_header(RequestCode.VIEW_MESSAGE_BY_ID, offset=log_offset)
@@ -233,7 +233,7 @@ class Admin:
         end_ms: int = LAST_TIMESTAMP,
         unique: bool = False,
     ) -> list[ReceivedMessage]:
-        """The messages of a topic with a key, or with a unique id, stored in a span of time, oldest first."""
+        """The messages of a topic with a key, or, with `unique`, a message id, stored in a span of time, oldest first."""
         fields = write_header(
             RequestCode.QUERY_MESSAGE,
             topic=topic,

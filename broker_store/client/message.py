@@ -48,7 +48,8 @@ class Outgoing:
 class SendReceipt:
     """Where a message is. `status` is SEND_OK, or says what a replica or disk had not confirmed in time.
 
-    `message_id` is the unique key by which it can be found; `offset_id` names the broker and the place in its log.
+    `message_id` is the unique key that this producer made (Apache's msgId); `offset_message_id` names the broker and the
+    place in its log (Apache's offsetMsgId).
     """
 
     topic: str
@@ -56,7 +57,7 @@ class SendReceipt:
     queue_id: int
     queue_offset: int
     message_id: str
-    offset_id: str
+    offset_message_id: str
     status: str = "SEND_OK"
 
     @property
@@ -175,7 +176,7 @@ class ReceivedMessage:
         return self.record.message_id
 
     @property
-    def offset_id(self) -> str:
+    def offset_message_id(self) -> str:
         return self.record.offset_id
 
     @property

@@ -150,9 +150,9 @@ class Producer:
             RequestCode.SEND_BATCH_MESSAGE, topic, body, "", place, timeout or self._timeout
         )
         fields = answer.fields or {}
-        offset_ids = fields.get("msgId", "").split(",")
-        offset_ids += [""] * (len(unique_keys) - len(offset_ids))
-        pairs = zip(unique_keys, offset_ids, strict=False)
+        offset_message_ids = fields.get("msgId", "").split(",")
+        offset_message_ids += [""] * (len(unique_keys) - len(offset_message_ids))
+        pairs = zip(unique_keys, offset_message_ids, strict=False)
         return [_receipt(answer, fields, queue, *pair, number) for number, pair in enumerate(pairs)]
 
     async def send_oneway(
@@ -308,9 +308,9 @@ def _writable(topic: str, route: TopicRoute) -> tuple[list[MessageQueue], dict[s
 
 
 def _receipt(
-    answer: Command, fields: Mapping[str, str], queue: MessageQueue, unique_key: str, offset_id: str, number: int
+    answer: Command, fields: Mapping[str, str], queue: MessageQueue, message_id: str, offset_message_id: str, number: int
 ) -> SendReceipt:
     queue_id = int(fields.get("queueId", queue.queue_id))
     queue_offset = int(fields.get("queueOffset", -1))
     status = STATUS_NAMES[int(answer.code)]
-    return SendReceipt(queue.topic, queue.broker_name, queue_id, queue_offset + number, unique_key, offset_id, status)
+    return SendReceipt(queue.topic, queue.broker_name, queue_id, queue_offset + number, message_id, offset_message_id, status)

@@ -64,7 +64,7 @@ def body_fields(body: bytes) -> dict:
 
 
 def message_document(message: StoredMessage, inflate_limit: int = MAX_INFLATED_BYTES) -> dict:
-    """All that a record says."""
+    """All that a record says. A message without a unique key, which only foreign producers make, goes by its offset id."""
     inflated = inflate(message.body, message.sys_flag, inflate_limit)
     return {
         "topic": message.topic,
@@ -72,8 +72,7 @@ def message_document(message: StoredMessage, inflate_limit: int = MAX_INFLATED_B
         "queue_offset": str(message.queue_offset),
         "log_offset": str(message.log_offset),
         "message_id": message.message_id,
-        "offset_id": message.offset_id,
-        "unique_key": message.unique_key,
+        "offset_message_id": message.offset_id,
         "tag": message.tags,
         "keys": list(message.keys),
         "properties": message.properties,

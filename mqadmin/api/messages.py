@@ -89,14 +89,14 @@ async def find_by_key(
     to_ms: FromTime = None,
     limit: Limit = http.DEFAULT_LIMIT,
 ):
-    """Messages of a topic with this key (or unique key), by the index."""
+    """Messages of a topic with this key (or message_id), by the index."""
     found_topic(check_topic(topic))
     return await _found(await clusters.current().find_by_key(topic, key, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit))
 
 
 @router.get("/messages/{message_id}", response=schemas.Message)
 async def find_by_id(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
-    """One message by its offset id, or, with its topic, by the id its producer gave it."""
+    """One message by its offset_message_id or its message_id; the index knows the latter, best together with its topic."""
     return message_document(await _message(message_id, topic))
 
 
@@ -118,7 +118,7 @@ async def _message(message_id: str, topic: str | None):
     except (NotFoundError, FormatError) as error:
         raise Problem("message_not_found", str(error)) from None
     if not found.messages:
-        raise Problem("message_not_found", found.reason or "no message has this id; the id a producer gave needs its topic too")
+        raise Problem("message_not_found", found.reason or "no message has this id")
     return found.messages[0]
 
 

@@ -251,8 +251,8 @@ class Receipt(Schema):
     queue_id: int
     queue_offset: Int64
     log_offset: Int64
-    message_id: str
-    unique_key: str | None
+    message_id: str = Field(description="the unique key, which its producer gives a message (Apache's msgId)")
+    offset_message_id: str = Field(description="broker and place in its log (Apache's offsetMsgId)")
     store_time_ms: Time
 
 
@@ -261,9 +261,8 @@ class Message(Schema):
     queue_id: int
     queue_offset: Int64
     log_offset: Int64
-    message_id: str
-    offset_id: str
-    unique_key: str | None
+    message_id: str = Field(description="the unique key; the offset id when it has none")
+    offset_message_id: str = Field(description="broker and place in its log")
     tag: str | None
     keys: list[str]
     properties: dict[str, str]

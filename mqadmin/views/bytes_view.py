@@ -32,7 +32,7 @@ _MEANINGS = {
     "topic_length": "length of the topic's name",
     "topic": "name of the topic",
     "properties_length": "length of the properties",
-    "properties": "name and value pairs: tag, keys, unique id and the producer's own",
+    "properties": "name and value pairs: tag, keys, message id and the producer's own",
 }
 
 

@@ -55,7 +55,7 @@ async def _search(cluster, way: str, asked: dict) -> clusters.Found:
     limit = whole(asked["limit"], LIMIT, MAX_LIMIT)
     if way == "key":
         if not asked["key"]:
-            raise ValueError("Give the key: a value of KEYS or the unique id that the producer made.")
+            raise ValueError("Give the key: a value of KEYS or the message id that the producer made.")
         return await cluster.find_by_key(topic, asked["key"], *_window(asked), limit)
     if way == "time":
         return await cluster.find_by_time(topic, *_window(asked), limit)

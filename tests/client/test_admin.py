@@ -82,12 +82,12 @@ async def test_messages_are_found_by_key_and_by_both_ids(cluster, admin):
     (found,) = await admin.query_messages("T", receipt.message_id, unique=True)
     assert (found.body, found.broker_name) == (b"hello", "broker-a")
     assert await admin.query_messages("T", "none") == []
-    viewed = await admin.view_message(receipt.offset_id)
+    viewed = await admin.view_message(receipt.offset_message_id)
     assert (viewed.message_id, viewed.broker_name) == (receipt.message_id, "broker-a")
     with pytest.raises(FormatError):
         await admin.view_message("nonsense")
     with pytest.raises(NotFoundError):
-        await admin.view_message(receipt.offset_id[:16] + "00000000FFFFFFFF")
+        await admin.view_message(receipt.offset_message_id[:16] + "00000000FFFFFFFF")
 
 
 async def test_who_is_online_is_shown(cluster, admin):

@@ -71,7 +71,7 @@ def test_a_received_message_shows_what_was_sent():
     assert (message.body, message.tag, message.keys, message.message_id) == (b"hello", "A", ("k1", "k2"), "UK")
     assert (message.topic, message.queue, message.queue_offset, message.attempt) == ("T", ("T", "broker-a", 1), 5, 1)
     assert (message.born_timestamp, message.store_timestamp) == (7, 9)
-    assert message.offset_id == message.record.offset_id
+    assert message.offset_message_id == message.record.offset_id
 
 
 def test_a_message_that_comes_again_shows_its_own_topic():

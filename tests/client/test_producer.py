@@ -33,7 +33,7 @@ async def test_a_message_is_stored_as_it_was_given(cluster, producer):
         ("k1", "k2"),
         "red",
     )
-    assert (message.message_id, message.offset_id) == (receipt.message_id, receipt.offset_id)
+    assert (message.message_id, message.offset_message_id) == (receipt.message_id, receipt.offset_message_id)
     assert message.queue == receipt.queue
 
 
@@ -60,7 +60,7 @@ async def test_a_batch_stands_together_in_one_queue(cluster, producer):
     messages = [stored(cluster, receipt) for receipt in receipts]
     assert [message.body for message in messages] == [b"a", b"b"]
     assert [message.message_id for message in messages] == [receipt.message_id for receipt in receipts]
-    assert [message.offset_id for message in messages] == [receipt.offset_id for receipt in receipts]
+    assert [message.offset_message_id for message in messages] == [receipt.offset_message_id for receipt in receipts]
     with pytest.raises(MisuseError):
         await producer.send_batch("T", [])
     with pytest.raises(MisuseError):

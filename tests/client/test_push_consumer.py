@@ -261,7 +261,7 @@ async def test_an_administrator_can_look_at_a_consumer_and_have_it_handle_a_mess
         info = await admin.ask(cluster.address, RequestCode.GET_CONSUMER_RUNNING_INFO, client)
         table = fastjson.loads(info.body)["mqTable"]
         assert table[queue(0).to_key()]["commitOffset"] == 1
-        direct = client | {"msgId": receipt.offset_id, "topic": "T"}
+        direct = client | {"msgId": receipt.offset_message_id, "topic": "T"}
         handled = await admin.ask(cluster.address, RequestCode.CONSUME_MESSAGE_DIRECTLY, direct)
         assert fastjson.loads(handled.body)["consumeResult"] == "CR_SUCCESS"
         (again,) = await inbox.next()

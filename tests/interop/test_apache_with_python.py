@@ -44,7 +44,7 @@ async def test_the_python_client_sends_to_apaches_broker_and_consumes_from_it(ap
     async with Admin(apache.nameserver) as admin:
         (found,) = await admin.query_messages("PyT", "k7")
         assert (found.body, found.message_id) == (b"7", receipts[7].message_id)
-        assert (await admin.view_message(receipts[7].offset_id)).message_id == receipts[7].message_id
+        assert (await admin.view_message(receipts[7].offset_message_id)).message_id == receipts[7].message_id
         stats = await admin.consume_stats("pyg", "PyT")
         assert sum(item.consumer_offset for item in stats.values()) == 22
         assert sum(item.max_offset for item in (await admin.topic_stats("PyT")).values()) == 22

@@ -117,10 +117,10 @@ async def test_a_message_is_sent_and_found_in_every_way(cluster):
     stored, raw = await cluster.message(log_offset)
     assert stored.body == b"body 7" and len(raw) == stored.size and stored.log_offset == log_offset
     assert stored.tags == "paid" and stored.keys == ("key-7", "all") and stored.properties["shop"] == "berlin"
-    assert stored.unique_key == receipts[7]["unique_key"]
-    for id in (receipts[7]["message_id"], receipts[7]["message_id"].lower(), receipts[7]["unique_key"]):
+    assert stored.unique_key == receipts[7]["message_id"]
+    for id in (receipts[7]["message_id"], receipts[7]["offset_message_id"], receipts[7]["offset_message_id"].lower()):
         assert [message.log_offset for message in (await cluster.find_by_id(id)).messages] == [log_offset]
-    for key in ("key-7", receipts[7]["unique_key"]):
+    for key in ("key-7", receipts[7]["message_id"]):
         found = await cluster.find_by_key("orders", key, 0, FOR_EVER_MS, 10)
         assert [message.log_offset for message in found.messages] == [log_offset] and found.complete
     found = await cluster.messages_at("orders", 1, 2, 3)

@@ -398,7 +398,7 @@ class FakeCluster:
 
     def _receipt(self, topic, queue_id) -> dict:
         log_offset = self._wrote()
-        return {"status": "PUT_OK", "message_id": "0A00030E1BC863947C6B000000000001", "offset_id": message_id.encode_offset_id(STORE_HOST, log_offset),
+        return {"status": "PUT_OK", "message_id": "0A00030E1BC863947C6B000000000001", "offset_message_id": message_id.encode_offset_id(STORE_HOST, log_offset),
                 "topic": topic, "queue_id": queue_id, "queue_offset": "17", "log_offset": str(log_offset)}  # fmt: skip
 
 

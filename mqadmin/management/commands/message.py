@@ -29,7 +29,7 @@ class Command(BrokerCommand):
         send.add_argument("--queue", type=int, help="the queue; the broker chooses when absent")
         send.add_argument("--count", type=int, default=1, help="send it so many times")
         get = add("get", "one message by its id, or all with a key, or those at a place")
-        get.add_argument("id", nargs="?", help="offset id, or with --topic the id its producer gave it")
+        get.add_argument("id", nargs="?", help="message id (with --topic it is found faster) or offset message id")
         get.add_argument("--topic")
         get.add_argument("--key")
         get.add_argument("--queue", type=int)
