@@ -88,7 +88,7 @@ class BrokerProcess:
                 place = (self._data or self.store.root) / "namesrv"
                 nameserver = build_name_server(self.settings.name_server, place)
             parts = build_parts(self.settings.broker, self.settings.store, self.store, wall_clock_ms, nameserver)
-            self.store.store_host = parts.store_host
+            self.store.appender.store_host = parts.store_host
             broker = Broker(parts)
             await self._in_thread(broker.load)
             self.store.start()
@@ -102,7 +102,7 @@ class BrokerProcess:
                 await self.name_server_port.start(self.bind, self.settings.name_server.listen_port)
             self.broker = broker
             await broker.start(self.bind)
-            self.store.store_host = parts.store_host
+            self.store.appender.store_host = parts.store_host
             self.parts = parts
         except BaseException:
             await self.stop()

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from broker_store.config import StoreSettings
+from broker_store.engine.appender import Appender
 from broker_store.engine.cold import ColdReads, LogReaders
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
@@ -43,78 +44,25 @@ from broker_store.engine.worker import Worker
 from broker_store.errors import (
     DiskFullError,
     MisuseError,
-    NameError_,
     StoreClosedError,
     StoreError,
     SyncError,
 )
-from broker_store.formats import names, queue_unit, record
+from broker_store.formats import queue_unit, record
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.kernels import context as c
 from broker_store.kernels import read
-from broker_store.kernels.append import append, append_and_dispatch, record_offsets
 from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult, Message, PutResult, PutStatus
 
-NUDGE_BYTES = 2 << 20  # appended between two looks of the preallocator
-LONGEST_BUSY_MS = 10_000_000  # longer than this no append takes: the clock was set
-_GROUP = 1024  # rows a kernel call; larger groups are appended in several
-_PACK_ROW = struct.Struct("=5q16x8q").pack_into  # the two words between are D_MORE, which messages here do not have
-_PACK_GROUP = struct.Struct("=4q").pack_into
-_ROW_RESULT = struct.Struct("=5q")
 _UNIT = queue_unit.LAYOUT.struct
-_ROW_RESULT_AT = c.D_LOG_OFFSET * 8
-_OK = PutStatus.PUT_OK
-_ROW_BYTES = c.D_WORDS * 8
-_BYTES_HEADER = bytes.__basicsize__ - 1  # of a CPython bytes object before its data
 _READ_ROOM = record.MAX_RECORD + (1 << 20)
 _MOST_READ = 4096
 _MOST_RECORDS_FIT = 2048  # bytes: read at once, before the record's size is known
 _HOT_SHARE = 16  # of the machine's memory
 _MOST_UNITS_A_READ = 800
 _MOST_FILTERS = 1024
-_REFUSED = 100  # D_STATUS of a row that Python refused: this plus the PutStatus
-_STATUS = {
-    c.D_OK: PutStatus.PUT_OK,
-    c.D_BAD_BATCH: PutStatus.MESSAGE_ILLEGAL,
-    c.D_BAD_PROPERTIES: PutStatus.MESSAGE_ILLEGAL,
-    c.D_PROPERTIES_TOO_LONG: PutStatus.PROPERTIES_SIZE_EXCEEDED,
-    c.D_TOO_LARGE: PutStatus.MESSAGE_ILLEGAL,
-} | {_REFUSED + status: status for status in PutStatus}
-_V6_BORN, _V6_STORE, _V6_BOTH = 0x10, 0x20, 0x30
-_INNER_BATCH = 0x80
+_V6_BORN = 0x10
 _BLOCKING_FLAGS = ("closed", "slave", "sync_failed", "disk_full", "no_room", "dispatch_failed", "inspect")
-
-
-class PutResults(Sequence):
-    """Results of a group, one a message; a `PutResult` is made when it is asked for.
-
-    `rows` are the kernel's (log offset, queue offset, bytes, records, status), or a PutStatus for a refused message.
-    """
-
-    __slots__ = ("_now_ms", "rows")
-
-    def __init__(self, rows: list, now_ms: int):
-        self.rows, self._now_ms = rows, now_ms
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, number):
-        if number.__class__ is slice:
-            return [self[at] for at in range(*number.indices(len(self.rows)))]
-        row = self.rows[number]
-        if row.__class__ is PutStatus:
-            return PutResult(row)
-        log_offset, queue_offset, size, records, _ = row
-        return PutResult(PutStatus.PUT_OK, log_offset, queue_offset, self._now_ms, log_offset + size, records)
-
-    def __iter__(self):
-        now_ms = self._now_ms
-        for row in self.rows:
-            if row.__class__ is PutStatus:
-                yield PutResult(row)
-            else:
-                yield PutResult(_OK, row[0], row[1], now_ms, row[0] + row[2], row[3])
 
 
 def wall_clock_ms() -> int:
@@ -141,7 +89,6 @@ class MessageStore:
     ):
         self.settings = settings
         self.root = Path(settings.store_path_root_dir)
-        self.store_host = store_host
         self.arrival_listener: Callable[[list[tuple[str, int]]], None] | None = None
         self._disk = disk or (InspectDisk() if settings.inspect else Disk())
         self._clock = clock
@@ -151,8 +98,6 @@ class MessageStore:
         self._live_page: LivePage | None = None
         self._context = WriterContext()
         self._view = self._context.view
-        self._address = self._context.address
-        self._group_words = self._view[c.NOW_MS : c.KEY_ROOM_GRANTED + 1].cast("B")
         log_path = Path(settings.store_path_commit_log or self.root / "commitlog")
         self.log = CommitLog(self._disk, log_path, settings.mapped_file_size_commit_log, self._context)
         self.queue_table = ConsumeQueues(
@@ -161,11 +106,13 @@ class MessageStore:
         geometry = IndexGeometry(settings.max_hash_slot_num, settings.max_index_num)
         self.index = HashIndex(self._disk, self.root / "index", geometry, self._context, clock)
         self.dispatcher = Dispatcher(self._context, self.log, self.queue_table, self.index, settings.delay_levels_ms)
+        self.appender = Appender(settings, self._context, self.log, self.queue_table, self.index, clock, self)
+        self.appender.store_host = store_host
         self._checkpoint = CheckpointFile(self._disk, self.root / "checkpoint")
         self._retention = Retention(self._disk, settings, self.root, log_path)
         self._log_readers = LogReaders(self._disk, self.log)
         self._cold = ColdReads(self._log_readers, self._wake)
-        self._log_flusher = LogFlusher(self.log, lambda: self._last_ms, self._flushed)
+        self._log_flusher = LogFlusher(self.log, lambda: self.appender.last_ms, self._flushed)
         self._round_flusher = RoundFlusher(
             self._context,
             self.log,
@@ -177,30 +124,16 @@ class MessageStore:
         self.report = RecoveryReport(clock())
         self.state = "opening"
         self._is_sync = settings.flush_disk_type == "SYNC_FLUSH"
-        self._append = append if self._is_sync else append_and_dispatch
         self._lock = lock
         self._workers: list[Worker] = []
         self._flags: dict[str, tuple[str, int]] = {}
-        self._refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
         self._waiting: deque[tuple[int, int, Callable[[PutStatus], None]]] = deque()
-        self._max_body = settings.max_message_size
-        self._busy_after_ms = settings.os_page_cache_busy_time_out_mills
-        self._busy_until_ms = 0
-        self._last_ms = 0
-        self._nudge_at = 0
         self._hot_from = 0
         self._hot_units: dict[int, int] = {}
         self._config_lock = threading.Lock()
         self._tombstones = Tombstones(self.read_config, self.write_config, self._context)
         self._rebuild: IndexRebuild | None = None
         self._rebuild_worker: Worker | None = None
-        # What a group of appends needs, made once.
-        self._rows = np.zeros((_GROUP, c.D_WORDS), dtype=np.int64)
-        self._row_bytes = memoryview(self._rows).cast("B")
-        self._append_rows: dict[str, dict[int, int]] = {}
-        self._hosts: dict[tuple[bytes, int], tuple[int, int, bytes]] = {}
-        self._older_hosts = self._hosts
-        self._pack_row = self._make_packer()
         # What a read needs.
         self._read_words = Words(c.R_WORDS)
         self._read_view = memoryview(self._read_words.array)
@@ -209,16 +142,12 @@ class MessageStore:
         self._read_sizes = Words(_MOST_READ)
         self._filters: dict[frozenset[int], Words] = {}
         self._totals = dict.fromkeys(
-            ("puts", "put_bytes", "gets", "get_messages", "get_bytes", "cold_gets", "key_lookups"), 0
+            ("gets", "get_messages", "get_bytes", "cold_gets", "key_lookups"), 0
         )
-        self._refused: dict[str, int] = {}
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._in_memory_bytes = memory * settings.access_message_in_memory_max_ratio // 100
         # What was written last is still in memory: the loop may read it through the map.
         self._hot_bytes = memory // _HOT_SHARE
-        self._view[c.DESCRIPTORS] = self._rows.ctypes.data
-        self._view[c.MAX_RECORD] = settings.max_message_size + record.MAX_BEYOND_BODY
-        self._view[c.INDEX_ENABLED] = int(settings.message_index_enable)
 
     # Start and stop ---------------------------------------------------------------------------------------------------
 
@@ -264,7 +193,7 @@ class MessageStore:
                     self._disk.unlink(abort)
                 raise
             self._tombstones.lower(end)
-            self._last_ms = recovery.last_store_ms
+            self.appender.last_ms = recovery.last_store_ms
             self._log_flusher.flushed_ms = recovery.last_store_ms
             self._hot_from = end
             for queue in self.queue_table:
@@ -396,13 +325,13 @@ class MessageStore:
     def _update_refusal(self) -> None:
         blocked = self.state not in ("running", "read_only") or any(flag in self._flags for flag in _BLOCKING_FLAGS)
         busy = PutStatus.OS_PAGE_CACHE_BUSY if "page_cache_busy" in self._flags else None
-        self._refusal = PutStatus.SERVICE_NOT_AVAILABLE if blocked else busy
+        self.appender.refusal = PutStatus.SERVICE_NOT_AVAILABLE if blocked else busy
         if self.state in ("running", "read_only"):
             self.state = "read_only" if blocked else "running"
 
     @property
     def is_writable(self) -> bool:
-        return self._refusal is None
+        return self.appender.refusal is None
 
     def _worker_failed(self, name: str, error: BaseException) -> None:
         """In the worker's thread: a failed sync is final, and so is anything that was not foreseen."""
@@ -415,253 +344,48 @@ class MessageStore:
     # Writing ------------------------------------------------------------------------------------------------------------
 
     def put(self, message: Message) -> PutResult:
-        """Append one message; with ASYNC_FLUSH it is dispatched when this returns."""
-        status = self._refusal
-        if status is None:
-            status = self._pack_row(0, message, 0)
-        if status is not None:
-            return PutResult(self._count_refusal(status))
-        now_ms = self._append_group(1, (message,))
-        log_offset, queue_offset, size, records, status = _ROW_RESULT.unpack_from(self._row_bytes, _ROW_RESULT_AT)
-        if status:
-            return PutResult(self._count_refusal(_STATUS[status]))
-        totals = self._totals
-        totals["puts"] += 1
-        totals["put_bytes"] += size
-        return PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size, records)
+        return self.appender.put(message)
+
+    def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+        return self.appender.put_many(messages)
 
     def put_batch(self, message: Message) -> PutResult:
-        """Append an encoded batch (spec 2.6): all of its messages with consecutive queue offsets, or none.
+        return self.appender.put_batch(message)
 
-        The properties of `message` are written behind each inner message's own.
-        """
-        if message.sys_flag & record.SYS_TRANSACTION_MASK or len(message.body) > self.settings.max_message_size:
-            return PutResult(self._count_refusal(PutStatus.MESSAGE_ILLEGAL))
-        result = self.put_many((message,), batch=True)[0]
-        if result.status is PutStatus.PUT_OK:
-            file = self.log.file_at(result.log_offset)
-            offsets = self._read_sizes
-            if result.count > len(offsets.array):
-                offsets = self._read_sizes = Words(result.count)
-            length = result.log_end - result.log_offset
-            record_offsets(file.address + result.log_offset - file.base, length, result.log_offset, offsets.address)
-            result.log_offsets = tuple(offsets.array[: result.count].tolist())
-        return result
+    # What the appender asks for (appender.Surroundings).
 
-    def put_many(self, messages: Sequence[Message], batch: bool = False) -> Sequence[PutResult]:
-        """Append messages in order, each on its own: a refused one does not hold up the rest."""
-        if len(messages) > _GROUP:
-            results = []
-            for start in range(0, len(messages), _GROUP):
-                results += self.put_many(messages[start : start + _GROUP], batch)
-            return results
-        if self._refusal is not None:
-            return PutResults([self._count_refusal(self._refusal) for _ in messages], 0)
-        is_batch = 1 if batch else 0
-        taken = []
-        refused = None
-        for number, message in enumerate(messages):
-            status = self._pack_row(len(taken) * _ROW_BYTES, message, is_batch)
-            if status is None:
-                taken.append(message)
-            else:
-                refused = refused or {}
-                refused[number] = status
-        now_ms = self._append_group(len(taken), taken)
-        rows = self._rows[: len(taken), c.D_LOG_OFFSET : c.D_STATUS + 1].tolist()
-        stored = size = 0
-        for number, row in enumerate(rows):
-            if row[4]:
-                rows[number] = self._count_refusal(_STATUS[row[4]])
-            else:
-                stored += row[3]
-                size += row[2]
-        self._totals["puts"] += stored
-        self._totals["put_bytes"] += size
-        if refused is not None:
-            for number in sorted(refused):
-                rows.insert(number, self._count_refusal(refused[number]))
-        return PutResults(rows, now_ms)
+    def trouble(self, flag: str, cause: str) -> None:
+        self._set_flag(flag, cause)
 
-    def _make_packer(self) -> Callable[[int, Message, int], PutStatus | None]:
-        """The function that describes a message to the kernel. A closure, because it runs once a message: what it needs
-        each time is at hand, and what is the same as for the message before (topic, hosts) is not looked up again."""
-        rows, append_rows, most = self._row_bytes, self._append_rows, self._max_body
-        last_topic = last_born = last_stored = None
-        queues: dict[int, int] = {}
-        born_word = born_flag = store_word = store_flag = 0
-        born_raw = store_raw = b""  # IPv6 words are addresses of these, so they must live
+    def sync_failed(self, cause: str) -> None:
+        self._stop_writing(cause)
 
-        def pack_row(at: int, message: Message, is_batch: int) -> PutStatus | None:
-            """Write the row at byte `at`; or say why the message is refused."""
-            nonlocal last_topic, last_born, last_stored, queues
-            nonlocal born_word, born_flag, born_raw, store_word, store_flag, store_raw
-            if message.topic is not last_topic:
-                last_topic = message.topic
-                queues = append_rows.get(last_topic) or {}
-            queue = queues.get(message.queue_id)
-            if queue is None:
-                last_topic = None
-                queue = self._open_append_row(message)
-                if queue.__class__ is PutStatus:
-                    return queue
-            body = message.body
-            properties = message.properties
-            sys_flag = message.sys_flag
-            if len(body) > most or sys_flag & _INNER_BATCH or b"INNER_NUM\x01" in properties:
-                return PutStatus.MESSAGE_ILLEGAL
-            if body.__class__ is not bytes or properties.__class__ is not bytes:
-                # The kernel reads them by address: they must be bytes, and live as long as the message.
-                message.body = body = bytes(body)
-                message.properties = properties = bytes(properties)
-            if message.born_host is not last_born:
-                last_born = message.born_host
-                born_word, born_flag, born_raw = self._hosts.get(last_born) or self._host_words(last_born)
-                born_flag &= _V6_BORN
-            stored = message.store_host or self.store_host
-            if stored is not last_stored:
-                last_stored = stored
-                store_word, store_flag, store_raw = self._hosts.get(stored) or self._host_words(stored)
-                store_flag &= _V6_STORE
-            _PACK_ROW(
-                rows,
-                at,
-                queue,
-                id(body) + _BYTES_HEADER,
-                len(body),
-                id(properties) + _BYTES_HEADER,
-                len(properties),
-                message.flag,
-                sys_flag & ~_V6_BOTH | born_flag | store_flag,
-                message.born_timestamp,
-                born_word,
-                store_word,
-                message.reconsume_times,
-                message.prepared_transaction_offset,
-                is_batch,
-            )
-            return None
-
-        return pack_row
-
-    def _append_group(self, count: int, messages: Sequence[Message]) -> int:
-        """Run the kernel over the first `count` rows, of `messages`, until all are in or refused; returns their store time."""
-        view = self._view
-        now_ms = self._clock()
-        if now_ms < self._last_ms:
-            # The clock stepped back: store times never decrease along the log, or recovery would start too late.
-            now_ms = self._last_ms
-        _PACK_GROUP(self._group_words, 0, now_ms, count, 0, -1)
-        address = self._address
-        while stopped := self._append(address):
-            if stopped > c.KEYS_NOT_ALLOCATED:
-                self._settle(stopped)
-                break
-            self._make_room(stopped, messages)
-        self._last_ms = now_ms
-        took_ms = self._clock() - now_ms
-        if self._busy_after_ms < took_ms < LONGEST_BUSY_MS:
-            # The disk cannot take what is written: let it breathe for as long as it held us up.
-            self._busy_until_ms = now_ms + 2 * took_ms
-            self._set_flag("page_cache_busy", f"an append took {took_ms} ms")
-        if view[c.LOG_AT] >= self._nudge_at:
-            self._nudge_at = view[c.LOG_AT] + NUDGE_BYTES
-            self._preallocator_worker.nudge()
-        if self._is_sync:
-            self._flusher_worker.nudge()
-        elif view[c.ARRIVAL_COUNT]:
-            self._announce()
-        return now_ms
-
-    def _settle(self, stopped: int) -> None:
+    def settle(self, stopped: int) -> None:
         try:
             self.dispatcher.settle(stopped)
         except StoreError as error:
             # What was appended stays in the log, and the next start dispatches it; until then nothing more is taken.
             self._set_flag("dispatch_failed", str(error))
 
-    def _make_room(self, stopped: int, messages: Sequence[Message]) -> None:
-        """Give the row that stopped the kernel what it lacks, or refuse it."""
-        view = self._view
-        number = view[c.DESCRIPTOR_DONE]
-        row = self._rows[number]
-        status = PutStatus.SERVICE_NOT_AVAILABLE
-        try:
-            if stopped == c.LOG_FILE_FULL:
-                self._check_disk()
-                self.log.roll()
-                self._nudge_at = 0
-                self._let_go_of_maps()
-            elif stopped == c.LOG_NOT_ALLOCATED:
-                self.log.give_room(0)
-            elif stopped == c.QUEUE_NOT_ALLOCATED:
-                self.queue_table.by_row(int(row[c.D_QUEUE])).give_room(int(row[c.D_COUNT]))
-            else:
-                self.index.adopt_prepared()
-                self.index.give_room(view[c.QUEUED_KEYS] + self._exact_keys(number, messages[number]))
-                view[c.KEY_ROOM_GRANTED] = number
-            return
-        except DiskFullError as error:
-            self._set_flag("no_room", str(error))
-        except SyncError as error:
-            self._stop_writing(str(error))
-        except StoreError as error:
-            self._set_flag("no_room", str(error))
-            status = PutStatus.CREATE_MAPPED_FILE_FAILED
-        row[c.D_STATUS] = _REFUSED + status
-        view[c.DESCRIPTOR_DONE] = number + 1
-
-    def _exact_keys(self, number: int, message: Message) -> int:
-        """Index entries the row's records will get, counted as dispatch will count them."""
-        if not self._rows[number, c.D_BATCH]:
-            return HashIndex.keys_of(message.properties)
-        keys = at = 0
-        while at < len(message.body):
-            (size,) = struct.unpack_from(">i", message.body, at)
-            (body_length,) = struct.unpack_from(">i", message.body, at + 16)
-            own = message.body[at + 22 + body_length : at + size]
-            joint = b"\x02" if own and not own.endswith(b"\x02") else b""
-            keys += HashIndex.keys_of(own + joint + message.properties)
-            at += size
-        return keys
-
-    def _check_disk(self) -> None:
+    def check_disk(self) -> None:
         """The disk thresholds count before each new file too (RELIABILITY.md R13)."""
         decision = self._retention.look(self._clock())
         if decision.disk_full:
             raise DiskFullError(f"{self.root}: {decision.why}, no new file is made")
 
-    def _open_append_row(self, message: Message) -> int | PutStatus:
-        """Address of the queue's row, or why a message for it is refused."""
-        topic = message.topic
-        length = len(topic.encode())
-        if length > names.MAX_TOPIC and not topic.startswith(names.RETRY_PREFIX) or length > names.MAX_RETRY_TOPIC:
-            return PutStatus.MESSAGE_ILLEGAL
-        try:
-            queue = self.queue_table.open(topic, message.queue_id)
-        except (NameError_, ValueError):
-            return PutStatus.MESSAGE_ILLEGAL
-        self._append_rows.setdefault(topic, {})[message.queue_id] = queue.row.address
-        self._hot_units.setdefault(queue.row.address, queue.maximum)
-        return queue.row.address
+    def log_rolled(self) -> None:
+        """Files that are full, on disk and dispatched need no map any more."""
+        self.log.unmap_before(self.log.wrote - self.log.file_size)
+        for queue in self.queue_table:
+            queue.unmap_full()
 
-    def _host_words(self, host: tuple[bytes, int]) -> tuple[int, int, bytes]:
-        """(word or address, flags when IPv6, the bytes that must live)."""
-        address, port = host
-        raw = address + struct.pack(">i", port)
-        if len(address) == 4:
-            words = (int.from_bytes(raw, "big", signed=True), 0, raw)
-        else:
-            words = (id(raw) + _BYTES_HEADER, _V6_BORN | _V6_STORE, raw)
-        if len(self._hosts) > 65536:
-            # Client addresses come and go. The rows of a group under way may point to what is kept one time more.
-            self._older_hosts, self._hosts = self._hosts, {}
-        self._hosts[host] = words
-        return words
-
-    def _count_refusal(self, status: PutStatus) -> PutStatus:
-        self._refused[status.name] = self._refused.get(status.name, 0) + 1
-        return status
+    def appended(self, needs_blocks: bool) -> None:
+        if needs_blocks:
+            self._preallocator_worker.nudge()
+        if self._is_sync:
+            self._flusher_worker.nudge()
+        elif self._view[c.ARRIVAL_COUNT]:
+            self._announce()
 
     # Confirming -----------------------------------------------------------------------------------------------------------
 
@@ -707,7 +431,7 @@ class MessageStore:
         while self._waiting and self._waiting[0][1] <= now_ms:
             self._waiting.popleft()[2](PutStatus.FLUSH_DISK_TIMEOUT)
         self._hot_from = max(self._hot_from, self.log.wrote - self._hot_bytes)
-        if now_ms >= self._busy_until_ms:
+        if now_ms >= self.appender.busy_until_ms:
             self._clear_flag("page_cache_busy")
         self.index.adopt_prepared()
         if self._live_page is not None:
@@ -739,7 +463,6 @@ class MessageStore:
     def watch(self, topic: str, queue_id: int) -> None:
         """Tell `arrival_listener` when the queue gets a message."""
         queue = self.queue_table.open(topic, queue_id)
-        self._hot_units.setdefault(queue.row.address, queue.maximum)
         queue.row[c.Q_WATCHED] = 1
 
     def unwatch(self, topic: str, queue_id: int) -> None:
@@ -825,12 +548,6 @@ class MessageStore:
             file.unmap()
         self._tombstones.drop_below(minimum)
 
-    def _let_go_of_maps(self) -> None:
-        """After a roll: files that are full, on disk and dispatched need no map any more."""
-        self.log.unmap_before(self.log.wrote - self.log.file_size)
-        for queue in self.queue_table:
-            queue.unmap_full()
-
     # Reading ------------------------------------------------------------------------------------------------------------
 
     def get(self, request: GetRequest, done: Callable[[GetResult], None] | None = None) -> GetResult | None:
@@ -856,7 +573,7 @@ class MessageStore:
         file = queue.file_of(offset)
         if file is not None:
             log_from = self._hot_from
-            if offset < self._hot_units.get(row.address, maximum) or file.region is None:
+            if offset < self._hot_units.get(row.address, 0) or file.region is None:
                 log_from = self._resident_from(file, request, maximum)
             result = self._get_hot(queue, file, request, log_from) if log_from is not None else None
             if result is not None:
@@ -1189,7 +906,6 @@ class MessageStore:
             return
         # On disk first: from then on the queues' files are rubbish, which a start clears away should we not come to it.
         self._tombstones.add(topic, self.log.wrote)
-        self._append_rows.pop(topic, {}).clear()
         for queue in self.queue_table.forget_topic(topic):
             self._hot_units.pop(queue.row.address, None)
             queue.close()
@@ -1264,7 +980,12 @@ class MessageStore:
                 "max_duration_ms": flusher.max_duration_ms if flusher.count else None,
                 "errors": int("sync_failed" in self._flags),
             },
-            "totals": {**self._totals, "refused": dict(self._refused)},
+            "totals": {
+                "puts": self._view[c.STORED_COUNT],
+                "put_bytes": self._view[c.STORED_BYTES],
+                **self._totals,
+                "refused": dict(self.appender.refused),
+            },
             "disk": (
                 {
                     "total_bytes": decision.usage.total,

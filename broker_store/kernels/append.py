@@ -1,6 +1,6 @@
 """Append: a group of messages, encoded straight into the mapped commit log by one call.
 
-    rows DESCRIPTOR_DONE .. DESCRIPTOR_COUNT  ──►  records at LOG_AT  (spec/store-format.md section 2.1)
+    Message objects ──(describe)──► rows DESCRIPTOR_DONE .. DESCRIPTOR_COUNT ──► records at LOG_AT  (spec/store-format.md section 2.1)
 
 For each row everything that can refuse it is looked at first: room in the file and below LOG_ALLOCATED, a unit in its
 queue, entries in the index. Only then is a byte written, the queue offset given and LOG_AT moved; a row is in the log
@@ -14,6 +14,7 @@ from numba import njit, types
 
 from broker_store.kernels import context as c
 from broker_store.kernels.crc import crc32
+from broker_store.kernels.describe import describe_messages
 from broker_store.kernels.dispatch import dispatch_records, most_keys
 from broker_store.kernels.memory import (
     copy_memory,
@@ -47,7 +48,7 @@ def _batch_extent(row):
     """(records, total bytes of bodies and own properties, bytes of own properties) or a negative D_* status."""
     at = get(row, c.D_BODY)
     end = at + get(row, c.D_BODY_LENGTH)
-    more = get(row, c.D_PROPERTIES_LENGTH) + get(row, c.D_MORE_LENGTH)
+    more = get(row, c.D_PROPERTIES_LENGTH)
     count, total, keys = 0, 0, 0
     while at < end:
         if end - at < 22:
@@ -85,11 +86,10 @@ def _write_record(context, row, at, log_offset, queue_offset, flag, body, body_l
     base_length = get(row, c.D_PROPERTIES_LENGTH)
     if get(row, c.D_BATCH) == 0:
         base_length = 0
-    more_length = get(row, c.D_MORE_LENGTH)
     joint = 0
-    if properties_length > 0 and base_length + more_length > 0 and load_u8(properties + properties_length - 1) != 2:
+    if properties_length > 0 and base_length > 0 and load_u8(properties + properties_length - 1) != 2:
         joint = 1
-    all_properties = properties_length + joint + base_length + more_length
+    all_properties = properties_length + joint + base_length
 
     store_be32(at + 4, MAGIC_V1 if topic_length <= _LAST_TOPIC_LENGTH_V1 else MAGIC_V2)
     store_be32(at + 8, (crc32(body, body_length) & 0x7FFFFFFF) if body_length > 0 else 0)
@@ -138,15 +138,19 @@ def _write_record(context, row, at, log_offset, queue_offset, flag, body, body_l
     if base_length > 0:
         copy_memory(to, base, base_length)
         to += base_length
-    if more_length > 0:
-        copy_memory(to, get(row, c.D_MORE), more_length)
-        to += more_length
     store_be32(at, to - at)
     return to - at
 
 
 @inlined
-def append_rows(context):
+def _refuse(context, row, number, status):
+    put(row, c.D_STATUS, status)
+    put(context, c.REFUSED_ROWS, get(context, c.REFUSED_ROWS) + 1)
+    put(context, c.DESCRIPTOR_DONE, number + 1)
+
+
+@inlined
+def _append_rows(context):
     """Append the rows that are left; DONE or the stop code of the row DESCRIPTOR_DONE, of which nothing was written."""
     rows = get(context, c.DESCRIPTORS)
     count = get(context, c.DESCRIPTOR_COUNT)
@@ -157,33 +161,30 @@ def append_rows(context):
     while get(context, c.DESCRIPTOR_DONE) < count:
         number = get(context, c.DESCRIPTOR_DONE)
         row = rows + number * c.D_WORDS * 8
+        if get(row, c.D_STATUS) != c.D_OK:
+            _refuse(context, row, number, get(row, c.D_STATUS))
+            continue
         queue = get(row, c.D_QUEUE)
         sys_flag = get(row, c.D_SYS_FLAG)
         topic_length = get(get(queue, c.Q_TOPIC), c.T_LENGTH)
         fixed = _FIXED + topic_length + (1 if topic_length > _LAST_TOPIC_LENGTH_V1 else 0)
         fixed += (12 if sys_flag & _BORN_V6 else 0) + (12 if sys_flag & _STORE_V6 else 0)
-        own_length = get(row, c.D_PROPERTIES_LENGTH)
-        more_length = get(row, c.D_MORE_LENGTH)
+        properties_length = get(row, c.D_PROPERTIES_LENGTH)
         is_batch = get(row, c.D_BATCH) == 1
         if is_batch:
             records, extent, keys = _batch_extent(row)
             if records < 0:
-                put(row, c.D_STATUS, -records)
-                put(context, c.DESCRIPTOR_DONE, number + 1)
+                _refuse(context, row, number, -records)
                 continue
             total = records * fixed + extent
         else:
-            own = get(row, c.D_PROPERTIES)
-            joint = 1 if own_length > 0 and more_length > 0 and load_u8(own + own_length - 1) != 2 else 0
-            properties_length = own_length + joint + more_length
             status = c.D_OK
             if properties_length > _MAX_PROPERTIES:
                 status = c.D_PROPERTIES_TOO_LONG
-            elif has_zero_byte(own, own_length):
+            elif has_zero_byte(get(row, c.D_PROPERTIES), properties_length):
                 status = c.D_BAD_PROPERTIES
             if status != c.D_OK:
-                put(row, c.D_STATUS, status)
-                put(context, c.DESCRIPTOR_DONE, number + 1)
+                _refuse(context, row, number, status)
                 continue
             records = 1
             keys = most_keys(properties_length)
@@ -191,8 +192,7 @@ def append_rows(context):
         put(row, c.D_COUNT, records)
         at = get(context, c.LOG_AT)
         if total + 8 > size:
-            put(row, c.D_STATUS, c.D_TOO_LARGE)
-            put(context, c.DESCRIPTOR_DONE, number + 1)
+            _refuse(context, row, number, c.D_TOO_LARGE)
             continue
         if at + total + 8 > size:
             return c.LOG_FILE_FULL
@@ -212,7 +212,6 @@ def append_rows(context):
         put(row, c.D_LOG_OFFSET, base + at)
         put(row, c.D_QUEUE_OFFSET, queue_offset if in_queue else 0)
         put(row, c.D_SIZE, total)
-        put(row, c.D_STATUS, c.D_OK)
         if is_batch:
             chain = get(row, c.D_BODY)
             to = at
@@ -243,25 +242,36 @@ def append_rows(context):
                 get(row, c.D_BODY),
                 get(row, c.D_BODY_LENGTH),
                 get(row, c.D_PROPERTIES),
-                own_length,
+                properties_length,
             )
         if in_queue:
             put(queue, c.Q_NEXT, queue_offset + records)
         put(context, c.LOG_AT, at + total)
+        put(context, c.STORED_COUNT, get(context, c.STORED_COUNT) + records)
+        put(context, c.STORED_BYTES, get(context, c.STORED_BYTES) + total)
         put(context, c.DESCRIPTOR_DONE, number + 1)
     return c.DONE
+
+
+@inlined
+def _append_messages(context):
+    """Describe the messages that are left and append their rows; DONE or a stop code of either."""
+    stopped = c.DONE
+    if get(context, c.DESCRIBED) < get(context, c.DESCRIPTOR_COUNT):
+        stopped = describe_messages(context)
+    return stopped if stopped != c.DONE else _append_rows(context)
 
 
 @njit(types.int64(types.int64), cache=True)
 def append(context):
     """Append only (sync flush): DONE or a stop code."""
-    return append_rows(context)
+    return _append_messages(context)
 
 
 @njit(types.int64(types.int64), cache=True)
 def append_and_dispatch(context):
     """Append and, when all rows are in, confirm and dispatch them (async flush); DONE or a stop code of either."""
-    stopped = append_rows(context)
+    stopped = _append_messages(context)
     if stopped != c.DONE:
         return stopped
     put(context, c.CONFIRMED, get(context, c.LOG_BASE) + get(context, c.LOG_AT))

@@ -14,14 +14,15 @@ LOG_SIZE = 2
 LOG_ALLOCATED = 3  # bytes of it that have disk blocks; nothing is written beyond
 LOG_AT = 4  # write position in it
 MAX_RECORD = 5  # bytes; larger records are not looked at in dispatch
-DESCRIPTORS = 6  # address of the rows below
+DESCRIPTORS = 6  # address of the D_* rows, one a message of the group
 QUEUED_KEYS = 7  # upper bound of index entries that appended but not dispatched records will need
 KEY_ROOM = 8  # index entries for which there is allocated room, those queued included
-# These four are set together for each group.
-NOW_MS = 9  # store time of the group
-DESCRIPTOR_COUNT = 10
-DESCRIPTOR_DONE = 11  # out: rows appended so far
-KEY_ROOM_GRANTED = 12  # row number whose room was counted exactly by Python, -1 none
+MAX_BODY = 9  # bytes; a larger body is refused
+STORE_HOST = 10  # address of the host tuple that a message without one gets
+LAYOUT = 11  # address of the M_* words
+ROW_HOSTS = 12  # address of HOST_ROOM bytes a row, for IPv6 hosts
+STORED_COUNT = 13  # running total of records appended in this run
+STORED_BYTES = 14
 
 DISPATCH_ADDRESS = 16  # of the log file that is dispatched
 DISPATCH_BASE = 17
@@ -53,7 +54,40 @@ INDEX_END_OFFSET = 45
 INDEX_SLOTS_USED = 46
 INDEX_KEYS_DONE = 47  # entries of the current record that went into the file before
 
+# These are set together for each group.
+NOW_MS = 48  # store time of the group
+DESCRIPTOR_COUNT = 49
+DESCRIPTOR_DONE = 50  # out: rows appended so far
+KEY_ROOM_GRANTED = 51  # row number whose room was counted exactly by Python, -1 none
+DESCRIBED = 52  # out: rows made from message objects so far
+REFUSED_ROWS = 53  # out: rows with another status than D_OK
+GROUP_BATCH = 54  # 1: each body is a chain of messages (spec 2.6)
+MESSAGES = 55  # address of DESCRIPTOR_COUNT addresses of Message objects
+
 CONTEXT_WORDS = 64
+
+# Where the parts of a Message object lie, found out once (engine/object_layout) -------------------------------------
+M_TOPIC = 0  # byte offset of the field's object address, and so on
+M_QUEUE_ID = 1
+M_BODY = 2
+M_PROPERTIES = 3
+M_FLAG = 4
+M_SYS_FLAG = 5
+M_BORN_TIMESTAMP = 6
+M_BORN_HOST = 7
+M_STORE_HOST = 8
+M_RECONSUME_TIMES = 9
+M_PREPARED_OFFSET = 10
+M_STR_TYPE = 11  # addresses of types and of None
+M_BYTES_TYPE = 12
+M_INT_TYPE = 13
+M_TUPLE_TYPE = 14
+M_NONE = 15
+M_STR_DATA = 16  # byte offset of the characters of an ASCII str
+M_BYTES_DATA = 17
+M_INT_TAGGED = 18  # 1: an int's size word is count << 3 | sign (CPython 3.12 and later), 0: the count, negative for negatives
+M_WORDS = 19
+HOST_ROOM = 40  # bytes a row: two of 16 and a port
 
 # A queue's row ----------------------------------------------------------------------------------------------------
 Q_ID = 0
@@ -81,7 +115,8 @@ T_QUEUES = 4  # address of queue row addresses by queue id, 0 is unknown
 T_QUEUE_COUNT = 5
 T_DELAYED = 6  # units of this topic hold a delivery time: Python computes it
 T_DELETED_BEFORE = 7  # records below this log offset belong to a deleted topic of that name: no units
-T_WORDS = 8
+T_TAKES = 8  # 1: its name was found fit for messages
+T_WORDS = 10
 
 # A message to append ----------------------------------------------------------------------------------------------
 D_QUEUE = 0  # address of the queue's row
@@ -89,28 +124,27 @@ D_BODY = 1
 D_BODY_LENGTH = 2
 D_PROPERTIES = 3
 D_PROPERTIES_LENGTH = 4
-D_MORE = 5  # properties of the broker, written behind the message's own
-D_MORE_LENGTH = 6
-D_FLAG = 7
-D_SYS_FLAG = 8
-D_BORN_MS = 9
-D_BORN_HOST = 10  # IPv4: address and port as the big-endian int64; IPv6: address of 20 bytes
-D_STORE_HOST = 11
-D_RECONSUME_TIMES = 12
-D_PREPARED_OFFSET = 13
-D_BATCH = 14  # 1: the body is a chain of messages (spec 2.6)
-D_LOG_OFFSET = 15  # out, of the first record
-D_QUEUE_OFFSET = 16  # out, of the first record
-D_SIZE = 17  # out, bytes of all records
-D_COUNT = 18  # out, records
-D_STATUS = 19  # out, D_OK or why it was refused
-D_WORDS = 20
+D_FLAG = 5
+D_SYS_FLAG = 6
+D_BORN_MS = 7
+D_BORN_HOST = 8  # IPv4: address and port as the big-endian int64; IPv6: address of 20 bytes
+D_STORE_HOST = 9
+D_RECONSUME_TIMES = 10
+D_PREPARED_OFFSET = 11
+D_BATCH = 12  # 1: the body is a chain of messages (spec 2.6)
+D_LOG_OFFSET = 13  # out, of the first record
+D_QUEUE_OFFSET = 14  # out, of the first record
+D_SIZE = 15  # out, bytes of all records
+D_COUNT = 16  # out, records
+D_STATUS = 17  # out, D_OK or why it was refused
+D_WORDS = 18
 
 D_OK = 0
 D_BAD_BATCH = 1
 D_BAD_PROPERTIES = 2
 D_PROPERTIES_TOO_LONG = 3
 D_TOO_LARGE = 4
+D_ILLEGAL = 5
 
 # What a kernel stops with -------------------------------------------------------------------------------------------
 DONE = 0
@@ -118,6 +152,8 @@ LOG_FILE_FULL = 1  # the record does not fit into the file any more
 LOG_NOT_ALLOCATED = 2
 QUEUE_NOT_ALLOCATED = 3
 KEYS_NOT_ALLOCATED = 4
+QUEUE_NOT_OPEN = 5  # the message's queue is not known, or its topic not looked at
+NOT_PLAIN = 6  # a field of the message is not of the type that kernels read
 
 LOG_FILE_END = 10  # a blank record: go on in the next file
 UNKNOWN_QUEUE = 11

@@ -33,7 +33,7 @@ def test_a_put_is_given_back_as_it_was_put(open_store):
     assert (result.status, result.log_offset, result.queue_offset, result.store_timestamp) == (PutStatus.PUT_OK, 0, 0, START_MS)
     (found,) = record.decode_all(read(store, 0).body)
     assert (found.body, found.raw_properties, found.flag, found.reconsume_times, found.born_host) == (b"hello", sent.properties, 7, 3, (b"\x0a\0\0\1", 5))
-    assert (found.size, found.store_host) == (result.log_end, store.store_host)
+    assert (found.size, found.store_host) == (result.log_end, store.appender.store_host)
 
 
 def test_bodies_may_be_any_kind_of_buffer(open_store):

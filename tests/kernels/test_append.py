@@ -39,7 +39,7 @@ def test_a_group_of_messages_is_the_records_the_formats_encode(messages, one_by_
             assert result.status is PutStatus.MESSAGE_ILLEGAL
             continue
         assert result.ok
-        message.store_host = message.store_host or store.store_host
+        message.store_host = message.store_host or store.appender.store_host
         stored.append((message, result.queue_offset, result.store_timestamp))
     assert written_log(store) == expected_log(store, stored)
     walk = walk_log(log_files(store))
@@ -56,7 +56,7 @@ def test_a_batch_is_its_inner_messages_with_the_outer_properties_behind_their_ow
     for number, (flag, body, own) in enumerate(inner):
         single = Message(**{name: getattr(message, name) for name in Message.__slots__})
         single.flag, single.body, single.properties = flag, body, properties.append(own, message.properties)
-        single.store_host = message.store_host or store.store_host
+        single.store_host = message.store_host or store.appender.store_host
         stored.append((single, number, result.store_timestamp))
     assert (result.status, result.count, result.queue_offset) == (PutStatus.PUT_OK, len(inner), 0)
     assert written_log(store) == expected_log(store, stored)

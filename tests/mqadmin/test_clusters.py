@@ -41,7 +41,7 @@ async def process(tmp_path):
     store = MessageStore(settings, wake=loop.call_soon_threadsafe)
     await asyncio.to_thread(store.open)
     parts = build_parts(BrokerSettings(listen_port=0, broker_ip1="127.0.0.1"), settings, store, wall_clock_ms)
-    store.store_host = parts.store_host
+    store.appender.store_host = parts.store_host
     broker = Broker(parts)
     broker.load()
     store.start()

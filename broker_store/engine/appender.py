@@ -1,0 +1,324 @@
+"""The writer: messages into the log, a group by one kernel call, and what the kernel stops for.
+
+    put, put_many, put_batch ──► append kernel ──► log (──► queues, index with ASYNC_FLUSH)
+                                    └── stops ──► room in the log, a queue, the index; a queue to open; a message to make plain
+
+Loop thread. Every message of a group has a row of its own in the kernel's rows; its results are read there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from broker_store.config import StoreSettings
+from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.consume_queue import ConsumeQueues
+from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.object_layout import TUPLE_ITEMS, message_layout
+from broker_store.engine.rows import Words, WriterContext
+from broker_store.errors import DiskFullError, NameError_, StoreError, SyncError
+from broker_store.formats import names, record
+from broker_store.kernels import context as c
+from broker_store.kernels.append import append, append_and_dispatch, record_offsets
+from broker_store.messages import Message, PutResult, PutStatus
+
+NUDGE_BYTES = 2 << 20  # appended between two looks of the preallocator
+LONGEST_BUSY_MS = 10_000_000  # longer than this no append takes: the clock was set
+_GROUP = 1024  # rows a kernel call; larger groups are appended in several
+_MOST_OFFSETS = 4096
+_PACK_GROUP = struct.Struct("=8q").pack_into  # the words from NOW_MS to MESSAGES
+_RESULT = struct.Struct("=5q").unpack_from
+_RESULT_AT = c.D_LOG_OFFSET * 8
+_RESULTS = struct.Struct(f"{_RESULT_AT}x5q")
+_ROW_BYTES = c.D_WORDS * 8
+_INTEGERS = ("queue_id", "flag", "sys_flag", "born_timestamp", "reconsume_times", "prepared_transaction_offset")
+_OK = PutStatus.PUT_OK
+_REFUSED = 100  # D_STATUS of a row that Python refused: this plus the PutStatus
+_STATUS = {
+    c.D_BAD_BATCH: PutStatus.MESSAGE_ILLEGAL,
+    c.D_BAD_PROPERTIES: PutStatus.MESSAGE_ILLEGAL,
+    c.D_PROPERTIES_TOO_LONG: PutStatus.PROPERTIES_SIZE_EXCEEDED,
+    c.D_TOO_LARGE: PutStatus.MESSAGE_ILLEGAL,
+    c.D_ILLEGAL: PutStatus.MESSAGE_ILLEGAL,
+} | {_REFUSED + status: status for status in PutStatus}
+
+
+class PutResults(Sequence):
+    """Results of a group, one a message; a `PutResult` is made when it is asked for."""
+
+    __slots__ = ("_now_ms", "_rows")
+
+    def __init__(self, rows: bytes, now_ms: int):
+        self._rows, self._now_ms = rows, now_ms
+
+    def __len__(self) -> int:
+        return len(self._rows) // _ROW_BYTES
+
+    def __getitem__(self, number):
+        if number.__class__ is slice:
+            return [self[at] for at in range(*number.indices(len(self)))]
+        if not -len(self) <= number < len(self):
+            raise IndexError(number)
+        return self._result(_RESULT(self._rows, number % len(self) * _ROW_BYTES + _RESULT_AT))
+
+    def __iter__(self):
+        now_ms = self._now_ms
+        for log_offset, queue_offset, size, records, status in _RESULTS.iter_unpack(self._rows):
+            if status:
+                yield PutResult(_STATUS[status])
+            else:
+                yield PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size, records)
+
+    def _result(self, row: tuple[int, int, int, int, int]) -> PutResult:
+        log_offset, queue_offset, size, records, status = row
+        if status:
+            return PutResult(_STATUS[status])
+        return PutResult(_OK, log_offset, queue_offset, self._now_ms, log_offset + size, records)
+
+
+class Surroundings(Protocol):
+    """What the writer asks of the store around it."""
+
+    def check_disk(self) -> None:
+        """Before a new log file is made. Raises DiskFullError."""
+
+    def log_rolled(self) -> None:
+        """The log goes on in a new file."""
+
+    def settle(self, stopped: int) -> None:
+        """Do what the dispatch kernel stopped for and let it go on."""
+
+    def trouble(self, flag: str, cause: str) -> None:
+        """Raise a running flag."""
+
+    def sync_failed(self, cause: str) -> None:
+        """A sync failed, which is final."""
+
+    def appended(self, needs_blocks: bool) -> None:
+        """A group is in the log; `needs_blocks` now and then, for the preallocator."""
+
+
+class Appender:
+    """`refusal` is why puts are refused now, None while they are taken; the store keeps it."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        context: WriterContext,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: HashIndex,
+        clock: Callable[[], int],
+        around: Surroundings,
+    ):
+        self._settings, self._context, self._log, self._queues, self._index = settings, context, log, queues, index
+        self._clock, self._around = clock, around
+        self.refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
+        self.refused: dict[str, int] = {}
+        self.last_ms = 0  # store time of the last group
+        self.busy_until_ms = 0
+        self._busy_after_ms = settings.os_page_cache_busy_time_out_mills
+        self._nudge_at = 0
+        self._append = append if settings.flush_disk_type == "SYNC_FLUSH" else append_and_dispatch
+        # What a group needs, made once.
+        self._view, self._address = context.view, context.address
+        self._group_words = self._view[c.NOW_MS : c.MESSAGES + 1].cast("B")
+        self._rows = np.zeros((_GROUP, c.D_WORDS), dtype=np.int64)
+        self._row_bytes = memoryview(self._rows).cast("B")
+        self._row_hosts = np.zeros(_GROUP * c.HOST_ROOM, dtype=np.uint8)
+        self._layout = message_layout()
+        self._offsets = Words(_MOST_OFFSETS)
+        self._view[c.DESCRIPTORS] = self._rows.ctypes.data
+        self._view[c.ROW_HOSTS] = self._row_hosts.ctypes.data
+        self._view[c.LAYOUT] = self._layout.address
+        self._view[c.MAX_BODY] = settings.max_message_size
+        self._view[c.MAX_RECORD] = settings.max_message_size + record.MAX_BEYOND_BODY
+        self._view[c.INDEX_ENABLED] = int(settings.message_index_enable)
+
+    @property
+    def store_host(self) -> tuple[bytes, int]:
+        """(address, port) that messages without one get."""
+        return self._store_host
+
+    @store_host.setter
+    def store_host(self, host: tuple[bytes, int]) -> None:
+        self._store_host = (bytes(host[0]), int(host[1]))
+        self._view[c.STORE_HOST] = id(self._store_host)
+
+    # Putting ------------------------------------------------------------------------------------------------------
+
+    def put(self, message: Message) -> PutResult:
+        """Append one message; with ASYNC_FLUSH it is dispatched when this returns."""
+        if self.refusal is not None:
+            return PutResult(self._count_refusal(self.refusal))
+        now_ms = self._append_group((message,))
+        log_offset, queue_offset, size, _, status = _RESULT(self._row_bytes, _RESULT_AT)
+        if status:
+            return PutResult(_STATUS[status])
+        return PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size)
+
+    def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+        """Append messages in order, each on its own: a refused one does not hold up the rest."""
+        if self.refusal is not None:
+            return [PutResult(self._count_refusal(self.refusal)) for _ in messages]
+        if len(messages) <= _GROUP:
+            now_ms = self._append_group(tuple(messages))
+            return PutResults(bytes(self._row_bytes[: len(messages) * _ROW_BYTES]), now_ms)
+        results: list[PutResult] = []
+        for start in range(0, len(messages), _GROUP):
+            results += self.put_many(messages[start : start + _GROUP])
+        return results
+
+    def put_batch(self, message: Message) -> PutResult:
+        """Append an encoded batch (spec 2.6): all of its messages with consecutive queue offsets, or none.
+
+        The properties of `message` are written behind each inner message's own.
+        """
+        if self.refusal is not None:
+            return PutResult(self._count_refusal(self.refusal))
+        if message.sys_flag & record.SYS_TRANSACTION_MASK:
+            return PutResult(self._count_refusal(PutStatus.MESSAGE_ILLEGAL))
+        now_ms = self._append_group((message,), is_batch=1)
+        log_offset, queue_offset, size, records, status = _RESULT(self._row_bytes, _RESULT_AT)
+        if status:
+            return PutResult(_STATUS[status])
+        file = self._log.file_at(log_offset)
+        if records > len(self._offsets.array):
+            self._offsets = Words(records)
+        record_offsets(file.address + log_offset - file.base, size, log_offset, self._offsets.address)
+        log_offsets = tuple(self._offsets.array[:records].tolist())
+        return PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size, records, log_offsets)
+
+    def _append_group(self, messages: tuple[Message, ...], is_batch: int = 0) -> int:
+        """Run the kernel until all of `messages` are in or refused; returns their store time."""
+        view = self._view
+        now_ms = self._clock()
+        if now_ms < self.last_ms:
+            # The clock stepped back: store times never decrease along the log, or recovery would start too late.
+            now_ms = self.last_ms
+        _PACK_GROUP(self._group_words, 0, now_ms, len(messages), 0, -1, 0, 0, is_batch, id(messages) + TUPLE_ITEMS)
+        address = self._address
+        while stopped := self._append(address):
+            if stopped >= c.LOG_FILE_END:
+                self._around.settle(stopped)
+                break
+            if stopped >= c.QUEUE_NOT_OPEN:
+                self._help_describe(stopped, messages[view[c.DESCRIBED]])
+            else:
+                self._make_room(stopped, messages)
+        self.last_ms = now_ms
+        took_ms = self._clock() - now_ms
+        if self._busy_after_ms < took_ms < LONGEST_BUSY_MS:
+            # The disk cannot take what is written: let it breathe for as long as it held us up.
+            self.busy_until_ms = now_ms + 2 * took_ms
+            self._around.trouble("page_cache_busy", f"an append took {took_ms} ms")
+        if view[c.REFUSED_ROWS]:
+            for status in self._rows[: len(messages), c.D_STATUS].tolist():
+                if status:
+                    self._count_refusal(_STATUS[status])
+        at = view[c.LOG_AT]
+        needs_blocks = at >= self._nudge_at
+        if needs_blocks:
+            self._nudge_at = at + NUDGE_BYTES
+        self._around.appended(needs_blocks)
+        return now_ms
+
+    def _count_refusal(self, status: PutStatus) -> PutStatus:
+        self.refused[status.name] = self.refused.get(status.name, 0) + 1
+        return status
+
+    # What the kernel stops for ------------------------------------------------------------------------------------
+
+    def _help_describe(self, stopped: int, message: Message) -> None:
+        """Open the queue of the message the kernel stopped at, or make its fields plain; or refuse it."""
+        try:
+            if stopped == c.QUEUE_NOT_OPEN:
+                fits = self._open_queue(message.topic, message.queue_id)
+            else:
+                fits = _make_plain(message)
+        except (NameError_, ValueError):
+            fits = False
+        if not fits:
+            number = self._view[c.DESCRIBED]
+            self._rows[number, c.D_STATUS] = _REFUSED + PutStatus.MESSAGE_ILLEGAL
+            self._view[c.DESCRIBED] = number + 1
+
+    def _open_queue(self, topic: str, queue_id: int) -> bool:
+        """False for a name that no message may have. Raises NameError_ and ValueError."""
+        length = len(topic.encode())
+        if length > names.MAX_TOPIC and not topic.startswith(names.RETRY_PREFIX) or length > names.MAX_RETRY_TOPIC:
+            return False
+        self._queues.open(topic, queue_id)
+        self._context.topics[topic].row[c.T_TAKES] = 1
+        return True
+
+    def _make_room(self, stopped: int, messages: tuple[Message, ...]) -> None:
+        """Give the row that stopped the kernel what it lacks, or refuse it."""
+        view = self._view
+        number = view[c.DESCRIPTOR_DONE]
+        row = self._rows[number]
+        status = PutStatus.SERVICE_NOT_AVAILABLE
+        try:
+            if stopped == c.LOG_FILE_FULL:
+                self._around.check_disk()
+                self._log.roll()
+                self._nudge_at = 0
+                self._around.log_rolled()
+            elif stopped == c.LOG_NOT_ALLOCATED:
+                self._log.give_room(0)
+            elif stopped == c.QUEUE_NOT_ALLOCATED:
+                self._queues.by_row(int(row[c.D_QUEUE])).give_room(int(row[c.D_COUNT]))
+            else:
+                self._index.adopt_prepared()
+                self._index.give_room(view[c.QUEUED_KEYS] + self._exact_keys(number, messages[number]))
+                view[c.KEY_ROOM_GRANTED] = number
+            return
+        except DiskFullError as error:
+            self._around.trouble("no_room", str(error))
+        except SyncError as error:
+            self._around.sync_failed(str(error))
+        except StoreError as error:
+            self._around.trouble("no_room", str(error))
+            status = PutStatus.CREATE_MAPPED_FILE_FAILED
+        row[c.D_STATUS] = _REFUSED + status
+        view[c.REFUSED_ROWS] += 1
+        view[c.DESCRIPTOR_DONE] = number + 1
+
+    def _exact_keys(self, number: int, message: Message) -> int:
+        """Index entries the row's records will get, counted as dispatch will count them."""
+        if not self._rows[number, c.D_BATCH]:
+            return HashIndex.keys_of(message.properties)
+        keys = at = 0
+        while at < len(message.body):
+            (size,) = struct.unpack_from(">i", message.body, at)
+            (body_length,) = struct.unpack_from(">i", message.body, at + 16)
+            own = message.body[at + 22 + body_length : at + size]
+            joint = b"\x02" if own and not own.endswith(b"\x02") else b""
+            keys += HashIndex.keys_of(own + joint + message.properties)
+            at += size
+        return keys
+
+
+def _make_plain(message: Message) -> bool:
+    """Turn the fields into exactly str, bytes, int and (bytes, int); False when kernels cannot have them even so."""
+    message.topic = str(message.topic)
+    message.body, message.properties = bytes(message.body), bytes(message.properties)
+    for name in _INTEGERS:
+        setattr(message, name, int(getattr(message, name)))
+    hosts = [host for host in (message.born_host, message.store_host) if host is not None]
+    message.born_host = _plain_host(message.born_host)
+    message.store_host = _plain_host(message.store_host) if message.store_host is not None else None
+    return (
+        message.topic.isascii()
+        and all(abs(getattr(message, name)) < 1 << 63 for name in _INTEGERS)
+        and all(len(address) in (4, 16) and abs(port) < 1 << 63 for address, port in hosts)
+    )
+
+
+def _plain_host(host: tuple[bytes, int]) -> tuple[bytes, int]:
+    address, port = host
+    return bytes(address), int(port)
