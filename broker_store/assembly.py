@@ -35,6 +35,8 @@ def build_name_server(settings: NameServerSettings, directory: Path) -> NameServ
         persist=lambda content: disk.replace_file(path, content, path.with_name(_KV_FILE + ".bak")),
         return_order_topic_config=settings.return_order_topic_config_to_broker,
         delete_topics_with_registration=settings.delete_topic_with_broker_registration,
+        order_topics_in_routes=settings.order_message_enable,
+        acting_masters=settings.support_acting_master,
     )
 
 

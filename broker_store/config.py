@@ -415,6 +415,12 @@ class NameServerSettings(_Checked):
     delete_topic_with_broker_registration: bool = _setting(
         "deleteTopicWithBrokerRegistration", False, "", "whether a topic missing from a broker's registration is dropped from its routes"
     )
+    order_message_enable: bool = _setting(
+        "orderMessageEnable", False, "", "whether a route names the brokers and queues that ORDER_TOPIC_CONFIG has for its topic"
+    )
+    support_acting_master: bool = _setting(
+        "supportActingMaster", False, "", "whether the lowest slave of a broker without a master is shown as its master, for reading"
+    )
 
 
 @dataclass(frozen=True)
@@ -560,7 +566,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "enableConsumeQueueExt maxLmqConsumeQueueNum"
     ),
     "not served by this name server": (
-        "orderMessageEnable needWaitForService waitSecondsForService notifyMinBrokerIdChanged supportActingMaster enableControllerInNamesrv "
+        "needWaitForService waitSecondsForService notifyMinBrokerIdChanged enableControllerInNamesrv "
         "enableAllTopicList enableTopicList unRegisterBrokerQueueCapacity productEnvName clusterTest clientRequestThreadPoolNums "
         "defaultThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolQueueCapacity"
     ),
@@ -595,8 +601,9 @@ def load_settings(
     """The settings of a broker process, from a broker.conf, then `--set key=value`, then what the command line names itself.
 
     `overrides` win over the file, `store_root` (--store) over both; `default_store_root` (from --data) is for when none of
-    them says where the store lies. `name_server` are keys for the name server in the process (its
-    listenPort is another than the broker's). ConfigError for an unknown, refused or wrong key.
+    them says where the store lies. The name server in the process takes its keys from the same places, but for its
+    listenPort, which is another than the broker's and stands in `name_server`. ConfigError for an unknown, refused or
+    wrong key.
     """
     given = read_properties(conf_file) if conf_file is not None else {}
     given.update(overrides or {})
@@ -606,11 +613,13 @@ def load_settings(
         given.setdefault("storePathRootDir", str(default_store_root))
     store = _acting(StoreSettings)
     broker = _acting(BrokerSettings)
-    values, notes = _sort_out(given, store.keys() | broker.keys())
+    of_name_server = _acting(NameServerSettings).keys() - {"listenPort"}
+    values, notes = _sort_out(given, store.keys() | broker.keys() | of_name_server)
+    shared = {key: value for key, value in values.items() if key in of_name_server}
     return Settings(
         store=_make(StoreSettings, values),
         broker=_make(BrokerSettings, values),
-        name_server=load_name_server_settings(None, name_server),
+        name_server=load_name_server_settings(None, shared | dict(name_server or {})),
         notes=notes,
     )
 

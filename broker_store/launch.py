@@ -11,6 +11,7 @@ import ipaddress
 import json
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,12 +120,7 @@ def prepare(argv: list[str]) -> Launch:
 
 
 def _settings(arguments: argparse.Namespace, data: Path) -> Settings:
-    overrides = {}
-    for pair in arguments.set:
-        key, separator, value = pair.partition("=")
-        if not separator:
-            raise ConfigError(pair, "", "--set takes key=value")
-        overrides[key.strip()] = value
+    overrides = pairs_of(arguments.set)
     if arguments.broker_port is not None:
         overrides["listenPort"] = str(arguments.broker_port)
     if arguments.advertise is not None:
@@ -145,6 +141,17 @@ def _settings(arguments: argparse.Namespace, data: Path) -> Settings:
         default_store_root=data / "store",
         name_server=name_server,
     )
+
+
+def pairs_of(texts: Iterable[str]) -> dict[str, str]:
+    """The keys and values of `--set`; ConfigError for what is no pair."""
+    pairs = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError(text, "", "--set takes key=value")
+        pairs[key.strip()] = value
+    return pairs
 
 
 def _is_loopback(host: str) -> bool:

@@ -54,6 +54,13 @@ def test_attributes_are_the_keys_in_snake_case():
         assert config._snake(key) == field.name
 
 
+def test_the_name_server_in_the_process_takes_its_keys_too_but_not_the_brokers_port():
+    given = {"orderMessageEnable": "true", "listenPort": "20911", "scanNotActiveBrokerInterval": "5000"}
+    settings = load_settings(None, given, name_server={"listenPort": "19876"})
+    assert settings.name_server == config.NameServerSettings(19876, 5000, order_message_enable=True)
+    assert (settings.broker.listen_port, settings.notes) == (20911, ())
+
+
 def test_overrides_win_over_the_file_and_the_command_line_over_both(tmp_path):
     conf = tmp_path / "broker.conf"
     conf.write_text("maxMessageSize=100\nstorePathRootDir=/from/file\nbrokerName=n1")

@@ -426,6 +426,25 @@ def seen_name_server_switches(setup):
     assert topics_after(NameServerSettings(delete_topic_with_broker_registration=True)) == (True, False)
 
 
+@effect_of("orderMessageEnable", "supportActingMaster")
+def seen_in_routes(setup):
+    register = {"brokerName": "b", "brokerAddr": "1:1", "clusterName": "c", "brokerId": "1", "haServerAddr": "1:2", "enableActingMaster": "true"}
+    table = {name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in ("T", "U")}
+    wrapper = {"dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1}, "topicConfigTable": table}
+    body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
+
+    def route_with(**settings):
+        server = assembly.build_name_server(NameServerSettings(**settings), setup.root)
+        server.handle(Command.request(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "b:1"}), None)
+        assert server.handle(Command.request(103, register, body), None).code == 0
+        route = json.loads(server.handle(Command.request(105, {"topic": "T"}, version=479), None).body)
+        return route.get("orderTopicConf"), list(route["brokerDatas"][0]["brokerAddrs"])
+
+    assert route_with() == (None, ["1"])
+    assert route_with(order_message_enable=True) == ("b:1", ["1"])
+    assert route_with(support_acting_master=True) == (None, ["0"])
+
+
 @pytest.mark.parametrize("key", sorted(EFFECTS))
 async def test_changing_the_setting_has_its_effect(key, setup):
     found = EFFECTS[key](setup)

@@ -14,6 +14,7 @@ files anywhere (CVE-2023-37582).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from broker_store.errors import DamagedStoreError, FieldError, PeerError
@@ -42,8 +43,8 @@ class NameServer:
     """The tables, and a handler for each request code.
 
     `clock` gives milliseconds. `kv_config` is the content of the key-value file, None when there is none;
-    `persist(content)` writes it. `config` is what GET_NAMESRV_CONFIG shows. The two switches are Apache's
-    returnOrderTopicConfigToBroker and deleteTopicWithBrokerRegistration.
+    `persist(content)` writes it. `config` is what GET_NAMESRV_CONFIG shows. The four switches are Apache's
+    returnOrderTopicConfigToBroker, deleteTopicWithBrokerRegistration, orderMessageEnable and supportActingMaster.
     """
 
     def __init__(
@@ -55,8 +56,11 @@ class NameServer:
         config: Mapping[str, object] | None = None,
         return_order_topic_config: bool = True,
         delete_topics_with_registration: bool = False,
+        order_topics_in_routes: bool = False,
+        acting_masters: bool = False,
     ):
-        self.routes = Routes(delete_topics_with_registration)
+        self.routes = Routes(delete_topics_with_registration, acting_masters)
+        self._order_topics_in_routes = order_topics_in_routes
         self._return_order_topic_config = return_order_topic_config
         self._clock = clock
         self._persist = persist
@@ -167,6 +171,8 @@ class NameServer:
         if route is None:
             remark = f"No topic route info in name server for the topic: {header.topic}{FAQ}"
             return command.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if self._order_topics_in_routes:
+            route = replace(route, order_conf=self._kv.get(ORDER_TOPIC_CONFIG, {}).get(header.topic))
         strict = command.version >= _STRICT_JSON_VERSION or bool(header.accept_standard_json_only)
         return command.answer(body=bodies.encode_route(route, strict))
 

@@ -10,8 +10,7 @@ that is silent for its timeout, or whose connection ends, disappears from all ta
 
 Pure: no socket, no clock. Times are milliseconds and are passed in; a channel is any object, compared by identity, or
 None for a broker in the same process. A registration that is refused changes nothing (in Apache's it leaves an empty
-entry behind). Left out, because their switches are off by default in Apache's too: acting masters in routes and order
-configuration in routes.
+entry behind).
 """
 
 from __future__ import annotations
@@ -31,6 +30,9 @@ PERM_WRITE = 2
 PERM_READ_WRITE = 6
 UNIT = 1
 UNIT_SUB = 2
+
+# A slave learns from this topic's route who its fellows are, under their own ids.
+_MEMBERS_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 # Far above any cluster, and small enough that nobody fills the memory by registering.
 MAX_BROKERS = 2_000
@@ -78,9 +80,11 @@ class LiveBroker:
 class Routes:
     """The tables and what changes them."""
 
-    def __init__(self, delete_missing_topics: bool = False) -> None:
-        """With `delete_missing_topics` a changed registration is the whole of what its broker serves."""
+    def __init__(self, delete_missing_topics: bool = False, acting_masters: bool = False) -> None:
+        """With `delete_missing_topics` a changed registration is the whole of what its broker serves; with
+        `acting_masters` the lowest slave of a group that lost its master is shown as master, for those who only read."""
         self._delete_missing_topics = delete_missing_topics
+        self._acting_masters = acting_masters
         self.topics: dict[str, dict[str, QueueData]] = {}
         self.brokers: dict[str, BrokerData] = {}
         self.clusters: dict[str, dict[str, None]] = {}
@@ -228,6 +232,8 @@ class Routes:
         kept = tuple(queue for name, queue in queues.items() if name in names)
         if not brokers and zone_name is None:
             return None
+        if self._acting_masters and not topic.startswith(_MEMBERS_TOPIC):
+            brokers = [_with_acting_master(broker, queues[broker.broker_name]) for broker in brokers]
         return TopicRoute(kept, tuple(brokers))
 
     def cluster_info(self) -> ClusterInfo:
@@ -285,6 +291,15 @@ class Routes:
         known = [queue for queue in queues if queue.broker_name in self.brokers]
         for queue in known:
             self.topics.setdefault(topic, {})[queue.broker_name] = queue
+
+
+def _with_acting_master(broker: BrokerData, queue: QueueData) -> BrokerData:
+    """Clients read from id 0 and send to it where the topic may be written, so this is only for what may not be."""
+    if not broker.addresses or MASTER_ID in broker.addresses or not broker.enable_acting_master or queue.perm & PERM_WRITE:
+        return broker
+    lowest = min(broker.addresses)
+    addresses = {MASTER_ID if number == lowest else number: address for number, address in broker.addresses.items()}
+    return replace(broker, addresses=addresses)
 
 
 def _check_registrant(who: Registrant) -> None:

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker_store.errors import DamagedStoreError
@@ -185,6 +185,19 @@ def test_order_topics_stay_here_when_that_is_switched_off(clock):
     assert register(server).body == b""
 
 
+def test_a_route_names_its_order_where_that_is_switched_on(clock, server):
+    ordered = NameServer(clock, order_topics_in_routes=True)
+    register(ordered)
+    for one in (server, ordered):
+        ask(one, 100, namespace="ORDER_TOPIC_CONFIG", key="TopicX", value="broker-a:4")
+    assert bodies.decode_route(ask(ordered, 105, topic="TopicX").body).order_conf == "broker-a:4"
+    assert b'"orderTopicConf":"broker-a:4"' in ask(ordered, 105, topic="TopicX", version=0).body
+    assert bodies.decode_route(ask(ordered, 105, topic="TBW102").body).order_conf is None
+    assert bodies.decode_route(ask(server, 105, topic="TopicX").body).order_conf is None
+    ask(ordered, 102, namespace="ORDER_TOPIC_CONFIG", key="TopicX")
+    assert bodies.decode_route(ask(ordered, 105, topic="TopicX").body).order_conf is None
+
+
 def test_a_registration_may_take_topics_away_when_that_is_switched_on(clock):
     server = NameServer(clock, delete_topics_with_registration=True)
     register(server)
@@ -261,6 +274,8 @@ CODES = [
 names = st.sampled_from([*BROKER, "topic", "cluster", "namespace", "key", "value", "compressed", "bodyCrc32"])
 
 
+# On a machine that is busy with something else the first few inputs can take long to invent.
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(CODES),
     st.dictionaries(names, st.sampled_from(["true", "0", "a/b", "127.0.0.1:1", "x"]) | st.text(max_size=8)),

@@ -73,6 +73,34 @@ def test_a_slave_without_a_master_stands_in_for_reading_only():
     assert perm(routes, "T") == 4
 
 
+def test_a_group_without_its_master_shows_the_lowest_slave_as_master_where_that_is_switched_on():
+    low = SLAVE._replace(broker_id=2, enable_acting_master=True)
+    high = low._replace(broker_id=3, address="127.0.0.1:20921")
+    members = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
+    for acting_masters, shown in ((False, {2: low.address, 3: high.address}), (True, {0: low.address, 3: high.address})):
+        routes = Routes(acting_masters=acting_masters)
+        for who in (low, high):
+            routes.register(who, serves("T", members), None, 0)
+        assert routes.route("T").brokers[0].addresses == shown
+        assert routes.route("T").queues[0].perm == 4
+        # The table itself and the topic by which slaves know one another keep the real ids.
+        assert routes.route(members).brokers[0].addresses == {2: low.address, 3: high.address}
+        assert routes.cluster_info().brokers["broker-a"].addresses == {2: low.address, 3: high.address}
+        # A topic that may still be written would take sends to a slave, so it shows none.
+        routes.register_topic("T", [QueueData("broker-a", 4, 4, 6)])
+        assert routes.route("T").brokers[0].addresses == {2: low.address, 3: high.address}
+
+
+def test_no_slave_acts_as_master_beside_one_or_without_being_allowed_to():
+    routes = Routes(acting_masters=True)
+    routes.register(MASTER._replace(enable_acting_master=True), serves("T", "S", perm=4), None, 0)
+    routes.register(SLAVE._replace(enable_acting_master=True), serves("T", "S", perm=4), None, 0)
+    assert routes.route("T").brokers[0].addresses == {0: MASTER.address, 1: SLAVE.address}
+    routes = Routes(acting_masters=True)
+    routes.register(SLAVE, serves("T", "S", perm=4), None, 0)
+    assert routes.route("T").brokers[0].addresses == {1: SLAVE.address}
+
+
 def test_a_slave_that_becomes_master_is_listed_once(routes):
     routes.register(SLAVE, serves("T", "S"), None, 2000)
     routes.unregister("C", MASTER.address, "broker-a", 0)

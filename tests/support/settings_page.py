@@ -20,7 +20,7 @@ def page() -> str:
     for group, field in config.acting_settings():
         groups.setdefault(group, []).append(field)
     for group, fields in groups.items():
-        where = " (`runnamesrv -c namesrv.conf`, or its `--set`)" if group == "Name server" else ""
+        where = " (of `runnamesrv`; all but `listenPort` also of the one that `runbroker` starts)" if group == "Name server" else ""
         parts.append(f"\n## {group}{where}\n\n| Key | Default | Unit | What it does and why |\n|---|---|---|---|\n")
         parts += [_row(field) for field in fields]
     parts.append("\n## Refused\n\nThese stop the start unless they have the value given here.\n\n| Key | Only | Why |\n|---|---|---|\n")

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from broker_store.config import load_name_server_settings
 from broker_store.errors import BrokerStoreError, ConfigError
-from broker_store.launch import check_bind
+from broker_store.launch import check_bind, pairs_of
 
 
 class Command(BaseCommand):
@@ -25,10 +25,13 @@ class Command(BaseCommand):
         parser.add_argument("--insecure", action="store_true", help="allow another address than loopback")
         parser.add_argument("--port", type=int, metavar="N", help="default: 9876")
         parser.add_argument("-c", "--config", metavar="FILE", help="a namesrv.conf in Apache's properties format")
+        parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="one of Apache's properties; see docs/SETTINGS.md")
 
     def handle(self, *args, **options):
-        overrides = {} if options["port"] is None else {"listenPort": str(options["port"])}
         try:
+            overrides = pairs_of(options["set"])
+            if options["port"] is not None:
+                overrides["listenPort"] = str(options["port"])
             check_bind(options["bind"], options["insecure"])
             settings = load_name_server_settings(Path(options["config"]) if options["config"] else None, overrides)
             asyncio.run(self._run(settings, options))
