@@ -6,7 +6,7 @@
 
 Each measurement is a process of its own that has the machine to itself; ours and Apache's take turns, and which of them goes first changes with each
 repeat. A row is the median over the repeats with lowest and highest, and the ratio of the medians. Lines as they were printed go to build/bench/results.jsonl;
-`--write` puts the table into docs/BENCHMARKS.md.
+`--write` puts the table of each section that was run into docs/BENCHMARKS.md, with the day and the machine it was measured on.
 """
 
 import argparse
@@ -155,13 +155,13 @@ def bench_batch(run: Run) -> None:
             for side in order:
                 if side == APACHE:
                     rate = written(run, APACHE, "batch", n=run.n(n), size=size, per=64)["msg_s_incl_dispatch"]
-                    for kind, bound in (("64 message objects", objects), ("64 message objects made before", objects), ("64 messages encoded", encoded)):
+                    for kind, bound in (("64 message objects", objects), ("64 message objects and their making", None), ("64 messages encoded", encoded)):
                         run.add(APACHE, f"{kind}, {size} B{note}", "msg/s", rate, bound=bound)
                 else:
-                    line = written(run, OURS, "objects", n=run.n(n), size=size, per=64)
-                    run.add(OURS, f"64 message objects, {size} B{note}", "msg/s", line["msg_s_incl_dispatch"], bound=objects)
                     line = written(run, OURS, "objects", n=run.n(n), size=size, per=64, given=1)
-                    run.add(OURS, f"64 message objects made before, {size} B{note}", "msg/s", line["msg_s_incl_dispatch"], bound=objects)
+                    run.add(OURS, f"64 message objects, {size} B{note}", "msg/s", line["msg_s_incl_dispatch"], bound=objects)
+                    line = written(run, OURS, "objects", n=run.n(n), size=size, per=64)
+                    run.add(OURS, f"64 message objects and their making, {size} B{note}", "msg/s", line["msg_s_incl_dispatch"])
                     line = written(run, OURS, "batch", n=run.n(n), size=size, per=64)
                     run.add(OURS, f"64 messages encoded, {size} B{note}", "msg/s", line["msg_s_incl_dispatch"], bound=encoded)
 
@@ -367,30 +367,32 @@ def main() -> None:
     if arguments.list:
         print("\n".join(SECTIONS))
         return
+    wanted = arguments.only.split(",")
+    if unknown := [section for section in wanted if section not in SECTIONS]:
+        parser.error(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     if reason := java_missing(JAVA_5):
         raise SystemExit(f"make bench measures beside Apache's store and broker: {reason}")
     run = Run(arguments.repeats, arguments.quick, arguments.seconds)
     load = os.getloadavg()[0]
     run.say(f"{machine()}; load before the run {load:.1f}")
     like_java(run)
-    for section in arguments.only.split(","):
+    for section in wanted:
         run.say(section)
         seen = len(run.rows)
         SECTIONS[section](run)
-        print(f"\n{table(list(run.rows.values())[seen:])}", flush=True)
-    if arguments.write:
-        write(run, load)
+        text = table(list(run.rows.values())[seen:])
+        print(f"\n{text}", flush=True)
+        if arguments.write:
+            how = f"{time.strftime('%Y-%m-%d')}, {machine()}. {run.repeats} repeats, load {load:.1f} before the run."
+            path = ROOT / "docs" / "BENCHMARKS.md"
+            path.write_text(renewed(path.read_text(), section, f"{how}\n\n{text}"))
 
 
-def write(run: Run, load: float) -> None:
-    """Replaces the part of docs/BENCHMARKS.md between its two marks."""
-    path = ROOT / "docs" / "BENCHMARKS.md"
-    begin, end = "<!-- table: make bench ARGS=--write -->", "<!-- end of table -->"
-    text = path.read_text()
-    before, rest = text.split(begin)
-    after = rest.split(end)[1]
-    how = f"{time.strftime('%Y-%m-%d')}, {machine()}. {run.repeats} repeats, load {load:.1f} before the run."
-    path.write_text(f"{before}{begin}\n{how}\n\n{table(list(run.rows.values()))}\n{end}{after}")
+def renewed(page: str, section: str, text: str) -> str:
+    """The page with `text` between the two marks of a section."""
+    begin, end = f"<!-- make bench ONLY={section} ARGS=--write -->\n", f"<!-- end of {section} -->"
+    before, rest = page.split(begin)
+    return before + begin + text + "\n" + end + rest.split(end)[1]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The table of `make bench`: ratios, bounds, and what is said about them."""
 
-from tests.bench.run import APACHE, OURS, Row, table
+import pytest
+
+from tests.bench.run import APACHE, OURS, ROOT, SECTIONS, Row, main, renewed, table
 
 
 def row(ours: list[float], apache: list[float], **bounds) -> Row:
@@ -33,3 +35,19 @@ def test_a_figure_of_one_side_has_no_ratio_and_no_verdict():
 def test_the_table_shows_median_and_range():
     text = table([row([1000, 3000, 2000], [500, 500, 500], bound=1.0)])
     assert text.splitlines()[2].split("|")[1:-1] == [" figure ", " msg/s ", " 2,000 (1,000–3,000)  ", " 500 (500–500)                ", " 4.00  ", " ≥ 1   ", " met "]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_each_section_has_its_place_on_the_page_and_only_that_is_renewed(section):
+    page = (ROOT / "docs" / "BENCHMARKS.md").read_text()
+    fresh = renewed(page, section, "new figures")
+    assert fresh.count("new figures") == 1
+    assert renewed(fresh, section, "newer").replace("newer", "new figures") == fresh
+    assert all(renewed(page, other, "x") != page for other in SECTIONS)
+
+
+def test_an_unknown_section_is_named_with_those_there_are(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["run", "--only", "put,recovery"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "no section recovery; there are put, batch" in capsys.readouterr().err
