@@ -1,8 +1,8 @@
 """Counters and rates: what came in and went out, for the whole broker, each topic and each group of a topic.
 
 A `Meter` counts messages and bytes. `tick` is called once a second and remembers each meter that moved, so a rate is
-measured between two moments, never smoothed: over 1 s and 10 s for the dashboard, over a minute and 10 minutes for
-Apache's tools. Today's totals begin at local midnight, as Apache's do.
+measured between two moments, never smoothed: over 1 s and 10 s for the dashboard, over a minute, 10 minutes, an hour
+and a day for Apache's tools. Today's totals begin at local midnight, as Apache's do.
 """
 
 from __future__ import annotations
@@ -13,27 +13,40 @@ from collections.abc import Callable
 
 KEPT_SECONDS = 11
 KEPT_TEN_SECONDS = 61
+KEPT_TEN_MINUTES = 7
+KEPT_HOURS = 25
+QUIET_SECONDS = 620  # after these every rate is 0 and a meter is no longer sampled until it moves
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
 
 class Meter:
     """Messages and bytes since the start, with samples of the past. Times are milliseconds."""
 
-    __slots__ = ("messages", "bytes", "_seconds", "_tens", "_quiet")
+    __slots__ = ("messages", "bytes", "_seconds", "_tens", "_ten_minutes", "_hours", "_quiet")
 
     def __init__(self, now_ms: int):
         self.messages = 0
         self.bytes = 0
         self._seconds: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_SECONDS)
         self._tens: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_TEN_SECONDS)
+        self._ten_minutes: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_TEN_MINUTES)
+        self._hours: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_HOURS)
         self._quiet = 0
 
     def sample(self, now_ms: int) -> bool:
         """Remember the counters; False when they have not moved for so long that every rate is 0."""
+        if self._quiet >= QUIET_SECONDS and now_ms - self._seconds[-1][0] > 2_000:
+            # It was left alone while it was quiet; until a second ago its counters were what they were then.
+            self._remember((now_ms - 1_000, *self._seconds[-1][1:]))
         self._quiet = 0 if self._seconds[-1][1] != self.messages else self._quiet + 1
-        self._seconds.append((now_ms, self.messages, self.bytes))
-        if now_ms - self._tens[-1][0] >= 9_500:
-            self._tens.append((now_ms, self.messages, self.bytes))
-        return self._quiet < 620
+        self._remember((now_ms, self.messages, self.bytes))
+        return self._quiet < QUIET_SECONDS
+
+    def _remember(self, sample: tuple[int, int, int]) -> None:
+        self._seconds.append(sample)
+        for samples, apart_ms in ((self._tens, 10_000), (self._ten_minutes, 600_000), (self._hours, HOUR_MS)):
+            if sample[0] - samples[-1][0] >= apart_ms - 500:
+                samples.append(sample)
 
     def rates(self, over_ms: int) -> tuple[float, float]:
         """Messages and bytes a second over the last `over_ms`, from the samples: at least up to the last tick."""
@@ -44,6 +57,14 @@ class Meter:
         if elapsed_s <= 0:
             return 0.0, 0.0
         return (last[1] - begin[1]) / elapsed_s, (last[2] - begin[2]) / elapsed_s
+
+    def lately(self, now_ms: int, over_ms: int) -> tuple[int, int, float]:
+        """Messages and bytes of the last minute, hour or day, and the seconds that this was measured over."""
+        samples = {MINUTE_MS: self._tens, HOUR_MS: self._ten_minutes, DAY_MS: self._hours}[over_ms]
+        begin = next((sample for sample in samples if sample[0] >= now_ms - over_ms - 500), None)
+        if begin is None:  # it has been quiet for longer than that
+            return 0, 0, over_ms / 1000
+        return self.messages - begin[1], self.bytes - begin[2], (now_ms - begin[0]) / 1000
 
     def per_second(self, over_ms: int = 10_000) -> float:
         return self.rates(over_ms)[0]

@@ -1,8 +1,6 @@
 """broker.statistics: counters and rates."""
 
-from broker_store.broker.statistics import Statistics
-
-DAY_MS = 86_400_000
+from broker_store.broker.statistics import DAY_MS, HOUR_MS, MINUTE_MS, Statistics
 
 
 def test_rates_are_measured_between_ticks():
@@ -56,3 +54,29 @@ def test_totals_of_the_day_begin_at_midnight():
     assert (days["msgPutTotalTodayMorning"], days["msgPutTotalTodayNow"]) == (5, 7)
     statistics.tick(now_ms + 2 * DAY_MS)
     assert (statistics.days()["msgPutTotalYesterdayMorning"], statistics.days()["msgPutTotalTodayMorning"]) == (5, 7)
+
+
+def test_the_last_minute_hour_and_day_are_summed():
+    now = [0]
+    statistics = Statistics(clock=lambda: now[0])
+    for second in range(1, 7_201):
+        statistics.stored("t", 1, 10)
+        statistics.tick(second * 1_000)
+    meter = statistics.topic("t")
+    assert meter.lately(7_200_000, MINUTE_MS) == (60, 600, 60.0)
+    assert meter.lately(7_200_000, HOUR_MS) == (3_600, 36_000, 3_600.0)
+    assert meter.lately(7_200_000, DAY_MS) == (7_200, 72_000, 7_200.0)
+    assert meter.lately(7_200_000 + 2 * DAY_MS, DAY_MS) == (0, 0, 86_400.0)
+
+
+def test_what_comes_after_a_long_quiet_is_counted_from_its_first_message():
+    statistics = Statistics(clock=lambda: 0)
+    statistics.stored("t", 5, 50)
+    for second in range(1, 1_000):
+        statistics.tick(second * 1_000)
+    statistics.stored("t", 100, 1_000)
+    statistics.tick(90_000_000)
+    meter = statistics.topic("t")
+    assert meter.rates(1_000) == (100, 1_000)
+    for over_ms in (MINUTE_MS, HOUR_MS, DAY_MS):
+        assert meter.lately(90_000_000, over_ms)[:2] == (100, 1_000)

@@ -241,6 +241,26 @@ async def test_runtime_facts_that_tools_read(harness):
     assert not {"earliestMessageTimeStamp", "commitLogDiskRatio"} & set(table), "what is not known is left out"
 
 
+async def test_sums_of_a_topic_a_group_and_the_broker(harness):
+    statistics, clock = harness.parts.statistics, harness.parts.clock
+    statistics.stored("TopicX", 6, 60)
+    statistics.delivered("CG", "TopicX", 3, 300)
+    harness.now_ms += 10_000
+    statistics.tick(clock())
+
+    async def ask(name, key):
+        answer = await harness.ask(315, statsName=name, statsKey=key)
+        return (answer.code, answer.remark) if answer.code else json.loads(answer.body)
+
+    assert await ask("TOPIC_PUT_NUMS", "TopicX") == dict.fromkeys(("statsMinute", "statsHour", "statsDay"), {"sum": 6, "tps": 0.6})
+    assert (await ask("GROUP_GET_NUMS", "TopicX@CG"))["statsDay"] == {"sum": 3, "tps": 0.3}
+    assert (await ask("GROUP_GET_SIZE", "TopicX@CG"))["statsHour"] == {"sum": 300, "tps": 30.0}
+    assert (await ask("BROKER_PUT_NUMS", "DefaultCluster"))["statsMinute"]["sum"] == 6
+    assert (await ask("BROKER_GET_NUMS", "DefaultCluster"))["statsMinute"]["sum"] == 3
+    for name, key in (("TOPIC_PUT_NUMS", "Nope"), ("TOPIC_PUT_SIZE", "TopicX"), ("GROUP_GET_NUMS", "TopicX"), ("BROKER_PUT_NUMS", "Other"), ("", "")):
+        assert await ask(name, key) == (1, f"The stats <{name}> <{key}> not exist")
+
+
 async def test_what_nobody_knows_is_answered_as_apache_does(harness):
     golden = sample("unk").values
     answer = await harness.ask(9999)
