@@ -18,7 +18,7 @@ from django.urls import path  # noqa: E402
 from broker_store.server.http import HotRoutes  # noqa: E402
 from mqadmin import clusters, tokens  # noqa: E402
 from mqadmin.api.auth import local_caller  # noqa: E402
-from mqadmin.gateway import ClusterGateway  # noqa: E402
+from mqadmin.gateway import REPEATS, ClusterGateway  # noqa: E402
 from mqadmin.live import LiveConsumer  # noqa: E402
 
 # A page of another site may open a socket to us with the user's cookie; its Origin gives it away.
@@ -35,4 +35,5 @@ application = HotRoutes(
     gateway=_gateway,
     tokens=tokens.TABLE,
     local_caller=local_caller,
+    repeats=REPEATS,
 )

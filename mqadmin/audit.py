@@ -21,6 +21,7 @@ from broker_store.server.http import Caller
 from broker_store.server.problems import problem_of
 
 FLAGS = {"create": ADDITION, "update": CHANGE, "delete": DELETION}
+METHODS = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
 MAX_DETAIL = 4_000
 
 
@@ -66,6 +67,12 @@ def _message(action: str, kind: str, outcome: str, detail: dict | None) -> str:
     if len(text) > MAX_DETAIL:
         text = json.dumps({"action": action, "kind": kind, "outcome": outcome, "detail": {"cut": True}})
     return text
+
+
+def refused(caller: Caller, method: str, path: str) -> None:
+    """The entry of a change that was not even begun, because its caller's role may not ask for it."""
+    entry = begin(caller, METHODS[method], "request", path, {"method": method, "role": caller.role})
+    end(entry, "forbidden")
 
 
 @contextmanager

@@ -16,8 +16,10 @@ from broker_store.formats.record import StoredMessage
 from broker_store.server.documents import message_documents
 from broker_store.server.http import NewMessage
 from broker_store.server.problems import Problem
+from broker_store.server.repeats import Repeats
 
 AT_ONCE = 64  # messages: about a millisecond
+REPEATS = Repeats()  # one for both ways a send can come
 
 
 class ClusterGateway:

@@ -1,14 +1,17 @@
-"""Two small layers around every page: its content security policy, and the password that must be set first."""
+"""Small layers around every page: its content security policy, the password that must be set first, refused changes."""
 
 from __future__ import annotations
 
-from asgiref.sync import iscoroutinefunction
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from csp.middleware import CSPMiddleware
 from django.conf import settings
+from django.core.exceptions import PermissionDenied
 from django.http import JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
+
+from mqadmin import audit, roles
 
 MUST_SET_PASSWORD = "must_set_password"  # in the session of who came in with a one-time password
 ADMIN_PATHS = ("/admin/",)
@@ -22,6 +25,42 @@ class ContentSecurityPolicy(CSPMiddleware):
         if request.path.startswith(ADMIN_PATHS) and not hasattr(response, "_csp_config"):
             response._csp_config = settings.ADMIN_SECURITY_POLICY["DIRECTIVES"]
         return super().process_response(request, response)
+
+
+class RefusalsLeaveARecord:
+    """One audit record for each change that a role may not ask for, whether by a page, REST or the admin.
+
+    Pages and REST put the caller whom they refuse into `request.refused`; the admin raises PermissionDenied.
+    """
+
+    sync_capable = async_capable = True
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request):
+        if iscoroutinefunction(self):
+            return self._answer(request)
+        response = self.get_response(request)
+        if _is_refused_change(request):
+            audit.refused(request.refused, request.method, request.path)
+        return response
+
+    async def _answer(self, request):
+        response = await self.get_response(request)
+        if _is_refused_change(request):
+            await sync_to_async(audit.refused)(request.refused, request.method, request.path)
+        return response
+
+    def process_exception(self, request, exception):
+        if isinstance(exception, PermissionDenied) and request.user.is_authenticated:
+            request.refused = roles.caller_of(request.user)
+
+
+def _is_refused_change(request) -> bool:
+    return hasattr(request, "refused") and request.method in audit.METHODS
 
 
 @sync_and_async_middleware

@@ -31,6 +31,7 @@ from urllib.parse import parse_qsl
 import orjson
 
 from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of
+from broker_store.server.repeats import Repeats, read_key
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +131,7 @@ class HotRoutes:
         gateway: Callable[[], Gateway | None],
         tokens: TokenTable,
         local_caller: Callable[[Scope], Caller | None] = lambda scope: None,
+        repeats: Repeats | None = None,
         clock: Callable[[], float] = time.time,
         body_seconds: float = BODY_SECONDS,
     ):
@@ -137,6 +139,7 @@ class HotRoutes:
         self._gateway = gateway
         self._tokens = tokens
         self._local_caller = local_caller
+        self._repeats = repeats or Repeats()
         self._clock = clock
         self._body_seconds = body_seconds
         self._bodies_bytes = 0
@@ -175,6 +178,7 @@ class HotRoutes:
         if not caller.may("operator"):
             raise Problem("forbidden", f"{caller.name} is {caller.role}; sending needs operator")
         gateway = self._running()
+        key = read_key(headers.get(b"idempotency-key"))
         announced = announced_length(headers.get(b"content-length"))
         if self._bodies_bytes + announced > MAX_BODIES_BYTES:
             raise Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
@@ -193,11 +197,9 @@ class HotRoutes:
                         if self._bodies_bytes > MAX_BODIES_BYTES:
                             raise Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
                     parts.append(part)
-            messages, is_list = read_messages(b"".join(parts))
-            receipts = await gateway.send_batch(topic, messages)
+            return await send_body(gateway, self._repeats, caller, topic, b"".join(parts), key)
         finally:
             self._bodies_bytes -= held
-        return send_answer(receipts, is_list)
 
     async def _pull(self, topic: str, queue_id: int, query: bytes) -> dict:
         gateway = self._running()
@@ -336,6 +338,16 @@ def _is_int(value: object, least: int, most: int) -> bool:
 
 def _wrong(place: str, name: str, reason: str) -> dict:
     return {"field": f"{place}.{name}".lstrip(".")[:100], "reason": reason}
+
+
+async def send_body(gateway: Gateway, repeats: Repeats, caller: Caller, topic: str, body: bytes, key: str | None) -> dict:
+    """Store what a request body holds and answer it; with an Idempotency-Key, once."""
+
+    async def send() -> dict:
+        messages, is_list = read_messages(body)
+        return send_answer(await gateway.send_batch(topic, messages), is_list)
+
+    return await (send() if key is None else repeats.once(caller.name, topic, key, body, send))
 
 
 def send_answer(receipts: list[dict], is_list: bool) -> dict:

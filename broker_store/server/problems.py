@@ -38,6 +38,7 @@ CODES: dict[str, tuple[int, str, str]] = {
     "conflict": (409, "Conflict", "read it again and repeat with what is there now"),
     "confirmation_needed": (409, "Confirmation needed", "repeat with confirm= and the name of what is to be changed"),
     "too_large": (413, "Too large", "send less in one request"),
+    "key_reused": (422, "Idempotency-Key used before", "give each request a key of its own; only an exact repeat carries the same"),
     "invalid_fields": (422, "Fields are missing or wrong", "each entry of 'errors' names a field"),
     "limit_reached": (429, "Limit reached", "remove what is not used, or raise the limit in the settings"),
     "busy": (503, "Busy", "try again in a moment"),

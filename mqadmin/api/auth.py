@@ -104,8 +104,9 @@ AUTH = [Token(), LocalSocket(), Session()]
 
 
 def need(request: HttpRequest, role: str) -> Caller:
-    """The caller, when it has at least this role; else a Problem."""
+    """The caller, when it has at least this role; else a Problem, and an audit record by the middleware."""
     caller: Caller = request.auth
     if not caller.may(role):
+        request.refused = caller
         raise Problem("forbidden", f"this needs the role {role}; {caller.name} is {caller.role}")
     return caller

@@ -12,17 +12,20 @@ from broker_store.formats.names import check_topic
 from broker_store.server import http
 from broker_store.server.documents import message_document
 from broker_store.server.problems import Problem
+from broker_store.server.repeats import MAX_KEY_CHARACTERS, read_key
 from mqadmin import clusters
 from mqadmin.api import schemas
-from mqadmin.api.auth import need
 from mqadmin.api.topics import found_topic
-from mqadmin.gateway import ClusterGateway, documents_of
+from mqadmin.gateway import REPEATS, ClusterGateway, documents_of
 
 router = Router()
 MAX_TIME = (1 << 63) - 1
 Limit = Annotated[int, Query(ge=1, le=http.MAX_LIMIT)]
 FromTime = Annotated[schemas.Int64 | None, Query(description="milliseconds since 1970")]
 SEND_BODY = {
+    "parameters": [
+        {"name": "Idempotency-Key", "in": "header", "required": False, "schema": {"type": "string", "maxLength": MAX_KEY_CHARACTERS}},
+    ],
     "requestBody": {
         "required": True,
         "content": {
@@ -43,12 +46,17 @@ SEND_BODY = {
 async def send_messages(request: HttpRequest, topic: str):
     """Store one message, or a list of up to 1,000, all of them answered one by one.
 
+    A request that may be a repeat of one whose answer was lost carries the same Idempotency-Key (a header, up to 255
+    characters): within ten minutes, and until the broker restarts, it gets the first answer and nothing is stored again.
     With a token or over the local socket this route is served before Django and costs a twentieth.
     """
-    need(request, "operator")
+    caller: http.Caller = request.auth
+    if not caller.may("operator"):  # a send leaves no audit record, so its refusal leaves none either
+        raise Problem("forbidden", f"{caller.name} is {caller.role}; sending needs operator")
     http.announced_length(request.headers.get("Content-Length", "").encode() or None)
-    messages, is_list = http.read_messages(request.body)
-    return http.send_answer(await ClusterGateway(clusters.current()).send_batch(topic, messages), is_list)
+    header = request.headers.get("Idempotency-Key")
+    key = read_key(None if header is None else header.encode("latin-1", "replace"))
+    return await http.send_body(ClusterGateway(clusters.current()), REPEATS, caller, topic, request.body, key)
 
 
 @router.get("/topics/{topic}/queues/{queue_id}/messages", response=dict[str, Any])

@@ -42,6 +42,7 @@ def page(role: str = "viewer"):
             request.user = user
             request.caller = await sync_to_async(roles.caller_of)(user)
             if not request.caller.may(role):
+                request.refused = request.caller
                 return trouble(request, 403, "Not allowed", f"This needs the role {role}; you are {request.caller.role}.")
             try:
                 return await view(request, *arguments, **named)

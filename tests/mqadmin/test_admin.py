@@ -122,6 +122,7 @@ def test_each_role_may_what_it_may(cluster):
     made = {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6}
     assert viewer.post("/admin/mqadmin/topic/add/", made).status_code == 403
     assert operator.post("/admin/mqadmin/topic/add/", made).status_code == 403
+    assert [(record["outcome"], record["detail"]["role"]) for record in records()] == [("forbidden", "viewer"), ("forbidden", "operator")]
     assert admin.post("/admin/mqadmin/topic/add/", made).status_code == 302
     reset = {"action": "reset_offset", "_selected_action": ["billing"], "topic": "orders", "to": "earliest", "confirm": "billing"}
     viewer.post("/admin/mqadmin/group/", reset)

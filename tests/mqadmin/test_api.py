@@ -80,6 +80,32 @@ async def test_a_token_has_its_role_and_ends_when_it_is_revoked(cluster, remote)
     assert (await remote.get("/api/v1/topics", headers=headers)).status_code == 401
 
 
+async def test_a_change_that_a_role_may_not_ask_for_leaves_one_audit_record(cluster, local, remote):
+    headers = await _token("viewer")
+    assert (await remote.delete("/api/v1/topics/orders", headers=headers)).status_code == 403
+    assert (await remote.get("/api/v1/audit", headers=headers)).status_code == 403
+    assert (await _post(remote, "/api/v1/topics/orders/messages", {"body": "x"}, headers=headers)).status_code == 403
+    await _log_in(remote, "bob")
+    assert (await remote.post("/jobs/start", {"kind": "check_store"})).status_code == 403
+    assert (await remote.get("/jobs/start")).status_code == 403
+    records = (await local.get("/api/v1/audit")).json()["items"]
+    assert [(record["action"], record["kind"], record["name"], record["outcome"]) for record in records] == [
+        ("create", "request", "/jobs/start", "forbidden"),
+        ("delete", "request", "/api/v1/topics/orders", "forbidden"),
+    ]
+    assert records[0]["by"] == "user:bob" and records[1]["by"].startswith("token:")
+    assert records[1]["detail"] == {"method": "DELETE", "role": "viewer"}
+
+
+async def test_a_repeated_send_of_a_session_is_stored_once(cluster, remote):
+    await _log_in(remote, "alice", "operator")
+    first, again = [await _post(remote, "/api/v1/topics/orders/messages", {"body": "x"}, headers={"Idempotency-Key": "k-1"}) for _ in range(2)]
+    assert first.status_code == 200 and again.json() == first.json()
+    assert [name for name, *_ in cluster.asked].count("send_batch") == 1
+    other = await _post(remote, "/api/v1/topics/orders/messages", {"body": "y"}, headers={"Idempotency-Key": "k-1"})
+    assert (other.status_code, other.json()["code"]) == (422, "key_reused")
+
+
 async def test_a_wrong_token_is_refused_even_with_a_good_session(cluster, remote):
     await _log_in(remote, "alice")
     assert (await remote.get("/api/v1/topics")).status_code == 200

@@ -146,6 +146,20 @@ async def test_a_viewer_may_read_and_not_send():
     assert world.read == 0
 
 
+async def test_a_send_with_an_idempotency_key_is_stored_once():
+    world = World()
+    headers = [(b"idempotency-key", b"k-1")]
+    for _ in range(2):
+        status, document = await world.ask("POST", f"{TOPIC}/messages", b'{"body": "x"}', headers=headers)
+        assert (status, document["queue_offset"]) == (200, "0")
+    assert len(world.gateway.sent) == 1
+    status, document = await world.ask("POST", f"{TOPIC}/messages", b'{"body": "y"}', headers=headers)
+    assert (status, document["code"]) == (422, "key_reused")
+    status, document = await world.ask("POST", f"{TOPIC}/messages", b'{"body": "y"}', headers=[(b"idempotency-key", b"x" * 256)])
+    assert (status, document["code"]) == (400, "invalid")
+    assert len(world.gateway.sent) == 1
+
+
 async def test_a_body_that_announces_too_much_is_refused_before_it_is_read():
     world = World()
     status, answer = await world.ask("POST", TOPIC + "/messages", b"x", headers=[(b"content-length", b"99999999")])
