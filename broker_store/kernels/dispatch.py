@@ -13,7 +13,7 @@ from __future__ import annotations
 from numba import njit, types
 
 from broker_store.kernels import context as c
-from broker_store.kernels.index import java_hash, key_hash, put_entry, write_header
+from broker_store.kernels.index import add_entry, java_hash, key_hash, link_entries, seconds_since, write_header
 from broker_store.kernels.memory import (
     find_byte,
     get,
@@ -38,6 +38,10 @@ _FNV_START = 1469598103934665603
 _PROPERTY_END = 2
 _NAME_END = 1
 _BLANK = 32
+_KEYS = int.from_bytes(b"KEYS", "big")
+_TAGS = int.from_bytes(b"TAGS", "big")
+_UNIQ_KEY = int.from_bytes(b"UNIQ_KEY", "big")
+_LINK_BEHIND = 24  # entries between adding one to the index and linking it: eight records of three
 
 
 @inlined
@@ -79,11 +83,6 @@ def most_keys(properties_length):
 
 
 @inlined
-def _is_name(at, n0, n1, n2, n3):
-    return load_u8(at) == n0 and load_u8(at + 1) == n1 and load_u8(at + 2) == n2 and load_u8(at + 3) == n3
-
-
-@inlined
 def find_properties(address, length):
     """(KEYS at, length, TAGS at, length, UNIQ_KEY at, length); address 0 where absent. The last of a name counts."""
     keys, keys_length, tags, tags_length, unique, unique_length = 0, 0, 0, 0, 0, 0
@@ -95,54 +94,61 @@ def find_properties(address, length):
             name_length = mark - at
             value, value_length = mark + 1, stop - mark - 1
             if name_length == 4:
-                if _is_name(at, 75, 69, 89, 83):
+                name = load_be32(at)
+                if name == _KEYS:
                     keys, keys_length = value, value_length
-                elif _is_name(at, 84, 65, 71, 83):
+                elif name == _TAGS:
                     tags, tags_length = value, value_length
-            elif name_length == 8 and _is_name(at, 85, 78, 73, 81) and _is_name(at + 4, 95, 75, 69, 89):
+            elif name_length == 8 and load_be64(at) == _UNIQ_KEY:
                 unique, unique_length = value, value_length
         at = stop + 1
     return keys, keys_length, tags, tags_length, unique, unique_length
 
 
 @inlined
-def _put_key(context, wanted, seen, hashed, log_offset, store_ms):
-    """Entry number `seen` of the record; True when it is in, now or from before."""
-    if seen < wanted:
-        return True
-    if get(context, c.INDEX_COUNT) >= get(context, c.INDEX_LIMIT):
-        return False
-    if get(context, c.INDEX_COUNT) >= get(context, c.INDEX_ALLOCATED):
-        return False
-    put_entry(context, key_hash(hashed), log_offset, store_ms)
-    put(context, c.INDEX_KEYS_DONE, seen + 1)
-    return True
-
-
-@inlined
 def _index_record(context, topic, log_offset, store_ms, keys, keys_length, tags, tags_length, unique, unique_length):
-    """All entries of a record: unique key, each key, tag (5.4 and later). True when all are in."""
-    before = get(context, c.INDEX_KEYS_DONE)
+    """All entries of a record: unique key, each key, tag (5.4 and later). True when all are in.
+
+    The first INDEX_KEYS_DONE of them went into the file before.
+    """
+    address, slots = get(context, c.INDEX_ADDRESS), get(context, c.INDEX_SLOTS)
+    room = min(get(context, c.INDEX_LIMIT), get(context, c.INDEX_ALLOCATED))
+    begin = get(context, c.INDEX_COUNT)
+    done = get(context, c.INDEX_KEYS_DONE)
+    seconds = seconds_since(get(context, c.INDEX_BEGIN_MS), store_ms)
+    number, seen, is_full = begin, 0, False
     prefix = get(topic, c.T_KEY_HASH)
-    seen = 0
-    if unique != 0:
-        if not _put_key(context, before, seen, java_hash(prefix, unique, unique_length), log_offset, store_ms):
-            return False
-        seen += 1
-    at, end = keys, keys + keys_length
-    while at < end:
-        stop = find_byte(at, end, _BLANK)
-        if stop > at:
-            if not _put_key(context, before, seen, java_hash(prefix, at, stop - at), log_offset, store_ms):
-                return False
-            seen += 1
-        at = stop + 1
-    if tags != 0:
-        hashed = ((prefix * 31 + 84) * 31 + 35) & 0xFFFFFFFF  # "T#"
-        if not _put_key(context, before, seen, java_hash(hashed, tags, tags_length), log_offset, store_ms):
-            return False
-    put(context, c.INDEX_KEYS_DONE, 0)
-    return True
+    at, end = unique, unique + unique_length
+    for part in range(3):
+        if part == 1:
+            at, end = keys, keys + keys_length
+        elif part == 2:
+            at, end = tags, tags + tags_length
+            prefix = ((prefix * 31 + 84) * 31 + 35) & 0xFFFFFFFF  # "T#"
+        while at < end:
+            stop = find_byte(at, end, _BLANK) if part == 1 else end
+            if stop > at:
+                if seen >= done:
+                    if number >= room:
+                        is_full = True
+                        break
+                    add_entry(address, slots, number, key_hash(java_hash(prefix, at, stop - at)), log_offset, seconds)
+                    if number <= 1:
+                        # This entry's time still counts from the end of the file before.
+                        put(context, c.INDEX_BEGIN_OFFSET, log_offset)
+                        put(context, c.INDEX_BEGIN_MS, store_ms)
+                        seconds = 0
+                    number += 1
+                seen += 1
+            at = stop + 1
+        if is_full:
+            break
+    if number > begin:
+        put(context, c.INDEX_COUNT, number)
+        put(context, c.INDEX_END_OFFSET, log_offset)
+        put(context, c.INDEX_END_MS, store_ms)
+    put(context, c.INDEX_KEYS_DONE, seen if is_full else 0)
+    return not is_full
 
 
 @inlined
@@ -158,7 +164,7 @@ def dispatch_records(context, most):
     count = 0
     last_topic = 0
     queued_keys = get(context, c.QUEUED_KEYS)
-    entries_before = get(context, c.INDEX_COUNT)
+    entries_before = linked = get(context, c.INDEX_COUNT)
     stopped = c.DONE
     while base + at < confirmed:
         if count >= most:
@@ -263,10 +269,15 @@ def dispatch_records(context, most):
             queued_keys -= most_keys(properties_length)
         at += total
         count += 1
+        ready = get(context, c.INDEX_COUNT) - _LINK_BEHIND
+        if linked < ready:
+            link_entries(context, linked, ready)
+            linked = ready
         put(context, c.DISPATCH_AT, at)
         put(context, c.LAST_DISPATCHED_MS, store_ms)
     added = get(context, c.INDEX_COUNT) - entries_before
     if added > 0:
+        link_entries(context, linked, get(context, c.INDEX_COUNT))
         write_header(context)
         put(context, c.KEY_ROOM, get(context, c.KEY_ROOM) - added)
     put(context, c.QUEUED_KEYS, queued_keys)

@@ -11,10 +11,14 @@ from broker_store.kernels import context as c
 from broker_store.kernels.memory import (
     get,
     inlined,
+    load64,
     load_be32,
     load_be64,
+    load_few,
     load_u8,
+    prefetch_to_write,
     put,
+    remainder,
     store64,
     store_be32,
     store_be64,
@@ -23,6 +27,16 @@ from broker_store.kernels.memory import (
 HEADER_BYTES = 40
 ENTRY_BYTES = 20
 _INT_MAX = 2147483647
+_NOT_ASCII = -0x7F7F7F7F7F7F7F80  # 0x8080808080808080 as int64
+_POWERS = tuple(pow(31, power, 1 << 32) for power in range(9))
+
+
+@inlined
+def _eight_characters(word):
+    """What eight ASCII characters, the first in the lowest byte, add to a hash: pairs, fours, then all of them at once."""
+    pairs = (word & 0x00FF00FF00FF00FF) * 31 + ((word >> 8) & 0x00FF00FF00FF00FF)
+    fours = (pairs & 0x0000FFFF0000FFFF) * _POWERS[2] + ((pairs >> 16) & 0x0000FFFF0000FFFF)
+    return (fours & 0xFFFFFFFF) * _POWERS[4] + (fours >> 32)
 
 
 @inlined
@@ -30,15 +44,19 @@ def java_hash(seed, address, length):
     """Continue String.hashCode over UTF-8 text, decoded to UTF-16 units; int32 as int64."""
     value = seed
     at, end = address, address + length
-    while at + 4 <= end:
-        word = load_be32(at)
-        if word & 0x80808080:
+    while at + 8 <= end:
+        word = load64(at)
+        if word & _NOT_ASCII:
             break
-        # Four ASCII characters at once: the multiplications do not wait for one another.
-        value = (
-            value * 923521 + (word >> 24) * 29791 + ((word >> 16) & 0xFF) * 961 + ((word >> 8) & 0xFF) * 31 + (word & 0xFF)
-        ) & 0xFFFFFFFF
-        at += 4
+        value = (value * _POWERS[8] + _eight_characters(word)) & 0xFFFFFFFF
+        at += 8
+    left = end - at
+    if 0 < left < 8:
+        word = load_few(at, left)
+        if not word & _NOT_ASCII:
+            # Moved to the end of the word: characters of 0 in front add nothing.
+            value = (value * _POWERS[left] + _eight_characters(word << 8 * (8 - left))) & 0xFFFFFFFF
+            at = end
     while at < end:
         byte = load_u8(at)
         if byte < 0x80:
@@ -59,6 +77,7 @@ def java_hash(seed, address, length):
             unit = 0xDC00 | (unit & 0x3FF)
         value = (value * 31 + unit) & 0xFFFFFFFF
         at += step
+    value &= 0xFFFFFFFF
     return value - 0x100000000 if value >= 0x80000000 else value
 
 
@@ -71,37 +90,46 @@ def key_hash(java):
 
 
 @inlined
-def put_entry(context, hashed, log_offset, store_ms):
-    """Add one entry to the file that is filled; the caller has checked INDEX_COUNT < INDEX_LIMIT."""
-    address = get(context, c.INDEX_ADDRESS)
-    slots = get(context, c.INDEX_SLOTS)
-    count = get(context, c.INDEX_COUNT)
-    begin_ms = get(context, c.INDEX_BEGIN_MS)
-    slot = address + HEADER_BYTES + (hashed % slots) * 4
-    previous = load_be32(slot)
-    if previous <= 0 or previous > count:
-        previous = 0
-    seconds = 0
-    if begin_ms > 0:
-        seconds = (store_ms - begin_ms) // 1000
-        if seconds < 0:
-            seconds = 0
-        elif seconds > _INT_MAX:
-            seconds = _INT_MAX
-    entry = address + HEADER_BYTES + slots * 4 + count * ENTRY_BYTES
+def seconds_since(begin_ms, store_ms):
+    """The time of an entry: whole seconds after the file's begin."""
+    if begin_ms <= 0:
+        return 0
+    return min(max((store_ms - begin_ms) // 1000, 0), _INT_MAX)
+
+
+@inlined
+def add_entry(address, slots, number, hashed, log_offset, seconds):
+    """Write entry `number`; `link_entries` links it.
+
+    Its slot lies anywhere in megabytes, so it is only asked for here and linked some entries later, when it has come
+    near. Until then the slot's number stands where the previous entry's will. Nobody follows a slot to an entry that
+    the header does not count yet.
+    """
+    slot = remainder(hashed, slots)
+    prefetch_to_write(address + HEADER_BYTES + slot * 4)
+    entry = address + HEADER_BYTES + slots * 4 + number * ENTRY_BYTES
     store_be32(entry, hashed)
     store_be64(entry + 4, log_offset)
     store_be32(entry + 12, seconds)
-    store_be32(entry + 16, previous)
-    store_be32(slot, count)
-    if count <= 1:
-        put(context, c.INDEX_BEGIN_OFFSET, log_offset)
-        put(context, c.INDEX_BEGIN_MS, store_ms)
-    if previous == 0:
-        put(context, c.INDEX_SLOTS_USED, get(context, c.INDEX_SLOTS_USED) + 1)
-    put(context, c.INDEX_COUNT, count + 1)
-    put(context, c.INDEX_END_OFFSET, log_offset)
-    put(context, c.INDEX_END_MS, store_ms)
+    store_be32(entry + 16, slot)
+
+
+@inlined
+def link_entries(context, first, end):
+    """Link entries `first` to `end` - 1, which `add_entry` wrote, in order."""
+    address = get(context, c.INDEX_ADDRESS)
+    entries = address + HEADER_BYTES + get(context, c.INDEX_SLOTS) * 4
+    used = 0
+    for number in range(first, end):
+        entry = entries + number * ENTRY_BYTES
+        slot = address + HEADER_BYTES + load_be32(entry + 16) * 4
+        previous = load_be32(slot)
+        if previous <= 0 or previous >= number:
+            previous = 0
+            used += 1
+        store_be32(entry + 16, previous)
+        store_be32(slot, number)
+    put(context, c.INDEX_SLOTS_USED, get(context, c.INDEX_SLOTS_USED) + used)
 
 
 @inlined

@@ -62,6 +62,7 @@ load_be16 = _loader(16, swap=True, signed=True)
 load_be32 = _loader(32, swap=True, signed=True)
 load_be64 = _loader(64, swap=True, signed=True)
 load32 = _loader(32, swap=False, signed=True)
+load_u32 = _loader(32, swap=False, signed=False)
 load64 = _loader(64, swap=False, signed=True)
 store_u8 = _storer(8, swap=False)
 store_be16 = _storer(16, swap=True)
@@ -80,6 +81,42 @@ def copy_memory(typing_context, target, source, length):
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def prefetch_to_write(typing_context, address):
+    """Bring the cache line at `address` near without waiting for it; an address that is not mapped does no harm."""
+
+    def codegen(context, builder, signature, arguments):
+        i32 = ir.IntType(32)
+        pointer = _pointer(builder, arguments[0], 8)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, i32(1), i32(3), i32(1)])  # to write, to stay, data
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic
+def remainder(typing_context, value, divisor):
+    """`value` modulo `divisor`, both from 0 to 2**32 - 1 and the divisor not 0: less than half the time of 64 bits."""
+
+    def codegen(context, builder, signature, arguments):
+        value, divisor = (builder.trunc(argument, ir.IntType(32)) for argument in arguments)
+        return builder.zext(builder.urem(value, divisor), _I64)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def trailing_zeros(typing_context, word):
+    """Number of zero bits below the lowest set bit of `word`, which is not 0."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), codegen
 
 
 @intrinsic
@@ -110,36 +147,46 @@ _HIGH_BITS = -0x7F7F7F7F7F7F7F80  # 0x8080808080808080 as int64
 
 
 @inlined
+def load_few(address, length):
+    """The bytes at `address`, fewer than eight, as the low bytes of a word; zeros above. Touches no other byte."""
+    if length >= 4:
+        return load_u32(address) | load_u32(address + length - 4) << 8 * (length - 4)
+    if length == 0:
+        return 0
+    middle, last = length >> 1, length - 1
+    return load_u8(address) | load_u8(address + middle) << 8 * middle | load_u8(address + last) << 8 * last
+
+
+@inlined
+def zero_bytes(word):
+    """0 when no byte of `word` is 0; else its lowest set bit is the highest of the first zero byte."""
+    return (word - _LOW_BITS) & ~word & _HIGH_BITS
+
+
+@inlined
 def has_zero_byte(address, length):
     """Whether any of the bytes is 0; eight at a time."""
     at = 0
     while at + 8 <= length:
-        word = load64(address + at)
-        if (word - _LOW_BITS) & ~word & _HIGH_BITS:
+        if zero_bytes(load64(address + at)):
             return True
         at += 8
-    while at < length:
-        if load_u8(address + at) == 0:
-            return True
-        at += 1
-    return False
+    left = length - at
+    return left > 0 and zero_bytes(load_few(address + at, left) | -1 << 8 * left) != 0
 
 
 @inlined
 def find_byte(address, end, wanted):
-    """Address of the first byte `wanted`, `end` when there is none; eight bytes at a time."""
+    """Address of the first byte `wanted`, which is not 0; `end` when there is none. Eight bytes at a time."""
     pattern = wanted * _LOW_BITS
     at = address
     while at + 8 <= end:
-        word = load64(at) ^ pattern
-        if (word - _LOW_BITS) & ~word & _HIGH_BITS:
-            break
+        found = zero_bytes(load64(at) ^ pattern)
+        if found:
+            return at + (trailing_zeros(found) >> 3)
         at += 8
-    while at < end:
-        if load_u8(at) == wanted:
-            return at
-        at += 1
-    return end
+    found = zero_bytes(load_few(at, end - at) ^ pattern)
+    return at + (trailing_zeros(found) >> 3) if found else end
 
 
 @inlined
@@ -149,8 +196,4 @@ def same_bytes(left, right, length):
         if load64(left + at) != load64(right + at):
             return False
         at += 8
-    while at < length:
-        if load_u8(left + at) != load_u8(right + at):
-            return False
-        at += 1
-    return True
+    return load_few(left + at, length - at) == load_few(right + at, length - at)

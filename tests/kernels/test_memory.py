@@ -74,3 +74,19 @@ def test_bytes_are_the_same_or_differ_in_one(data, draw):
     if data:
         right[draw.draw(st.integers(0, len(data) - 1))] ^= 1
         assert not memory.same_bytes(left.ctypes.data, right.ctypes.data, len(data))
+
+
+@given(st.binary(max_size=7), st.binary(min_size=8, max_size=8))
+def test_few_bytes_are_loaded_without_those_behind_them(data, behind):
+    held = np.frombuffer(data + behind, dtype=np.uint8)
+    assert memory.load_few(held.ctypes.data, len(data)) == int.from_bytes(data, "little")
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 2**32 - 1))
+def test_a_remainder_of_unsigned_32_bit_numbers(value, divisor):
+    assert _remainder(value, divisor) == value % divisor
+
+
+@njit(types.int64(types.int64, types.int64))
+def _remainder(value, divisor):
+    return memory.remainder(value, divisor)
