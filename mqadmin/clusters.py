@@ -157,6 +157,22 @@ class EmbeddedCluster:
             raise
 
     def state(self) -> dict:
+        """See the module. Whoever asks whether it is ready needs no login, so the sentence names files from the store's directory on."""
+        found = self._state()
+        return found | {"sentence": self._without_directories(found["sentence"])}
+
+    def _without_directories(self, value: Any) -> Any:
+        """A fact of the store without where its directory lies, which is for the log."""
+        if isinstance(value, str) and self._store is not None and "/" in value:
+            settings = self._store.settings
+            for directory in (settings.store_path_commit_log.parent, settings.store_path_root_dir):
+                value = value.replace(f"{directory}/", "")
+            return value
+        if isinstance(value, dict):
+            return {key: self._without_directories(item) for key, item in value.items()}
+        return [self._without_directories(item) for item in value] if isinstance(value, list) else value
+
+    def _state(self) -> dict:
         store = self._store
         if store is None:
             alone = self._loop is not None and self._process is None
@@ -165,7 +181,7 @@ class EmbeddedCluster:
         if state in ("running", "read_only") and self._process.parts is None:
             state = "starting"  # the ports are about to open
         if state == "failed":
-            return {"state": state, "sentence": f"The broker did not start: {store.report.error or 'the log says why'}."}
+            return {"state": state, "sentence": f"The broker did not start: {(store.report.error or 'the log says why').rstrip('.')}."}
         if state == "read_only":
             causes = "; ".join(flag["cause"] for flag in store.snapshot()["flags"])
             return {"state": state, "sentence": f"Messages can be read, but none are taken: {causes}."}
@@ -177,7 +193,8 @@ class EmbeddedCluster:
         if self._store is None:
             return _UNKNOWN_STORE | {"at_ms": int(time.time() * 1000)}
         snapshot = self._store.snapshot()
-        snapshot["state"] = self.state()["state"]
+        snapshot["state"] = self._state()["state"]
+        snapshot["flags"] = self._without_directories(snapshot["flags"])
         if snapshot["state"] not in ("running", "read_only", "closed"):
             # Recovery moves the positions about while it looks for the log's end: nothing they say is a fact yet.
             snapshot = snapshot | {key: _UNKNOWN_STORE[key] for key in ("positions", "behind")}
@@ -187,7 +204,7 @@ class EmbeddedCluster:
 
     def recovery(self) -> dict | None:
         """The report of this process's start, live while it runs; None before the store is opened."""
-        return None if self._store is None else self._store.recovery_report()
+        return None if self._store is None else self._without_directories(self._store.recovery_report())
 
     # -- the store
 

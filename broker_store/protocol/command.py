@@ -14,6 +14,8 @@ VERSION = 479
 LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS")
 LANGUAGES += ("RUST", "NODE_JS")
 LANGUAGE = "PYTHON"
+# A remark is a sentence for a person who reads a client's log.
+MAX_REMARK_CHARACTERS = 200
 
 
 class Command:
@@ -67,7 +69,9 @@ class Command:
     def answer(
         self, code: int = 0, remark: str | None = None, fields: dict[str, str] | None = None, body: bytes = b""
     ) -> Command:
-        """The answer to this request: same opaque, same serialisation."""
+        """The answer to this request: same opaque, same serialisation; a remark is cut, whatever a name or an error put into it."""
+        if remark is not None:
+            remark = remark[:MAX_REMARK_CHARACTERS]
         return Command(code, LANGUAGE, VERSION, self.opaque, RESPONSE, remark, fields, body, self.serialization)
 
     @property

@@ -7,6 +7,7 @@ that gives the answer. Every kind of error that a request may cause has its code
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import CoroutineType
 
 from broker_store.broker.filters import FilterError
@@ -20,7 +21,9 @@ from broker_store.server.consume import Consume
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import SEND_CODES, Produce, Refusal
 from broker_store.server.query import Query
-from broker_store.server.transport import MAX_REMARK_CHARACTERS, Channel, failure_answer
+from broker_store.server.transport import Channel, failure_answer
+
+log = logging.getLogger(__name__)
 
 # The bodies that forwarded requests carry are bounded by the frame, their number by this.
 MAX_TASKS = 1_000
@@ -101,9 +104,14 @@ class Router:
             code = ResponseCode.INVALID_PARAMETER
         elif isinstance(error, NotFoundError):
             code = ResponseCode.QUERY_NOT_FOUND
-        elif isinstance(error, StoreError | FormatError):
+        elif isinstance(error, FormatError):
             code = ResponseCode.SYSTEM_ERROR
+        elif isinstance(error, StoreError):
+            # Its message names files of this machine, which are for the log and not for whoever can connect.
+            log.error("request %d failed: %s", command.code, error)
+            self._parts.statistics.refuse(type(error).__name__)
+            return command.answer(ResponseCode.SYSTEM_ERROR, f"the store could not do it: {type(error).__name__}; the broker's log says more", {})
         else:
             return failure_answer(command, error)
         self._parts.statistics.refuse(type(error).__name__)
-        return command.answer(code, str(error)[:MAX_REMARK_CHARACTERS], {})
+        return command.answer(code, str(error), {})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 import threading
 import time
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ from broker_store.broker.topics import TopicConfig
 from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.engine.check import check_store
 from broker_store.engine.store import MessageStore, wall_clock_ms
-from broker_store.errors import NotFoundError, StoreClosedError
+from broker_store.errors import DamagedStoreError, NotFoundError, StoreClosedError
 from broker_store.server.broker import Broker
 from broker_store.server.http import NewMessage
 from broker_store.server.parts import build_parts
@@ -87,6 +89,20 @@ def test_while_the_store_recovers_its_positions_are_no_facts_yet(tmp_path):
     store.start()
     assert cluster.state()["state"] == "starting", "the ports are not open yet"
     store.close()
+
+
+@pytest.mark.parametrize("log_elsewhere", [False, True])
+def test_a_store_that_does_not_start_says_which_file_and_not_where_the_store_lies(tmp_path, log_elsewhere):
+    log = tmp_path / "log" / "commitlog" if log_elsewhere else tmp_path / "store" / "commitlog"
+    log.mkdir(parents=True)
+    (log / ("0" * 20)).symlink_to(tmp_path / "elsewhere")
+    store = MessageStore(dataclasses.replace(_settings(tmp_path), store_path_root_dir=tmp_path / "store", store_path_commit_log=log))
+    cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
+    with pytest.raises(DamagedStoreError, match=str(tmp_path)):
+        store.open()
+    sentence = cluster.state()["sentence"]
+    assert sentence == f"The broker did not start: commitlog/{'0' * 20}: is no regular file. Move it out of the store."
+    assert str(tmp_path) not in json.dumps([cluster.state(), cluster.recovery(), cluster.store()])
 
 
 async def test_its_shapes_are_those_the_pages_are_tested_with(cluster):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from broker_store.broker.topics import TopicConfig
+from broker_store.errors import DamagedStoreError
 from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.messages import Message
 from broker_store.protocol import bodies, fastjson
@@ -279,6 +280,16 @@ async def test_a_handler_that_fails_says_nothing_of_the_inside(harness, caplog):
     answer = await harness.ask(30, topic="TopicX", queueId=0)
     assert (answer.code, answer.remark) == (1, "error inside the broker: ZeroDivisionError")
     assert "failed" in caplog.text
+
+
+async def test_a_store_that_fails_names_its_files_to_the_log_alone(harness, caplog):
+    def fails(topic, queue_id):
+        raise DamagedStoreError("another place", file="/srv/broker/store/commitlog/0", offset=7)
+
+    harness.store.max_offset = fails
+    answer = await harness.ask(30, topic="TopicX", queueId=0)
+    assert (answer.code, answer.remark) == (1, "the store could not do it: DamagedStoreError; the broker's log says more")
+    assert "/srv/broker/store/commitlog/0 at 7" in caplog.text
 
 
 async def test_retry_and_dead_letter_topics_of_a_deleted_group_are_deleted_by_who_asks(harness):

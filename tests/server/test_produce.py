@@ -116,7 +116,7 @@ async def test_a_queue_that_is_not_there_is_refused_and_a_negative_one_means_any
     harness = Harness()
     harness.parts.topics.put(TopicConfig("TopicX", 4, 4, order=True))
     answer = await harness.send("TopicX", 44)
-    assert (answer.code, answer.remark) == (29, sample("send badq").values["remark"].replace("44328", "50000"))
+    assert (answer.code, answer.remark) == (29, sample("send badq").values["remark"].replace("44328", "50000")[:200])
     answers = [await harness.send("TopicX", -1) for _ in range(50)]
     assert {int(answer.fields["queueId"]) for answer in answers} == {0, 1, 2, 3}
 
