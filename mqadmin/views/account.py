@@ -1,13 +1,15 @@
 """Login, logout, password.
 
 Whatever is wrong with a login, the answer is the same sentence after the same work: an unknown name costs a hash too
-(Django's backend sees to that). Failures are counted per address and name; five within a minute close that pair for
-the rest of it, right password or not. The counts are in this process's memory, where all logins happen.
+(Django's backend sees to that). Tries are counted per address and name before the password is looked at, so that many
+at once are no way round; five within a minute close that pair for the rest of it, right password or not, and a login
+forgets them. The counts are in this process's memory, where all logins happen.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -28,34 +30,35 @@ from mqadmin.models import FirstLogin
 
 log = logging.getLogger(__name__)
 
-FAILURES = 5
+TRIES = 5
 WINDOW_SECONDS = 60.0
 MAX_PAIRS = 10_000  # remembered at once; the oldest is forgotten first
 
 
 class LoginThrottle:
-    """Failed logins by (address, name)."""
+    """Tries to log in by (address, name). Each request has a thread of its own, so looking and counting are one step."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
-        self._failures: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._tries: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
 
-    def seconds_to_wait(self, address: str, name: str) -> float:
-        """0 when this pair may try."""
-        failures = self._failures.get((address, name.casefold()))
-        if not failures or len(failures) < FAILURES:
-            return 0.0
-        return max(0.0, failures[0] + WINDOW_SECONDS - self._clock())
-
-    def failed(self, address: str, name: str) -> None:
-        pair = (address, name.casefold())
-        self._failures.setdefault(pair, deque(maxlen=FAILURES)).append(self._clock())
-        self._failures.move_to_end(pair)
-        while len(self._failures) > MAX_PAIRS:
-            self._failures.popitem(last=False)
+    def may_try(self, address: str, name: str) -> bool:
+        """Whether this pair may try now; if so the try is counted as one that failed until `succeeded` is called."""
+        pair, now = (address, name.casefold()), self._clock()
+        with self._lock:
+            tries = self._tries.setdefault(pair, deque(maxlen=TRIES))
+            if len(tries) == TRIES and now < tries[0] + WINDOW_SECONDS:
+                return False
+            tries.append(now)
+            self._tries.move_to_end(pair)
+            while len(self._tries) > MAX_PAIRS:
+                self._tries.popitem(last=False)
+        return True
 
     def succeeded(self, address: str, name: str) -> None:
-        self._failures.pop((address, name.casefold()), None)
+        with self._lock:
+            self._tries.pop((address, name.casefold()), None)
 
 
 throttle = LoginThrottle()
@@ -72,14 +75,13 @@ class LoginForm(AuthenticationForm):
 
     def clean(self):
         address, name = self.request.META.get("REMOTE_ADDR") or "", self.cleaned_data.get("username") or ""
-        if throttle.seconds_to_wait(address, name) > 0:
+        if not throttle.may_try(address, name):
             raise forms.ValidationError(self.error_messages["too_many"], code="too_many")
         try:
             cleaned = super().clean()
             if not _take_first_login(self.get_user()):
                 raise self.get_invalid_login_error()
         except forms.ValidationError:
-            throttle.failed(address, name)
             log.warning("a login as %.60r from %s was refused", name, address)
             raise
         throttle.succeeded(address, name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
@@ -107,8 +110,31 @@ def test_one_name_does_not_close_the_door_to_another(user_of_role):
 def test_the_throttle_forgets_rather_than_grows():
     throttle = account.LoginThrottle(clock=lambda: 0.0)
     for number in range(account.MAX_PAIRS + 50):
-        throttle.failed("127.0.0.1", f"name-{number}")
-    assert len(throttle._failures) == account.MAX_PAIRS
+        throttle.may_try("127.0.0.1", f"name-{number}")
+    assert len(throttle._tries) == account.MAX_PAIRS
+
+
+def test_many_logins_at_once_are_no_more_guesses_than_five():
+    throttle, start = account.LoginThrottle(clock=lambda: 0.0), threading.Barrier(20)
+
+    def guess(_):
+        start.wait()
+        return throttle.may_try("127.0.0.1", "ada")
+
+    with ThreadPoolExecutor(20) as threads:
+        assert sum(threads.map(guess, range(20))) == account.TRIES
+
+
+def test_a_login_is_counted_before_its_password_is_looked_at(user_of_role, monkeypatch):
+    user_of_role("viewer", "ada")
+    left = []
+
+    def authenticate(*_, **__):
+        left.append(sum(account.throttle.may_try("127.0.0.1", "ada") for _ in range(10)))
+
+    monkeypatch.setattr("django.contrib.auth.forms.authenticate", authenticate)
+    _login(Client(), "ada", "wrong-password")
+    assert left == [account.TRIES - 1], "tries that come while this one is hashed"
 
 
 def test_the_session_gets_another_key_at_the_login(user_of_role):
