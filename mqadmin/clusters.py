@@ -456,7 +456,7 @@ class EmbeddedCluster:
         }
 
     def _reader_of(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
-        """Who reads a queue, as far as it shows: who holds its lock, or who was seen waiting on it and is still there.
+        """Who reads a queue, as far as it shows: who holds its lock, who is alone, or who was seen waiting on it and is still there.
 
         Clients share the queues out among themselves and tell the broker nothing of it.
         """
@@ -465,6 +465,8 @@ class EmbeddedCluster:
         online = parts.clients.consumer_group(group)
         if owner is not None or online is None or online.broadcasting:
             return owner
+        if len(online.members) == 1 and topic in online.subscriptions:
+            return next(iter(online.members.values())).client_id
         place = (group, topic, queue_id)
         for parked in parts.parked.waiting_on((topic, queue_id)):
             if parked.channel in online.members and parked.pull.header.consumer_group == group:
@@ -585,10 +587,31 @@ class EmbeddedCluster:
             offset = max(offset, result.next_offset)
         return messages, offset
 
-    async def find_by_time(self, topic: str, begin_ms: int, end_ms: int, limit: int, budget: int = SCAN_BUDGET_BYTES) -> Found:
-        """Messages of a topic stored from `begin_ms` to `end_ms`, oldest first; `budget` bounds the bytes read."""
+    async def find_by_time(self, topic: str, begin_ms: int | None, end_ms: int, limit: int, budget: int = SCAN_BUDGET_BYTES) -> Found:
+        """Messages of a topic stored from `begin_ms` to `end_ms`, oldest first; without a beginning the last ones, newest first.
+
+        `budget` bounds the bytes read.
+        """
         queue_ids = self._queue_ids(self._topic_config(topic))
-        return await self._in_thread(self._scan, topic, queue_ids, begin_ms, end_ms, min(limit, MAX_FOUND), _Budget(budget))
+        limit, left = min(limit, MAX_FOUND), _Budget(budget)
+        if begin_ms is None:
+            return await self._in_thread(self._scan_back, topic, queue_ids, end_ms, limit, left)
+        return await self._in_thread(self._scan, topic, queue_ids, begin_ms, end_ms, limit, left)
+
+    def _scan_back(self, topic: str, queue_ids: Iterable[int], end_ms: int, limit: int, budget: _Budget) -> Found:
+        store, found, older = self._process.store, [], False
+        for queue_id in queue_ids:
+            low, behind = store.min_offset(topic, queue_id), store.offset_by_time(topic, queue_id, min(end_ms, FOR_EVER_MS - 1) + 1)
+            begin = max(low, behind - limit)
+            older = older or begin > low
+            messages, _ = self._read_queue(topic, queue_id, begin, behind - begin, end_ms, budget)
+            found += messages
+        found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset), reverse=True)
+        if budget.is_spent:
+            return Found(found[:limit], False, _SPENT)
+        if older or len(found) > limit:
+            return Found(found[:limit], False, f"the newest {len(found[:limit])} are shown; ask for more, or give a time to begin at")
+        return Found(found)
 
     def _scan(self, topic: str, queue_ids: Iterable[int], begin_ms: int, end_ms: int, limit: int, budget: _Budget) -> Found:
         found: list[StoredMessage] = []
@@ -599,7 +622,7 @@ class EmbeddedCluster:
             found += [stored for stored in messages if stored.store_timestamp >= begin_ms]
         found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset))
         if budget.is_spent:
-            return Found(found[:limit], False, f"the search stopped after {SCAN_SECONDS:g} s or {SCAN_BUDGET_BYTES >> 20} MiB of reading; narrow the time")
+            return Found(found[:limit], False, _SPENT)
         if len(found) > limit:
             return Found(found[:limit], False, f"the first {limit} are shown; ask for more, or narrow the time")
         return Found(found)
@@ -803,6 +826,9 @@ class EmbeddedCluster:
         if parts is None or self._process.store.state in ("closed", "failed"):
             raise StoreClosedError(self.state()["sentence"])
         return parts
+
+
+_SPENT = f"the search stopped after {SCAN_SECONDS:g} s or {SCAN_BUDGET_BYTES >> 20} MiB of reading; narrow the time"
 
 
 class _Budget:

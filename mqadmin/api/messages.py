@@ -83,9 +83,9 @@ async def offset_at_time(request: HttpRequest, topic: str, queue_id: int, time_m
 
 @router.get("/topics/{topic}/messages", response=schemas.Found)
 async def find_by_time(request: HttpRequest, topic: str, from_ms: FromTime = None, to_ms: FromTime = None, limit: Limit = http.DEFAULT_LIMIT):
-    """Messages of a topic by store time, newest first."""
+    """Messages of a topic by store time: from `from_ms` on, oldest first; without it the last ones, newest first."""
     found_topic(topic)
-    return await _found(await clusters.current().find_by_time(topic, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit))
+    return await _found(await clusters.current().find_by_time(topic, from_ms, MAX_TIME if to_ms is None else to_ms, limit))
 
 
 @router.get("/messages", response=schemas.Found)

@@ -20,6 +20,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from broker_store.errors import BrokerStoreError
+from broker_store.formats.names import check_group, check_topic
 from broker_store.server.problems import Problem
 from mqadmin.rest_client import NotRunningError, RestClient, RestError
 
@@ -70,6 +71,9 @@ class BrokerCommand(BaseCommand):
         self.as_json = options["json"]
         self.data = Path(options["data"] or settings.DATA_DIRECTORY)
         try:
+            for name, check in (("topic", check_topic), ("group", check_group)):
+                if options.get(name) is not None:
+                    check(options[name])
             getattr(self, "do_" + options["verb"].replace("-", "_"))(options)
         except RestError as error:
             raise CommandError(f"{error.detail} ({error.code}). {error.hint}") from None

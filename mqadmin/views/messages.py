@@ -58,7 +58,8 @@ async def _search(cluster, way: str, asked: dict) -> clusters.Found:
             raise ValueError("Give the key: a value of KEYS or the message id that the producer made.")
         return await cluster.find_by_key(topic, asked["key"], *_window(asked), limit)
     if way == "time":
-        return await cluster.find_by_time(topic, *_window(asked), limit)
+        begin_ms, end_ms = _window(asked)
+        return await cluster.find_by_time(topic, begin_ms if asked["from"] else None, end_ms, limit)
     if way == "offset":
         return await cluster.messages_at(topic, whole(asked["queue"], 0, (1 << 31) - 1), whole(asked["offset"], 0), limit)
     raise ValueError("There is no such search.")

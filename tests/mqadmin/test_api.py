@@ -274,6 +274,14 @@ async def test_sending_one_and_sending_a_list(cluster, local):
     assert (await _post(local, "/api/v1/topics/nowhere/messages", {"body": "x"})).json()["code"] == "topic_not_found"
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def test_an_address_that_is_none_of_the_interface_gets_a_problem_document(cluster, method):
+    client = AsyncClient(headers={"Host": "localhost"}, enforce_csrf_checks=True)
+    for path in ("topics/..%2fx", "topics/a/b", "nothing"):
+        answer = await client.generic(method, f"/api/v1/{path}")
+        assert (answer.status_code, answer["Content-Type"], answer.json()["code"]) == (404, "application/problem+json", "not_found")
+
+
 async def test_an_unknown_field_is_an_error_that_names_it(cluster, local):
     answer = await _post(local, "/api/v1/topics", {"name": "t", "queues": 4})
     assert answer.status_code == 422

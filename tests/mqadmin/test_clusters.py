@@ -16,11 +16,13 @@ from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.engine.check import check_store
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import DamagedStoreError, NotFoundError, StoreClosedError
+from broker_store.protocol.bodies import ConsumerData, Heartbeat, Subscription
 from broker_store.server.broker import Broker
 from broker_store.server.http import NewMessage
 from broker_store.server.parts import build_parts
 from broker_store.server.problems import Problem
 from mqadmin.clusters import EmbeddedCluster
+from tests.support.broker_harness import FakeChannel
 from tests.support.fake_cluster import FakeCluster
 
 FOR_EVER_MS = 1 << 62
@@ -145,6 +147,10 @@ async def test_a_message_is_sent_and_found_in_every_way(cluster):
     found = await cluster.find_by_time("orders", 0, FOR_EVER_MS, 100)
     assert len(found.messages) == 20 and found.complete
     assert found.messages == sorted(found.messages, key=lambda message: message.log_offset)
+    assert (await cluster.find_by_time("orders", None, FOR_EVER_MS, 100)).messages == found.messages[::-1]
+    newest = await cluster.find_by_time("orders", None, FOR_EVER_MS, 3)
+    assert newest.messages == found.messages[:-4:-1] and not newest.complete and "newest 3" in newest.reason
+    assert (await cluster.find_by_time("orders", None, 1, 3)) == await cluster.find_by_time("orders", 0, 1, 3)
 
 
 async def test_what_was_left_out_is_said(cluster):
@@ -175,6 +181,16 @@ async def test_many_messages_are_read_across_files(cluster):
     found = await cluster.messages_at("orders", 0, 100, 1_000)
     assert [message.queue_offset for message in found.messages] == list(range(100, 1_100))
     assert cluster.store()["commit_log_files"] > 2
+
+
+async def test_a_client_that_is_alone_in_its_group_reads_all_of_its_queues(cluster, process):
+    data = ConsumerData("billing", subscriptions=(Subscription("orders", version=1),))
+    heartbeats = [(FakeChannel(port), Heartbeat(f"client-{port}", (), (data,))) for port in (1, 2)]
+    readers = []
+    for channel, heartbeat in heartbeats:
+        process.parts.clients.heartbeat(channel, heartbeat, "JAVA", 479, wall_clock_ms())
+        readers.append([queue["client_id"] for queue in cluster.group("billing")["queues"]])
+    assert readers == [["client-1", "client-1"], [None, None]]
 
 
 async def test_a_refused_message_is_a_problem_in_its_place(cluster):

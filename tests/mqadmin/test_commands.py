@@ -168,3 +168,10 @@ def test_what_is_not_known_is_a_dash_and_nothing_steers_the_terminal():
     assert cell(None) == "–"
     assert cell(0) == "0"
     assert printable("a\x1b[31m\n") == "a\\x1b[31m\\n"
+
+
+@pytest.mark.parametrize("words", [("topic", "show"), ("topic", "delete"), ("group", "show"), ("message", "tail"), ("message", "send")])
+@pytest.mark.parametrize("name", ["../x", "a/b", "/etc/passwd", "x" * 300, ""])
+def test_names_that_are_paths_are_refused_before_anybody_is_asked(words, name):
+    with pytest.raises(CommandError, match="characters|longer|blank"):
+        call_command(*words, name)
