@@ -10,9 +10,10 @@ last bytes of a file are a blank (spec/store-format.md section 2.5).
 from __future__ import annotations
 
 import threading
+from collections import deque
 from pathlib import Path
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk import Disk, Region
 from broker_store.engine.mapped_file import MappedFile, load_sequence
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.kernels import context as c
@@ -21,14 +22,20 @@ from broker_store.kernels.append import write_blank
 STRIDE = 64 << 20  # blocks given at a time
 POPULATE_AHEAD = 32 << 20  # pages touched ahead of the writer; more would only wait in the first sync
 POPULATE_STEP = 4 << 20
+# Beside a sync after each group a step must be short: new memory may take 3 ms a MiB, and the flusher waits for the CPU.
+SYNCED_POPULATE_STEP = 256 << 10
 _ROOM_FOR_BLANK = 8
 
 
 class CommitLog:
-    """Files and positions of the log. Loop thread only, but for `prepare`, which the preallocator calls."""
+    """Files and positions of the log. Loop thread only, but for `prepare`, which the preallocator calls.
 
-    def __init__(self, disk: Disk, directory: Path, file_size: int, context: WriterContext):
+    `is_sync`: it is synced after each group of appends (SYNC_FLUSH), so a sync must write little more than the group.
+    """
+
+    def __init__(self, disk: Disk, directory: Path, file_size: int, context: WriterContext, is_sync: bool = False):
         self.disk, self.directory, self.file_size, self._context = disk, directory, file_size, context
+        self._is_sync = is_sync
         self.files: list[MappedFile] = []
         self.current: MappedFile | None = None
         self.prepared: MappedFile | None = None
@@ -36,6 +43,7 @@ class CommitLog:
         self._guard = threading.Lock()
         self.flushed = 0
         self._addresses = Words(16)
+        self._let_go: deque[Region] = deque()  # maps that nobody uses any more; the preallocator ends them
 
     # Positions, absolute ------------------------------------------------------------------------------------------
 
@@ -71,6 +79,7 @@ class CommitLog:
         file.allocated = 0
         file.allocate(min(file.size, file.wrote + self._stride))
         self.flushed = end
+        self._fault_singly(file)
         self._enter(file, file.wrote)
 
     @property
@@ -81,6 +90,7 @@ class CommitLog:
         self.disk.make_directory(self.directory)
         file = MappedFile.create(self.disk, self.directory, base, self.file_size)
         try:
+            self._fault_singly(file)
             file.allocate(self._stride)
             self.disk.sync_directory(self.directory)
         except BaseException:
@@ -89,6 +99,10 @@ class CommitLog:
             self.disk.unlink(file.path, missing_ok=True)
             raise
         return file
+
+    def _fault_singly(self, file: MappedFile) -> None:
+        if self._is_sync:
+            file.map().fault_singly()
 
     def _enter(self, file: MappedFile, at: int) -> None:
         view = self._context.view
@@ -125,6 +139,8 @@ class CommitLog:
 
     def prepare(self) -> bool:
         """The preallocator's step: blocks and pages ahead of the writer, then the next file. True when it did any."""
+        while self._let_go:
+            self._let_go.popleft().close()
         view = self._context.view
         file = self.current
         at = view[c.LOG_AT] if file.base == view[c.LOG_BASE] else 0
@@ -135,24 +151,29 @@ class CommitLog:
                     file.allocate(file.allocated + self._stride)
                     view[c.LOG_ALLOCATED] = file.allocated
             did = True
-        ahead = min(file.allocated, at + POPULATE_AHEAD)
-        if ahead - max(at, file.populated) >= POPULATE_STEP or (ahead == file.allocated and file.populated < ahead):
-            start = max(at, file.populated)
-            file.map().populate(start, min(ahead - start, POPULATE_STEP))
-            file.populated = min(ahead, start + POPULATE_STEP)
+        if self._populate(file, at, at + POPULATE_AHEAD):
             did = True
         if self.prepared is None and at > file.size // 2:
             # Under the guard: a writer that comes to the end meanwhile waits for this file instead of making its own.
             with self._guard:
                 if file is self.current and self.prepared is None:
                     self.prepared = self._create(file.end)
-            following = self.prepared
-            if following is not None:
-                first = min(following.allocated, POPULATE_STEP)
-                following.map().populate(0, first)
-                following.populated = max(following.populated, first)
+            did = True
+        following = self.prepared
+        # The pages ahead go on in the next file, a step at a time: all at once, after the roll, they would hold up the syncs.
+        if following is not None and self._populate(following, 0, max(at + POPULATE_AHEAD - file.size, POPULATE_STEP)):
             did = True
         return did
+
+    def _populate(self, file: MappedFile, at: int, ahead: int) -> bool:
+        """Touch the next step of pages between `at` and `ahead`, as far as there are blocks; False when less than a step is left."""
+        step = SYNCED_POPULATE_STEP if self._is_sync else POPULATE_STEP
+        start, end = max(at, file.populated), min(ahead, file.allocated)
+        if start >= end or (end - start < step and end < file.allocated):
+            return False
+        file.populated = min(end, start + step)
+        file.map().populate(start, file.populated - start)
+        return True
 
     # Syncing (flusher's thread) --------------------------------------------------------------------------------------
 
@@ -187,12 +208,13 @@ class CommitLog:
             self._publish_addresses()
 
     def unmap_before(self, offset: int) -> None:
-        """Let go of maps of files that end at or before `offset` and are on disk."""
+        """Let go of maps of files that end at or before `offset` and are on disk. To unmap a GiB takes 20 ms: not on the loop."""
         for file in self.files:
             if file.end > offset or file.flushed < file.size or file is self.current:
                 break
             if file.region is not None and self._context.view[c.DISPATCH_BASE] > file.base:
-                file.unmap()
+                self._let_go.append(file.region)
+                file.region = None
         self._publish_addresses()
 
     def drop_first(self) -> MappedFile:
@@ -202,6 +224,8 @@ class CommitLog:
         return file
 
     def close(self) -> None:
+        while self._let_go:
+            self._let_go.popleft().close()
         for file in self.files:
             file.unmap()
         if self.prepared is not None:

@@ -29,6 +29,7 @@ PAGE = 4096
 _PROT_READ, _PROT_WRITE = 1, 2
 _MAP_SHARED, _MAP_PRIVATE, _MAP_ANONYMOUS = 1, 2, 0x20
 _MS_SYNC = 4
+_MADV_RANDOM = 1
 _MADV_DONTNEED = 4
 _MADV_POPULATE_WRITE = 23
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
@@ -135,6 +136,14 @@ class Region:
         end = min(self.size, offset + length)
         if end > start:
             _libc.madvise(self.address + start, end - start, _MADV_POPULATE_WRITE)
+
+    def fault_singly(self) -> None:
+        """Let a fault bring one page, not up to megabytes around it in one large folio, best effort.
+
+        The system keeps dirt by folio: a sync of a group of messages would write the megabytes again, zeros mostly, and
+        would make every page of them fault at its next write.
+        """
+        _libc.madvise(self.address, self.size, _MADV_RANDOM)
 
     def forget(self, offset: int, length: int) -> None:
         """Let the process drop the pages of a range; the data stay in the file."""
@@ -466,6 +475,9 @@ class InspectRegion(Region):
         pass
 
     def populate(self, offset: int, length: int) -> None:
+        pass
+
+    def fault_singly(self) -> None:
         pass
 
     def forget(self, offset: int, length: int) -> None:

@@ -99,7 +99,8 @@ class MessageStore:
         self._context = WriterContext()
         self._view = self._context.view
         log_path = Path(settings.store_path_commit_log or self.root / "commitlog")
-        self.log = CommitLog(self._disk, log_path, settings.mapped_file_size_commit_log, self._context)
+        self._is_sync = settings.flush_disk_type == "SYNC_FLUSH"
+        self.log = CommitLog(self._disk, log_path, settings.mapped_file_size_commit_log, self._context, self._is_sync)
         self.queue_table = ConsumeQueues(
             self._disk, self.root / "consumequeue", settings.mapped_file_size_consume_queue, self._context
         )
@@ -123,7 +124,6 @@ class MessageStore:
         )
         self.report = RecoveryReport(clock())
         self.state = "opening"
-        self._is_sync = settings.flush_disk_type == "SYNC_FLUSH"
         self._lock = lock
         self._workers: list[Worker] = []
         self._flags: dict[str, tuple[str, int]] = {}
@@ -250,7 +250,7 @@ class MessageStore:
         self._workers = [
             Worker("log-flusher", self._log_flusher.step, min(flush_s, 0.5), self._worker_failed),
             Worker("round-flusher", self._round_flusher.step, self.settings.flush_interval_consume_queue / 1000, self._worker_failed),
-            Worker("preallocator", self._prepare, 1.0, self._worker_failed),
+            Worker("preallocator", self._prepare, 1.0, self._worker_failed, niceness=5),
             Worker("retention", self._look_at_disk, self.settings.clean_resource_interval / 1000, self._worker_failed),
         ]
         for worker in self._workers:

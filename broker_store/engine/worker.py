@@ -5,6 +5,8 @@ A job is `step(now_ms) -> bool`: do one piece, say whether there was any. Tests 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +16,7 @@ class Worker:
     """Runs `step` in a thread; waits at most `interval_s` between rounds without work. Stop it with `stop`.
 
     `on_failure` hears of an exception that left the step (once: the worker ends, since what failed is not understood).
+    A thread with a `niceness` gives way to the others on a full machine: what it does is for later.
     """
 
     def __init__(
@@ -22,9 +25,10 @@ class Worker:
         step: Callable[[int], bool],
         interval_s: float,
         on_failure: Callable[[str, BaseException], None],
+        niceness: int = 0,
     ):
         self.name = name
-        self._step, self._interval_s, self._on_failure = step, interval_s, on_failure
+        self._step, self._interval_s, self._on_failure, self._niceness = step, interval_s, on_failure, niceness
         self._nudged = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -48,6 +52,10 @@ class Worker:
 
     def _run(self) -> None:
         try:
+            if self._niceness:
+                with contextlib.suppress(OSError):  # where it may not be set, the others only wait longer
+                    # Linux counts it by thread, and a thread's number stands for it here.
+                    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
             while not self._stopping:
                 self._nudged.clear()
                 self.last_run_ms = int(time.time() * 1000)

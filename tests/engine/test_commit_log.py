@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker_store.engine import commit_log
 from broker_store.engine.disk import Region
 from broker_store.errors import DiskFullError
 from broker_store.formats import record
@@ -38,6 +39,32 @@ def test_the_next_file_is_made_ahead_and_used(open_store):
     assert store.log.current is prepared and store.log.prepared is None
 
 
+def test_pages_are_touched_a_step_at_a_time_and_on_into_the_next_file(open_store, monkeypatch):
+    monkeypatch.setattr(commit_log, "POPULATE_AHEAD", 12288)
+    monkeypatch.setattr(commit_log, "POPULATE_STEP", 1024)
+    store = open_store()
+    store.put(message(body=b"x" * 9000))
+    wrote = store.positions()["wrote"]
+    assert store.log.prepare() and store.log.current.populated == wrote + 1024
+    while store.log.prepare():
+        pass
+    assert store.log.current.populated == 16384
+    assert 12288 - 1024 < store.log.prepared.populated + 16384 - wrote <= 12288
+
+
+def test_beside_syncs_of_single_groups_a_step_is_shorter_and_pages_come_singly(open_store, monkeypatch):
+    told = []
+    monkeypatch.setattr(Region, "fault_singly", lambda region: told.append(region.path.name))
+    monkeypatch.setattr(commit_log, "SYNCED_POPULATE_STEP", 512)
+    open_store().close()
+    assert told == []
+    store = open_store(flush_disk_type="SYNC_FLUSH")
+    assert store.log.prepare() and store.log.current.populated == 512
+    store.put(message(body=b"x" * 9000))
+    store.prepare()
+    assert told == [f"{0:020d}", f"{16384:020d}"]
+
+
 def test_a_file_made_ahead_and_not_used_is_found_empty_and_made_again(open_store):
     store = open_store()
     store.put(message(body=b"x" * 9000))
@@ -48,12 +75,17 @@ def test_a_file_made_ahead_and_not_used_is_found_empty_and_made_again(open_store
     assert store.put(message(body=b"x" * 9000)).log_offset == 16384
 
 
-def test_full_files_that_are_on_disk_are_unmapped_and_still_read(open_store):
+def test_full_files_that_are_on_disk_are_unmapped_and_still_read(open_store, monkeypatch):
+    closed = []
+    monkeypatch.setattr(Region, "close", lambda region: closed.append(region.path))
     store = open_store(mapped_file_size_commit_log=4096)
     for number in range(20):
         store.put(message(body=b"%d" % number * 700))
         store.flush()
     assert [file.region is not None for file in store.log.files][:5] == [False] * 5
+    assert len(closed) < 5  # not on the loop: that takes long
+    store.prepare()
+    assert closed[:5] == [file.path for file in store.log.files][:5]
     assert all(store.record_at(found.log_offset) for found in walk_log([(f.base, store._disk.read_file(f.path)) for f in store.log.files]).records)
 
 

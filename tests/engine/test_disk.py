@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,13 @@ def test_populating_and_forgetting_change_no_byte(region):
     region.populate(10, 2 * PAGE)
     region.forget(10, 3 * PAGE)
     assert region.read(0, region.size) == b"\xee" * region.size
+
+
+def test_a_map_may_be_told_to_fault_page_by_page(region):
+    region.fault_singly()
+    maps = Path("/proc/self/smaps").read_text().split(f"{region.address:x}-", 1)[1]
+    flags = next(line for line in maps.splitlines() if line.startswith("VmFlags:"))
+    assert "rr" in flags.split()
 
 
 def test_a_failed_sync_says_so(region, monkeypatch):

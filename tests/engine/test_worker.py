@@ -1,5 +1,6 @@
 """A worker repeats its step while there is work, waits to be nudged, and ends with what its step raised."""
 
+import os
 import threading
 
 from broker_store.engine.worker import Worker
@@ -63,3 +64,19 @@ def test_it_may_stop_itself():
     worker.start()
     assert done.wait(5)
     assert worker.stop() and stopped == [False]
+
+
+def test_its_thread_alone_gives_way_when_it_is_told_to():
+    seen = []
+    done = threading.Semaphore(0)
+
+    def step(now_ms):
+        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        done.release()
+        return False
+
+    worker = Worker("test", step, 60, lambda *_: None, niceness=5)
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    worker.start()
+    assert done.acquire(timeout=5) and worker.stop()
+    assert seen == [5] and os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before

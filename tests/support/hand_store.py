@@ -35,7 +35,7 @@ class Clock:
 class HandWorker:
     """A worker without a thread: the test runs its step."""
 
-    def __init__(self, name, step, interval_s, on_failure):
+    def __init__(self, name, step, interval_s, on_failure, niceness=0):
         self.name, self._step, self._on_failure = name, step, on_failure
         self.interval_s = interval_s
         self.nudges = 0

@@ -326,6 +326,9 @@ class SimulatedRegion(Region):
     def populate(self, offset: int, length: int) -> None:
         pass
 
+    def fault_singly(self) -> None:
+        pass
+
     def forget(self, offset: int, length: int) -> None:
         pass
 
