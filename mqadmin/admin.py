@@ -19,17 +19,19 @@ from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group as UserGroup
 from django.contrib.auth.models import User
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django_rq.admin import QueueAdmin
 from django_rq.models import Dashboard
+from redis.exceptions import RedisError
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from broker_store.errors import BrokerStoreError, StoreClosedError
-from broker_store.server.problems import problem_of
+from broker_store.server.problems import Problem, problem_of
 from mqadmin import audit, clusters, roles, tokens
 from mqadmin.store_models import Group, Topic
 
@@ -47,15 +49,26 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False  # a user's records in the audit trail would go along: take away `active` instead
+
 
 @admin.register(UserGroup)
 class UserGroupAdmin(DjangoGroupAdmin, ModelAdmin):
     """The groups whose names are roles."""
 
 
+# What of django-rq's pages changes something when it is posted; the rest shows a page, also the one that asks for a confirmation.
+QUEUE_ACTIONS = (
+    "delete_failed_jobs", "clear", "requeue_all", "delete_job", "requeue_job", "enqueue_job", "stop_job", "actions",
+)  # fmt: skip
+# Addresses of ModelAdmin, for which a queue is a row, and of a package that is not installed: they could only fail.
+WITHOUT = {*(f"django_rq_dashboard_{name}" for name in ("add", "history", "delete", "change")), "django_rq_scheduler_jobs", None}
+
+
 @admin.register(Dashboard)
 class QueuesAdmin(QueueAdmin):
-    """django-rq's own pages (queues, workers, failures): they change jobs without a record, so administrators only."""
+    """django-rq's own pages (queues, workers, failures), for administrators only; each change leaves a record."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return roles.is_admin(request)
@@ -64,20 +77,38 @@ class QueuesAdmin(QueueAdmin):
         return roles.is_admin(request)
 
     def get_urls(self) -> list:
-        patterns = super().get_urls()
+        patterns = [pattern for pattern in super().get_urls() if pattern.name not in WITHOUT]
         for pattern in patterns:
-            pattern.callback = _for_admins(pattern.callback)
+            pattern.callback = _for_admins(pattern.callback, pattern.name.removeprefix("django_rq_"))
         return patterns
 
 
-def _for_admins(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+def _for_admins(view: Callable[..., HttpResponse], name: str) -> Callable[..., HttpResponse]:
+    """One of django-rq's views, which knows neither roles nor records and takes it for granted that Redis is there."""
+
     @functools.wraps(view)
     def guarded(request: HttpRequest, *arguments: Any, **named: Any) -> HttpResponse:
-        if request.user.is_authenticated and not roles.is_admin(request):
+        if not request.user.is_authenticated:
+            return redirect_to_login(request.get_full_path())
+        if not roles.is_admin(request):
             raise PermissionDenied
-        return view(request, *arguments, **named)
+        try:
+            if request.method != "POST" or name not in QUEUE_ACTIONS:
+                return view(request, *arguments, **named)
+            asked = {key: request.POST.getlist(key) for key in ("action", "job_ids") if key in request.POST}
+            with audit.audited(roles.caller_of(request.user), name, "job", str(named.get("job_id", "")), queue=named.get("queue_index"), **asked):
+                return view(request, *arguments, **named)
+        except RedisError as error:
+            return _unavailable(request, Problem("jobs_unavailable", f"Redis does not answer ({type(error).__name__})."))
 
     return guarded
+
+
+def _unavailable(request: HttpRequest, problem: Problem) -> HttpResponse:
+    """A page that says why there is nothing to see, in place of one that says error."""
+    document = problem.document()
+    context = {**admin.site.each_context(request), "title": document["title"], "sentence": f"{document['detail']} {document['hint']}"}
+    return TemplateResponse(request, "admin/cluster_unavailable.html", context, status=problem.status).render()
 
 
 class ClusterAdmin(ModelAdmin):
@@ -117,11 +148,16 @@ class ClusterAdmin(ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict | None = None) -> HttpResponse:
         return self._or_sentence(request, lambda: super(ClusterAdmin, self).changelist_view(request, extra_context))
 
-    def changeform_view(self, request: HttpRequest, object_id=None, form_url="", extra_context=None) -> HttpResponse:
-        return self._or_sentence(request, lambda: super(ClusterAdmin, self).changeform_view(request, object_id, form_url, extra_context))
+    # Django calls these two within a transaction. An error that left it would take back the audit record of the failure.
 
-    def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict | None = None) -> HttpResponse:
-        return self._or_sentence(request, lambda: super(ClusterAdmin, self).delete_view(request, object_id, extra_context))
+    def _changeform_view(self, request: HttpRequest, object_id: str | None, form_url: str, extra_context: dict | None) -> HttpResponse:
+        return self._or_sentence(request, lambda: super(ClusterAdmin, self)._changeform_view(request, object_id, form_url, extra_context))
+
+    def _delete_view(self, request: HttpRequest, object_id: str, extra_context: dict | None) -> HttpResponse:
+        return self._or_sentence(request, lambda: super(ClusterAdmin, self)._delete_view(request, object_id, extra_context))
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: dict | None = None) -> HttpResponse:
+        return self._or_sentence(request, lambda: super(ClusterAdmin, self).history_view(request, object_id, extra_context))
 
     def _or_sentence(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
         """The view; when the broker cannot answer, a page that says so in place of one that says error."""
@@ -132,9 +168,7 @@ class ClusterAdmin(ModelAdmin):
             response = view()
             return response.render() if hasattr(response, "render") and not response.is_rendered else response
         except (BrokerStoreError, TimeoutError) as error:
-            problem = problem_of(error).document()
-            context = {**self.admin_site.each_context(request), "title": problem["title"], "sentence": f"{problem['detail']} {problem['hint']}"}
-            return TemplateResponse(request, "admin/cluster_unavailable.html", context, status=problem["status"]).render()
+            return _unavailable(request, problem_of(error))
 
     def save_model(self, request: HttpRequest, obj: Any, form: forms.ModelForm, change: bool) -> None:
         cluster = clusters.current()

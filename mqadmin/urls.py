@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
-from django.urls import include, path
+from django.urls import include, path, re_path
+from django.views.defaults import page_not_found
 from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
@@ -31,6 +32,7 @@ urlpatterns = [
     path("password/", account.password, name="password"),
     path("admin/login/", RedirectView.as_view(pattern_name="login", query_string=True)),
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
+    re_path("^admin/r/", page_not_found, {"exception": None}),  # "view on site": nothing of ours has such an address
     path("admin/", admin.site.urls),
     path("api/v1/", include("mqadmin.api.urls")),
     path("metrics", metrics, name="metrics"),

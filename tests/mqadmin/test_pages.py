@@ -7,7 +7,7 @@ import re
 from urllib.parse import quote
 
 import pytest
-from django.urls import get_resolver, reverse
+from django.urls import reverse
 
 from broker_store.formats import properties, record
 from broker_store.messages import Message
@@ -57,20 +57,6 @@ def test_every_role_sees_every_page_and_none_has_a_script_or_style_in_it(fake_cl
     assert "default-src 'self'" in answer["Content-Security-Policy"]
     assert "unsafe" not in answer["Content-Security-Policy"]
     assert not re.search(r"""(src|href)=["'](https?:)?//""", text), "nothing comes from elsewhere"
-
-
-def test_every_address_is_for_those_who_logged_in(fake_cluster, client_of_role):
-    """Walks the resolver, so an address that is added later is in this test by itself."""
-    client, open_to_all = client_of_role(None), {"login", "logout", "metrics"}
-    values = {"name": "orders", "log_offset": 40_000, "part": "record", "job_id": "x"}
-    seen = 0
-    for pattern in get_resolver().url_patterns:
-        if getattr(pattern, "name", None) and pattern.name not in open_to_all:
-            needed = {name: values[name] for name in pattern.pattern.converters}
-            answer = client.get(reverse(pattern.name, kwargs=needed))
-            assert answer.status_code == 302 and "/login/" in answer["Location"], pattern.name
-            seen += 1
-    assert seen >= 15
 
 
 def test_the_overview_says_what_is_measured_with_its_unit(fake_cluster, client_of_role):
@@ -267,15 +253,6 @@ def test_a_job_is_started_with_its_parameters_and_its_page_opens(fake_cluster, c
     answer = client_of_role("operator").post("/jobs/start", {"kind": "export_messages", "topic": "orders", "form": "csv", "limit": ""})
     assert answer["Location"] == "/jobs/job-1/"
     assert asked == [("export_messages", {"topic": "orders", "form": "csv"}, "user:the-operator")]
-
-
-@pytest.mark.parametrize("path", ["/jobs/start", "/jobs/x/cancel", "/logout/", "/password/", "/login/"])
-def test_what_changes_something_needs_the_token_of_the_form(fake_cluster, user_of_role, path):
-    from django.test import Client
-
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(user_of_role("admin"))
-    assert client.post(path, {}).status_code == 403
 
 
 def test_the_frame_of_a_browser_is_told_to_hold_back(fake_cluster, client_of_role):

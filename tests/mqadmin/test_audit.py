@@ -1,0 +1,116 @@
+"""The trail: one record for each change that was asked for, by whatever door, done or failed; and nobody takes it away."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
+from django.test import Client
+from redis.exceptions import ConnectionError as NoRedis
+
+from broker_store.errors import DiskFullError
+from broker_store.server.problems import Problem
+from mqadmin import audit
+
+pytestmark = pytest.mark.django_db
+
+# What can do harm: (door, method, address, fields, call of the cluster or None for a job, action, name).
+DANGEROUS = (
+    ("api", "delete", "/api/v1/topics/orders?confirm=orders", None, "delete_topic", "delete", "orders"),
+    ("api", "patch", "/api/v1/topics/orders", {"perm": 4}, "update_topic", "update", "orders"),
+    ("api", "post", "/api/v1/topics", {"name": "fresh"}, "create_topic", "create", "fresh"),
+    ("api", "delete", "/api/v1/groups/billing?confirm=billing", None, "delete_group", "delete", "billing"),
+    ("api", "patch", "/api/v1/groups/billing", {"orderly": True}, "update_group", "update", "billing"),
+    ("api", "post", "/api/v1/groups", {"name": "fresh"}, "create_group", "create", "fresh"),
+    ("api", "post", "/api/v1/groups/billing/offsets/reset", {"topic": "orders", "to": "latest", "dry_run": False, "confirm": "billing"}, "reset_offset", "reset_offset", "billing"),
+    ("api", "post", "/api/v1/store/index/rebuild", {}, "rebuild_index", "rebuild_index", "index"),
+    ("api", "delete", "/api/v1/store/index/rebuild", None, "cancel_rebuild", "cancel_rebuild", "index"),
+    ("api", "post", "/api/v1/jobs", {"kind": "check_store"}, None, "start", "check_store"),
+    ("api", "post", "/api/v1/jobs/some-job/cancel", {}, None, "cancel", "some-job"),
+    ("form", "post", "/jobs/start", {"kind": "check_store"}, None, "start", "check_store"),
+    ("form", "post", "/jobs/some-job/cancel", {}, None, "cancel", "some-job"),
+    ("form", "post", "/admin/mqadmin/topic/add/", {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6}, "create_topic", "create", "fresh"),
+    ("form", "post", "/admin/mqadmin/topic/orders/change/", {"read_queues": 8, "write_queues": 12, "perm": 6}, "update_topic", "update", "orders"),
+    ("form", "post", "/admin/mqadmin/topic/orders/delete/", {"post": "yes"}, "delete_topic", "delete", "orders"),
+    ("form", "post", "/admin/mqadmin/group/billing/delete/", {"post": "yes"}, "delete_group", "delete", "billing"),
+    ("form", "post", "/admin/mqadmin/group/", {"action": "delete_selected", "_selected_action": ["billing"], "post": "yes"}, "delete_group", "delete", "billing"),
+    ("form", "post", "/admin/mqadmin/group/",
+     {"action": "reset_offset", "_selected_action": ["billing"], "topic": "orders", "to": "latest", "confirm": "billing"}, "reset_offset", "reset_offset", "billing"),
+)  # fmt: skip
+QUEUE_PAGES = ("failed/clear/", "empty/", "requeue-all/", "some-job/delete/", "some-job/requeue/", "some-job/enqueue/", "some-job/stop/")
+
+
+@pytest.fixture
+def administrator(fake_cluster, client_of_role) -> Client:
+    client = client_of_role("admin")
+    client.raise_request_exception = False
+    return client
+
+
+def records() -> list[dict]:
+    return [audit.read(entry) for entry in LogEntry.objects.order_by("pk")]
+
+
+def ask(client: Client, door: str, method: str, address: str, fields: dict | None):
+    if door == "form":
+        return client.post(address, fields)
+    return getattr(client, method)(address, json.dumps(fields or {}), content_type="application/json")
+
+
+@pytest.mark.parametrize("case", DANGEROUS, ids=lambda case: f"{case[1]} {case[2].partition('?')[0]} {case[5]}")
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_dangerous_action_leaves_one_record_whether_it_succeeds_or_fails(administrator, fake_cluster, monkeypatch, case, fails):
+    door, method, address, fields, call, action, name = case
+
+    def failing(*_, **__):
+        raise Problem("jobs_unavailable", "no Redis") if call is None else DiskFullError("/srv/store: no room")
+
+    if fails and call is not None:
+        real = getattr(fake_cluster, call)
+        monkeypatch.setattr(fake_cluster, call, lambda *given, **named: real(*given, **named) if named.get("dry_run") else failing())
+    for job_call in ("start", "cancel"):
+        monkeypatch.setattr(f"mqadmin.jobs.{job_call}", failing if fails else lambda *_, **__: JOB)
+    ask(administrator, door, method, address, fields)
+    (record,) = records()
+    assert (record["action"], record["name"], record["by"]) == (action, name, "user:the-admin")
+    assert (record["outcome"] != "done") == fails
+    if not fails:
+        assert record["outcome"] == "done"
+
+
+JOB = {
+    "id": "some-job", "kind": "check_store", "title": "Check the store", "queue": "default", "state": "waiting", "parameters": {}, "by": "user:the-admin",
+    "canceled_by": None, "created_ms": 1, "created": None, "started_ms": None, "ended_ms": None, "progress": None, "result": None, "error": None, "has_file": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", QUEUE_PAGES)
+def test_what_is_done_to_queues_leaves_one_record_too(administrator, monkeypatch, page):
+    def no_redis(*_, **__):
+        raise NoRedis
+
+    monkeypatch.setattr("django_rq.views.get_queue_by_index", no_redis)
+    assert administrator.post(f"/admin/django_rq/dashboard/queues/0/{page}").status_code == 503
+    (record,) = records()
+    assert record["kind"] == "job" and record["outcome"] == "internal" and record["by"] == "user:the-admin"
+    assert record["name"] == ("some-job" if "some-job" in page else "")
+
+
+def test_a_user_who_is_in_the_trail_is_made_inactive_and_not_deleted(administrator):
+    ask(administrator, *DANGEROUS[0][:4])
+    user = get_user_model().objects.get(username="the-admin")
+    assert administrator.post(f"/admin/auth/user/{user.pk}/delete/", {"post": "yes"}).status_code == 403
+    administrator.post("/admin/auth/user/", {"action": "delete_selected", "_selected_action": [user.pk], "post": "yes"})
+    assert get_user_model().objects.filter(pk=user.pk).exists()
+    assert records()[0]["name"] == "orders"
+
+
+def test_an_action_that_cannot_be_recorded_is_not_done(administrator, fake_cluster, monkeypatch):
+    def fails(*_, **__):
+        raise OSError("no room for the record")
+
+    monkeypatch.setattr(LogEntry.objects, "create", fails)
+    assert ask(administrator, *DANGEROUS[0][:4]).status_code == 500
+    assert fake_cluster.asked == []
