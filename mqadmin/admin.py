@@ -383,13 +383,17 @@ class ApiTokenAdmin(ModelAdmin):
 class AuditAdmin(ModelAdmin):
     """The audit trail: to be read, by administrators, and never changed."""
 
-    list_display = ("action_time", "who", "what", "kind", "name", "outcome")
+    list_display = ("at", "who", "what", "kind", "name", "outcome")
     list_select_related = ("user", "content_type")
     search_fields = ("object_repr", "change_message", "user__username")
     date_hierarchy = "action_time"
     ordering = ("-pk",)
-    fields = ("action_time", "who", "what", "kind", "name", "outcome", "change_message")
+    fields = ("at", "who", "what", "kind", "name", "outcome", "change_message")
     readonly_fields = fields
+
+    @admin.display(description="at, UTC", ordering="action_time")
+    def at(self, entry: LogEntry) -> str:
+        return f"{entry.action_time:%Y-%m-%d %H:%M:%S}"
 
     @admin.display(description="by")
     def who(self, entry: LogEntry) -> str:

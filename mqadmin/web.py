@@ -100,8 +100,8 @@ def _tcp_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         if error.errno == errno.EADDRINUSE:
-            raise OSError(error.errno, f"port {port} of {host} is taken: another program listens there; choose another with --web-port") from None
-        raise OSError(error.errno, f"the dashboard cannot listen on {host}:{port}: {error.strerror}") from None
+            raise OSError(f"port {port} of {host} is taken: another program listens there; choose another with --web-port") from None
+        raise OSError(f"the dashboard cannot listen on {host}:{port}: {error.strerror}") from None
     return listening
 
 

@@ -12,7 +12,9 @@ Everything here runs on the loop; only files are written in a thread (`keeper`).
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import socket
 from collections.abc import Callable
 
 from broker_store.broker import delay, groups, offsets, topics
@@ -66,11 +68,11 @@ class Broker:
     async def start(self, host: str, *, fast_port: bool = True) -> None:
         """Open the ports, register, begin the repeated work. OSError when a port is taken."""
         parts, self._loop = self.parts, asyncio.get_running_loop()
-        sockets = [bind(host, parts.settings.listen_port)]
+        sockets = [_bound(host, parts.settings.listen_port, "--broker-port")]
         port = sockets[0].getsockname()[1]
         if fast_port:
             try:
-                sockets.append(bind(host, port - FAST_PORT_BELOW))
+                sockets.append(_bound(host, port - FAST_PORT_BELOW, f"--broker-port: the one {FAST_PORT_BELOW} below it is used too"))
             except OSError:
                 sockets[0].close()
                 raise
@@ -217,7 +219,7 @@ class NameServerPort:
         """Open the port. OSError when it is taken."""
         self.listener = await listen(
             self.nameserver.handle,
-            bind(host, port),
+            _bound(host, port, "--nameserver-port (runnamesrv: --port)"),
             max_connections=max_connections,
             on_closed=self.nameserver.channel_closed,
         )
@@ -232,3 +234,13 @@ class NameServerPort:
             self._timer.cancel()
             listener, self.listener = self.listener, None
             await listener.close(STOP_LIMIT_S)
+
+
+def _bound(host: str, port: int, option: str) -> socket.socket:
+    """`bind`, and where that cannot be, a sentence with the port and what to do."""
+    try:
+        return bind(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise OSError(f"port {port} of {host} is taken: another program listens there; choose another with {option}") from None
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None

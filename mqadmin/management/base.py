@@ -25,6 +25,7 @@ from broker_store.server.problems import Problem
 from mqadmin.rest_client import NotRunningError, RestClient, RestError
 
 UNKNOWN = "–"
+WIDEST = 80  # characters of a cell; one topic of 255 would push every other column out of sight
 # How the names of 64-bit numbers end, which come as strings; other digits are text and stay as they are.
 NUMBERS = (
     "offset",
@@ -33,6 +34,9 @@ NUMBERS = (
     "lag",
     "bytes",
     "size",
+    "_file",
+    "position",
+    "lag_ms",
     "wrote",
     "flushed",
     "confirmed",
@@ -120,7 +124,7 @@ class BrokerCommand(BaseCommand):
 
 def table(headings: list[str], rows: Iterable[list[str]]) -> str:
     """Aligned columns, numbers to the right."""
-    all_rows = [headings, *rows]
+    all_rows = [headings, *([text if len(text) <= WIDEST else text[: WIDEST - 1] + "…" for text in row] for row in rows)]
     widths = [max(len(row[at]) for row in all_rows) for at in range(len(headings))]
     numeric = [all(_is_number(row[at]) for row in all_rows[1:]) for at in range(len(headings))]
     lines = ("  ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in zip(row, widths, numeric, strict=True)) for row in all_rows)
@@ -138,7 +142,7 @@ def cell(value: object, name: str = "") -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(cell(item) for item in value)
+        return ", ".join(cell(item) for item in value) or "none"
     if name.endswith("_ms") and not name.endswith(("duration_ms", "lag_ms", "unflushed_ms")) and str(value).isdigit() and int(value) > 10**11:
         return datetime.fromtimestamp(int(value) / 1000).isoformat(" ", "milliseconds")
     if isinstance(value, str) and value.removeprefix("-").isdigit() and len(value) < 20 and name.endswith(NUMBERS):

@@ -162,11 +162,13 @@ def offline(*arguments) -> str:
 
 def test_tables_are_aligned_with_numbers_to_the_right():
     assert table(["NAME", "N"], [["a", "1"], ["long", "1,000"]]) == "NAME      N\na         1\nlong  1,000"
+    assert table(["NAME"], [["x" * 200]]) == "NAME\n" + "x" * 79 + "…"
 
 
 def test_what_is_not_known_is_a_dash_and_nothing_steers_the_terminal():
     assert cell(None) == "–"
     assert cell(0) == "0"
+    assert (cell([]), cell("1804221", "checkpoint_position"), cell("20261121145417578", "name")) == ("none", "1,804,221", "20261121145417578")
     assert printable("a\x1b[31m\n") == "a\\x1b[31m\\n"
 
 

@@ -252,6 +252,16 @@ async def test_a_name_server_that_comes_later_is_found(brokers, monkeypatch):
         await late.stop()
 
 
+async def test_a_port_that_is_taken_is_told_with_what_to_do(brokers):
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        number = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"^port {number} of 127.0.0.1 is taken: .*--broker-port$"):
+            await brokers(listen_port=number)
+        with pytest.raises(OSError, match=f"^port {number} of 127.0.0.1 is taken: .*--nameserver-port"):
+            await NameServerPort(NameServer(clock), clock).start("127.0.0.1", number)
+
+
 async def test_the_brokers_permission_masks_its_topics(brokers):
     tables = NameServer(clock)
     await brokers(nameserver=tables, broker_permission=4)
