@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 LOOPBACK_HOST = (b"\x7f\x00\x00\x01", 0)
 
@@ -95,25 +96,20 @@ class GetRequest:
 
 @dataclass(slots=True)
 class GetResult:
-    """Records found, back to back in `body`, with the size of each in `sizes`."""
+    """Records found: `count` of them, back to back in `body`; each begins with its size."""
 
     status: GetStatus
     next_offset: int
     min_offset: int
     max_offset: int
     body: bytes = b""
-    sizes: tuple[int, ...] = ()
-
-    @property
-    def count(self) -> int:
-        return len(self.sizes)
+    count: int = 0
 
 
-@dataclass(slots=True)
-class KeyQueryResult:
+class KeyQueryResult(NamedTuple):
     """Records whose key hash matched, oldest first; hash collisions are left for the caller to drop."""
 
-    offsets: list[int] = field(default_factory=list)
-    records: list[bytes] = field(default_factory=list)
+    offsets: list[int]
+    records: list[bytes]
     index_last_timestamp: int = 0
     index_last_offset: int = 0

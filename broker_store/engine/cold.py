@@ -126,11 +126,10 @@ class ColdReads:
         if not records:
             status = GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE
             return GetResult(status, following, queue.minimum, queue.maximum)
-        sizes = tuple(size for _, size in wanted[: len(records)])
         if len(records) < len(wanted):
             # A file went away between the look and the read: what follows is asked for again.
             following = offset + self._units_to(raw, wanted[len(records)][0])
-        return GetResult(GetStatus.FOUND, following, queue.minimum, queue.maximum, b"".join(records), sizes)
+        return GetResult(GetStatus.FOUND, following, queue.minimum, queue.maximum, b"".join(records), len(records))
 
     @staticmethod
     def _units_to(raw: bytes, log_offset: int) -> int:

@@ -42,7 +42,8 @@ class CommitLog:
         # Guards `prepared` and the blocks of the current file against the preallocator.
         self._guard = threading.Lock()
         self.flushed = 0
-        self._addresses = Words(16)
+        self._maps, self._residency = Words(16), Words(16)
+        context.view[c.LOG_FILE_BYTES] = file_size
         self._let_go: deque[Region] = deque()  # maps that nobody uses any more; the preallocator ends them
 
     # Positions, absolute ------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class CommitLog:
         view[c.LOG_SIZE] = file.size
         view[c.LOG_ALLOCATED] = file.allocated
         view[c.LOG_AT] = at
-        self._publish_addresses()
+        self._publish_files()
 
     # Room ---------------------------------------------------------------------------------------------------------
 
@@ -189,23 +190,24 @@ class CommitLog:
 
     # Reading ------------------------------------------------------------------------------------------------------
 
-    def _publish_addresses(self) -> None:
-        if len(self.files) > len(self._addresses.array):
-            self._addresses = Words(2 * len(self.files))
-        self._addresses.array[:] = 0
+    def _publish_files(self) -> None:
+        """Tell the kernels that read which files there are and where they are mapped."""
+        if len(self.files) > len(self._maps.array):
+            self._maps, self._residency = Words(2 * len(self.files)), Words(2 * len(self.files))
+        self._maps.array[:] = 0
         for number, file in enumerate(self.files):
-            self._addresses[number] = file.region.address if file.region is not None else 0
-
-    @property
-    def addresses(self) -> int:
-        """Address of the files' map addresses, 0 where a file is not mapped; the first belongs to `minimum`."""
-        return self._addresses.address
+            if file.region is not None:
+                self._maps[number] = file.region.address
+                self._residency[number] = file.residency.address
+        view = self._context.view
+        view[c.LOG_MAPS] = self._maps.address
+        view[c.LOG_RESIDENCY] = self._residency.address
+        view[c.LOG_FIRST] = self.minimum
 
     def map_for_reading(self, file: MappedFile) -> None:
         """Map an older file, until `unmap_before` lets go of it. Raises StoreError."""
-        if file.region is None:
-            file.map()
-            self._publish_addresses()
+        file.map()
+        self._publish_files()
 
     def unmap_before(self, offset: int) -> None:
         """Let go of maps of files that end at or before `offset` and are on disk. To unmap a GiB takes 20 ms: not on the loop."""
@@ -213,14 +215,13 @@ class CommitLog:
             if file.end > offset or file.flushed < file.size or file is self.current:
                 break
             if file.region is not None and self._context.view[c.DISPATCH_BASE] > file.base:
-                self._let_go.append(file.region)
-                file.region = None
-        self._publish_addresses()
+                self._let_go.append(file.release_map())
+        self._publish_files()
 
     def drop_first(self) -> MappedFile:
         """Forget the first file (retention); the caller removes it."""
         file = self.files.pop(0)
-        self._publish_addresses()
+        self._publish_files()
         return file
 
     def close(self) -> None:
@@ -228,5 +229,6 @@ class CommitLog:
             self._let_go.popleft().close()
         for file in self.files:
             file.unmap()
+        self._publish_files()
         if self.prepared is not None:
             self.prepared.unmap()

@@ -32,7 +32,7 @@ class ConsumeQueue:
         self.file_size = file_size
         self.units_a_file = file_size // UNIT
         self.files: list[MappedFile] = []
-        self.minimum = 0
+        self.read_file: MappedFile | None = None  # the one that the row's Q_READ words tell of
         self.flushed_units = 0
         self.closed = False
         self._new_names = False
@@ -42,6 +42,15 @@ class ConsumeQueue:
     def maximum(self) -> int:
         """The next unit to be written: what readers may see ends before it."""
         return self.row[c.Q_DISPATCHED]
+
+    @property
+    def minimum(self) -> int:
+        """The first unit that readers may see."""
+        return self.row[c.Q_MINIMUM]
+
+    @minimum.setter
+    def minimum(self, unit: int) -> None:
+        self.row[c.Q_MINIMUM] = unit
 
     def load(self, delete: bool = True) -> None:
         self.files = load_sequence(self.disk, self.directory, self.file_size, delete)
@@ -128,6 +137,18 @@ class ConsumeQueue:
         with self.disk.open_reader(file.path) as reader:
             return reader.read(unit * UNIT - file.base, count * UNIT)
 
+    def enter_for_reading(self, unit: int) -> bool:
+        """Let the kernel that reads find the units of the file that holds `unit`; False when there is no such file. Loop thread."""
+        file = self.file_of(unit)
+        if file is None:
+            return False
+        self.row[c.Q_READ_ADDRESS] = file.address
+        self.row[c.Q_READ_FIRST] = file.base // UNIT
+        self.row[c.Q_READ_END] = file.end // UNIT
+        self.row[c.Q_READ_RESIDENCY] = file.residency.address
+        self.read_file = file
+        return True
+
     def unit(self, number: int) -> queue_unit.QueueUnit | None:
         raw = self.read_units(number, 1)
         return queue_unit.decode(raw) if len(raw) == UNIT else None
@@ -167,7 +188,18 @@ class ConsumeQueue:
         for file in self.files:
             mapped = file.region is not None and file.flushed == file.size
             if mapped and file.address != self.row[c.Q_FILE_ADDRESS]:
-                file.unmap()
+                self._unmap(file)
+
+    def _unmap(self, file: MappedFile) -> None:
+        if file is self.read_file:
+            self.read_file = None
+            self.row[c.Q_READ_ADDRESS] = 0
+        file.unmap()
+
+    def drop(self, file: MappedFile) -> None:
+        """Forget a file whose name is gone. Loop thread."""
+        self.files.remove(file)
+        self._unmap(file)
 
     def correct_minimum(self, log_minimum: int) -> None:
         """The minimum is the first unit whose record is still in the log (spec/store-behaviour.md 4.5)."""
@@ -196,7 +228,7 @@ class ConsumeQueue:
     def close(self) -> None:
         self.closed = True
         for file in self.files:
-            file.unmap()
+            self._unmap(file)
 
 
 class ConsumeQueues:

@@ -48,9 +48,6 @@ _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.fallocate.restype = ctypes.c_int
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 _MAP_FAILED = ctypes.c_void_p(-1).value
-_MOST_PAGES_ASKED = 256
-_residency = ctypes.create_string_buffer(_MOST_PAGES_ASKED)  # a byte a page, as mincore fills it
-_residency_address = ctypes.addressof(_residency)
 
 
 class Usage(NamedTuple):
@@ -120,15 +117,10 @@ class Region:
         except OSError as error:
             raise _store_error(error, f"allocating {length} bytes at {offset}", self.path) from error
 
-    def is_resident(self, offset: int, length: int) -> bool:
-        """Whether every page of [offset, offset + length) is in memory now: a touch will not wait for the disk. Loop thread."""
-        start = offset // PAGE * PAGE
-        pages = -(-(offset + length - start) // PAGE)
-        if offset < 0 or pages > _MOST_PAGES_ASKED or offset + length > self.size or self.address == 0:
-            return False
-        if _libc.mincore(self.address + start, pages * PAGE, _residency_address) != 0:
-            return False
-        return _residency.raw.count(b"\x01", 0, pages) == pages
+    def ask_pages(self, offset: int, length: int, answers: int) -> bool:
+        """A byte a page at the address `answers`, from the page that begins at `offset`: its lowest bit is 1 when the page is
+        in memory now. Cut at the region's end. False when the system does not say."""
+        return _libc.mincore(self.address + offset, min(length, self.size - offset), answers) == 0
 
     def populate(self, offset: int, length: int) -> None:
         """Touch pages ahead of the writer, best effort: a kernel without the call is only slower."""

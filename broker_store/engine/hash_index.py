@@ -22,11 +22,13 @@ from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import index_file, properties
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, IndexGeometry, IndexHeader
 from broker_store.kernels import context as c
-from broker_store.kernels.index import OLDER_FILES_END, link_slots, lookup
+from broker_store.kernels.index import link_slots
+from broker_store.kernels.lookup import find_offsets
 
 ENTRY_STRIDE = 16 << 20
 _NAME_DIGITS = 17
 _MOST_STEPS = 1000
+_MOST_FOUND = 4096
 _END = struct.Struct(">8xq8xq")  # of a header: the end's time and offset
 _WORTH_A_SPARE = 100_000  # entries; a smaller file is made in the turn that needs it
 
@@ -43,6 +45,7 @@ class IndexFile:
         self.disk, self.path, self.geometry, self.region = disk, path, geometry, region
         self.allocated_entries = geometry.entries
         self.synced = False
+        self.entered_in: Words | None = None  # the words of a lookup that know where it is mapped
 
     @property
     def name(self) -> str:
@@ -54,6 +57,9 @@ class IndexFile:
         return self.region
 
     def unmap(self) -> None:
+        if self.entered_in is not None:
+            self.entered_in[c.K_FILE_COUNT] = -1
+            self.entered_in = None
         if self.region is not None:
             self.region.close()
             self.region = None
@@ -85,7 +91,10 @@ class HashIndex:
         # Guards the making of files and the giving of blocks: the preallocator does both ahead of the loop.
         self._guard = threading.Lock()
         self.current: IndexFile | None = None
-        self._found = Words(4096)
+        self._found, self._maps, self._lookup = Words(_MOST_FOUND), Words(16), Words(c.K_WORDS)
+        self._lookup[c.K_FILE_COUNT] = -1
+        self._lookup[c.K_SLOTS] = geometry.slots
+        self._lookup[c.K_FOUND], self._lookup[c.K_FOUND_ROOM] = self._found.address, _MOST_FOUND
         self._new_names = False
 
     # Opening ------------------------------------------------------------------------------------------------------
@@ -93,6 +102,7 @@ class HashIndex:
     def load(self) -> None:
         """Find the files. Another name or length is refused: DamagedStoreError; one of length 0 was made and never used."""
         self.files = []
+        self._lookup[c.K_FILE_COUNT] = -1
         for name in self.disk.list_names(self.directory):
             path = self.directory / name
             if self.disk.is_directory(path):
@@ -208,6 +218,7 @@ class HashIndex:
         following = self.spares.pop(0) if self.spares else self._create(stamp)
         following.map().write(0, index_file.encode_header(stamp))
         self.files.append(following)
+        self._lookup[c.K_FILE_COUNT] = -1
         self._new_names = True
         self._enter(following, stamp)
         self.refresh_room()
@@ -243,22 +254,27 @@ class HashIndex:
 
     # Asking -------------------------------------------------------------------------------------------------------
 
+    @property
+    def lookup_address(self) -> int:
+        """Address of the K_* words; `enter_files` brings them up to date when a lookup says so."""
+        return self._lookup.address
+
+    def enter_files(self) -> None:
+        """Map all files and tell the kernels that look keys up where they are. Raises StoreError."""
+        if len(self.files) > len(self._maps.array):
+            self._maps = Words(2 * len(self.files))
+        for number, file in enumerate(reversed(self.files)):
+            self._maps[number] = file.map().address
+            file.entered_in = self._lookup
+        self._lookup[c.K_FILES] = self._maps.address
+        self._lookup[c.K_FILE_COUNT] = len(self.files)
+
     def query(self, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> list[int]:
         """Log offsets, newest file first and newest entry first, at most `most`."""
-        text = index_file.key_text(topic, key).encode()
-        key_address = id(text) + bytes.__basicsize__ - 1
-        found: list[int] = []
-        for file in reversed(self.files):
-            room = min(most - len(found), len(self._found.array))
-            if room <= 0:
-                break
-            answer = lookup(
-                file.map().address, file.geometry.slots, key_address, len(text), begin_ms, end_ms, self._found.address, room
-            )
-            if count := answer & 0xFFFFFFFF:
-                found += self._found.array[:count].tolist()
-            if answer >= OLDER_FILES_END:
-                break
+        found = find_offsets(self._lookup.address, topic, key, most, begin_ms, end_ms)
+        if found == c.LOOKUP_UNENTERED:
+            self.enter_files()
+            found = find_offsets(self._lookup.address, topic, key, most, begin_ms, end_ms)
         return found
 
     def explain(self, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> list[dict]:
@@ -453,6 +469,7 @@ class HashIndex:
         """Go on with the files of `fresh`, which now lie in our directory. Loop thread."""
         self.close()
         self.files, self.current = fresh.files, fresh.current
+        self._lookup[c.K_FILE_COUNT] = -1
         for spare in fresh.spares:
             spare.unmap()
             self.disk.unlink(self.directory / spare.name, missing_ok=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker_store.engine.disk import Disk, Region
+from broker_store.engine.residency import Residency
 from broker_store.errors import DamagedStoreError
 
 
@@ -21,11 +22,12 @@ def file_name(base: int) -> str:
 class MappedFile:
     """`base` is the offset of its first byte in the sequence; all positions are relative to the file."""
 
-    __slots__ = ("allocated", "base", "disk", "flushed", "path", "populated", "region", "size", "wrote")
+    __slots__ = ("_residency", "allocated", "base", "disk", "flushed", "path", "populated", "region", "size", "wrote")
 
     def __init__(self, disk: Disk, path: Path, base: int, size: int, region: Region | None):
         self.disk, self.path, self.base, self.size, self.region = disk, path, base, size, region
         self.wrote = self.flushed = self.allocated = self.populated = 0
+        self._residency: Residency | None = None
 
     @classmethod
     def create(cls, disk: Disk, directory: Path, base: int, size: int) -> MappedFile:
@@ -40,15 +42,26 @@ class MappedFile:
     def address(self) -> int:
         return self.map().address
 
+    @property
+    def residency(self) -> Residency:
+        """What is known about the map's pages; it goes with the map."""
+        if self._residency is None:
+            self._residency = Residency(self.map())
+        return self._residency
+
     def map(self, writable: bool = True) -> Region:
         if self.region is None:
             self.region = self.disk.open_region(self.path, writable)
         return self.region
 
+    def release_map(self) -> Region:
+        """Know of the map no more; the caller ends it when there is time."""
+        region, self.region, self._residency = self.region, None, None
+        return region
+
     def unmap(self) -> None:
         if self.region is not None:
-            self.region.close()
-            self.region = None
+            self.release_map().close()
 
     def allocate(self, to: int) -> None:
         """Blocks up to `to`. Raises DiskFullError, and then nothing has changed that counts."""

@@ -10,35 +10,30 @@ ASYNC_FLUSH may be answered at once, with SYNC_FLUSH when `confirmed` has reache
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import struct
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from broker_store.config import StoreSettings
 from broker_store.engine.appender import Appender
-from broker_store.engine.cold import ColdReads, LogReaders
 from broker_store.engine.commit_log import CommitLog
-from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
+from broker_store.engine.consume_queue import ConsumeQueues
 from broker_store.engine.disk import Disk, InspectDisk, StoreLock
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.file_facts import index_file_facts, log_file_facts, queue_file_facts
 from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.live_page import LivePage
-from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.reads import Reads
 from broker_store.engine.rebuild import FRESH, OLD, IndexRebuild, remove_directory
 from broker_store.engine.recovery import Recovery
 from broker_store.engine.report import RecoveryReport
 from broker_store.engine.retention import Retention
-from broker_store.engine.rows import Words, WriterContext
+from broker_store.engine.rows import WriterContext
 from broker_store.engine.tombstones import Tombstones
 from broker_store.engine.worker import Worker
 from broker_store.errors import (
@@ -48,20 +43,10 @@ from broker_store.errors import (
     StoreError,
     SyncError,
 )
-from broker_store.formats import queue_unit, record
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.kernels import context as c
-from broker_store.kernels import read
-from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult, Message, PutResult, PutStatus
+from broker_store.messages import Message, PutResult, PutStatus
 
-_UNIT = queue_unit.LAYOUT.struct
-_READ_ROOM = record.MAX_RECORD + (1 << 20)
-_MOST_READ = 4096
-_MOST_RECORDS_FIT = 2048  # bytes: read at once, before the record's size is known
-_HOT_SHARE = 16  # of the machine's memory
-_MOST_UNITS_A_READ = 800
-_MOST_FILTERS = 1024
-_V6_BORN = 0x10
 _BLOCKING_FLAGS = ("closed", "slave", "sync_failed", "disk_full", "no_room", "dispatch_failed", "inspect")
 
 
@@ -111,8 +96,7 @@ class MessageStore:
         self.appender.store_host = store_host
         self._checkpoint = CheckpointFile(self._disk, self.root / "checkpoint")
         self._retention = Retention(self._disk, settings, self.root, log_path)
-        self._log_readers = LogReaders(self._disk, self.log)
-        self._cold = ColdReads(self._log_readers, self._wake)
+        self.reads = Reads(settings, self._disk, self._context, self.log, self.queue_table, self.index, self._wake)
         self._log_flusher = LogFlusher(self.log, lambda: self.appender.last_ms, self._flushed)
         self._round_flusher = RoundFlusher(
             self._context,
@@ -128,26 +112,16 @@ class MessageStore:
         self._workers: list[Worker] = []
         self._flags: dict[str, tuple[str, int]] = {}
         self._waiting: deque[tuple[int, int, Callable[[PutStatus], None]]] = deque()
-        self._hot_from = 0
-        self._hot_units: dict[int, int] = {}
         self._config_lock = threading.Lock()
         self._tombstones = Tombstones(self.read_config, self.write_config, self._context)
         self._rebuild: IndexRebuild | None = None
         self._rebuild_worker: Worker | None = None
-        # What a read needs.
-        self._read_words = Words(c.R_WORDS)
-        self._read_view = memoryview(self._read_words.array)
-        self._read_room = np.zeros(_READ_ROOM, dtype=np.uint8)
-        self._read_address = self._read_room.ctypes.data
-        self._read_sizes = Words(_MOST_READ)
-        self._filters: dict[frozenset[int], Words] = {}
-        self._totals = dict.fromkeys(
-            ("gets", "get_messages", "get_bytes", "cold_gets", "key_lookups"), 0
-        )
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self._in_memory_bytes = memory * settings.access_message_in_memory_max_ratio // 100
-        # What was written last is still in memory: the loop may read it through the map.
-        self._hot_bytes = memory // _HOT_SHARE
+        # The doors of reading, bound here: a frame that only passes on would take as long as a short read.
+        self.get, self.get_blocking, self.query_keys = self.reads.get, self.reads.get_blocking, self.reads.query_keys
+        self.record_at, self.log_bytes, self.read_units = self.reads.record_at, self.reads.log_bytes, self.reads.read_units
+        self.min_offset, self.max_offset = self.reads.min_offset, self.reads.max_offset
+        self.offset_by_time, self.store_time_at = self.reads.offset_by_time, self.reads.store_time_at
+        self.earliest_store_time, self.last_store_time = self.reads.earliest_store_time, self.reads.last_store_time
 
     # Start and stop ---------------------------------------------------------------------------------------------------
 
@@ -195,9 +169,7 @@ class MessageStore:
             self._tombstones.lower(end)
             self.appender.last_ms = recovery.last_store_ms
             self._log_flusher.flushed_ms = recovery.last_store_ms
-            self._hot_from = end
-            for queue in self.queue_table:
-                self._hot_units[queue.row.address] = queue.maximum
+            self.reads.begin(end)
             self._view[c.CONFIRMED] = end
             if not clean:
                 self._disk.write_file(abort, str(os.getpid()).encode())
@@ -290,8 +262,7 @@ class MessageStore:
         self._release()
 
     def _release(self) -> None:
-        self._cold.close()
-        self._log_readers.close()
+        self.reads.close()
         self._checkpoint.close()
         if self._lock is not None:
             self.index.close()
@@ -430,7 +401,7 @@ class MessageStore:
         now_ms = self._clock()
         while self._waiting and self._waiting[0][1] <= now_ms:
             self._waiting.popleft()[2](PutStatus.FLUSH_DISK_TIMEOUT)
-        self._hot_from = max(self._hot_from, self.log.wrote - self._hot_bytes)
+        self.reads.tick(now_ms)
         if now_ms >= self.appender.busy_until_ms:
             self._clear_flag("page_cache_busy")
         self.index.adopt_prepared()
@@ -525,7 +496,7 @@ class MessageStore:
                 # The name first: a file that cannot be removed stays in the tables too, or a later start would find a gap.
                 self._disk.unlink(file.path)
                 self.log.drop_first()
-                self._log_readers.forget(file.base)
+                self.reads.forget(file.base)
                 file.unmap()
                 removed += 1
         finally:
@@ -539,8 +510,7 @@ class MessageStore:
         for queue in self.queue_table:
             for file in queue.files_before(minimum):
                 self._disk.unlink(file.path)
-                queue.files.remove(file)
-                file.unmap()
+                queue.drop(file)
             queue.correct_minimum(minimum)
         for file in self.index.files_before(minimum):
             self._disk.unlink(file.path)
@@ -548,261 +518,7 @@ class MessageStore:
             file.unmap()
         self._tombstones.drop_below(minimum)
 
-    # Reading ------------------------------------------------------------------------------------------------------------
-
-    def get(self, request: GetRequest, done: Callable[[GetResult], None] | None = None) -> GetResult | None:
-        """Read a queue (spec/store-behaviour.md 6.1). What is in memory is answered at once.
-
-        What is cold is read in another thread: then this returns None and `done(result)` is called later on the loop.
-        Without `done` it is read here and now.
-        """
-        self._totals["gets"] += 1
-        queue = self.queue_table.find(request.topic, request.queue_id)
-        if queue is None:
-            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-        row = queue.row
-        maximum, minimum, offset = row[c.Q_DISPATCHED], queue.minimum, request.offset
-        if maximum == 0:
-            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-        if offset < minimum:
-            return GetResult(GetStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
-        if offset >= maximum:
-            if offset == maximum:
-                return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, minimum, maximum)
-            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, maximum, minimum, maximum)
-        file = queue.file_of(offset)
-        if file is not None:
-            log_from = self._hot_from
-            if offset < self._hot_units.get(row.address, 0) or file.region is None:
-                log_from = self._resident_from(file, request, maximum)
-            result = self._get_hot(queue, file, request, log_from) if log_from is not None else None
-            if result is not None:
-                self._count_read(result)
-                return result
-        return self._get_cold(queue, request, done)
-
-    def _resident_from(self, file: MappedFile, request: GetRequest, maximum: int) -> int | None:
-        """What lies further back may still be in memory, and is then read through the map too: the least log offset
-        the read may touch. None when its units, or the records of a full answer, are not all there."""
-        first = request.offset * UNIT - file.base
-        count = min(request.max_count, maximum - request.offset, (file.size - first) // UNIT)
-        region = file.map()
-        if request.tag_codes is not None or not region.is_resident(first, count * UNIT):
-            return None
-        start, _, _ = _UNIT.unpack(region.read(first, UNIT))
-        last, size, _ = _UNIT.unpack(region.read(first + (count - 1) * UNIT, UNIT))
-        log_file = self.log.file_at(start)
-        if log_file is None or not start <= last or last + size > log_file.end:
-            return None
-        self.log.map_for_reading(log_file)
-        if not log_file.region.is_resident(start - log_file.base, last + size - start):
-            return None
-        return start
-
-    def _get_hot(self, queue: ConsumeQueue, file: MappedFile, request: GetRequest, log_from: int) -> GetResult | None:
-        view = self._read_view
-        minimum, maximum = queue.minimum, queue.maximum
-        end = file.end // UNIT
-        view[c.R_UNITS_ADDRESS] = file.region.address
-        view[c.R_UNITS_FIRST] = file.base // UNIT
-        view[c.R_UNITS_END] = end if end < maximum else maximum
-        view[c.R_OFFSET] = request.offset
-        most, most_bytes = self._limits(queue, request)
-        view[c.R_MAX_COUNT] = min(most, _MOST_READ)
-        view[c.R_MAX_BYTES] = most_bytes
-        view[c.R_MAX_UNITS] = max(_MOST_UNITS_A_READ, request.max_count)
-        if request.tag_codes is None:
-            view[c.R_TAG_COUNT] = 0
-        else:
-            wanted = self._filter(request.tag_codes)
-            view[c.R_TAGS] = wanted.address
-            view[c.R_TAG_COUNT] = len(wanted.array)
-        view[c.R_LOG_FILES] = self.log.addresses
-        view[c.R_LOG_FIRST] = self.log.minimum
-        view[c.R_LOG_FILE_SIZE] = self.log.file_size
-        view[c.R_LOG_FROM] = log_from
-        view[c.R_LOG_TO] = self._view[c.CONFIRMED]
-        view[c.R_TARGET] = self._read_address
-        view[c.R_TARGET_ROOM] = _READ_ROOM
-        view[c.R_SIZES] = self._read_sizes.address
-        stopped = read.read_units(self._read_words.address)
-        count = view[c.R_COUNT]
-        following = view[c.R_OFFSET]
-        if count:
-            body = ctypes.string_at(self._read_address, view[c.R_BYTES])
-            sizes = tuple(self._read_sizes.array[:count].tolist())
-            return GetResult(GetStatus.FOUND, following, minimum, maximum, body, sizes)
-        if stopped == c.READ_DONE:
-            return GetResult(GetStatus.NO_MATCHED_MESSAGE, following, minimum, maximum)
-        if stopped == c.READ_GONE:
-            return GetResult(GetStatus.MESSAGE_WAS_REMOVING, following + 1, minimum, maximum)
-        return None
-
-    def _filter(self, codes: frozenset[int]) -> Words:
-        found = self._filters.get(codes)
-        if found is None:
-            if len(self._filters) >= _MOST_FILTERS:
-                self._filters.clear()
-            # An empty set passes nothing; no Java hash has more than 32 bits, so this code matches no unit.
-            wanted = sorted(codes) or [1 << 40]
-            found = Words(len(wanted))
-            found.array[:] = wanted
-            self._filters[codes] = found
-        return found
-
-    def _get_cold(self, queue: ConsumeQueue, request: GetRequest, done) -> GetResult | None:
-        self._totals["cold_gets"] += 1
-        most, most_bytes = self._limits(queue, request)
-        limited = GetRequest(
-            request.topic, request.queue_id, request.offset, most, most_bytes, request.tag_codes, request.group
-        )
-        if done is None:
-            result = self._cold.read(queue, limited, self.confirmed)
-            self._count_read(result)
-            return result
-
-        def finish(result: GetResult) -> None:
-            self._count_read(result)
-            done(result)
-
-        if not self._cold.submit(queue, limited, self.confirmed, finish):
-            return GetResult(GetStatus.NO_MATCHED_MESSAGE, request.offset, queue.minimum, queue.maximum)
-        return None
-
-    def _limits(self, queue: ConsumeQueue, request: GetRequest) -> tuple[int, int]:
-        """(messages, bytes) of an answer: less for what Apache would call on disk, by its distance from the log's end."""
-        settings = self.settings
-        behind = self.log.wrote - self.log.minimum
-        if behind > self._in_memory_bytes:
-            unit = queue.unit(request.offset)
-            if unit is not None and self.log.wrote - unit.log_offset > self._in_memory_bytes:
-                return (
-                    min(request.max_count, settings.max_transfer_count_on_message_in_disk),
-                    min(request.max_bytes, settings.max_transfer_bytes_on_message_in_disk),
-                )
-        return (
-            min(request.max_count, settings.max_transfer_count_on_message_in_memory),
-            min(request.max_bytes, settings.max_transfer_bytes_on_message_in_memory),
-        )
-
-    def get_blocking(self, request: GetRequest) -> GetResult:
-        """The same from any other thread: reads by position, never through the maps."""
-        queue = self.queue_table.find(request.topic, request.queue_id)
-        if queue is None or not queue.minimum <= request.offset < queue.maximum:
-            return self.get(request)
-        return self._cold.read(queue, request, self.confirmed)
-
-    def _count_read(self, result: GetResult) -> None:
-        totals = self._totals
-        totals["get_messages"] += len(result.sizes)
-        totals["get_bytes"] += len(result.body)
-
-    def record_at(self, log_offset: int) -> bytes | None:
-        """The raw record at a log offset, None when no sound one begins there. Any thread."""
-        return self._record_by(self._log_readers.read, log_offset)
-
-    def _read_here(self, log_offset: int, length: int) -> bytes:
-        """Bytes of the log for the loop: by the map when they are in memory, else by position."""
-        file = self.log.file_at(log_offset)
-        if file is not None and file.region is not None:
-            at = log_offset - file.base
-            length = min(length, file.size - at)
-            if log_offset >= self._hot_from or file.region.is_resident(at, length):
-                return file.region.read(at, length)
-        return self._log_readers.read(log_offset, length)
-
-    def _record_by(self, read_log: Callable[[int, int], bytes], log_offset: int) -> bytes | None:
-        if not self.log.minimum <= log_offset < self.confirmed:
-            return None
-        raw = read_log(log_offset, _MOST_RECORDS_FIT)
-        if len(raw) < record.MIN_RECORD:
-            return None
-        size, magic = record.read_head(raw)
-        if magic not in record.TOPIC_LENGTH or not record.MIN_RECORD <= size <= self._view[c.MAX_RECORD]:
-            return None
-        if log_offset + size > self.confirmed:
-            return None
-        raw = raw[:size] if size <= len(raw) else read_log(log_offset, size)
-        if len(raw) < size or raw[28:36] != log_offset.to_bytes(8, "big"):
-            return None
-        return raw
-
-    def log_bytes(self, log_offset: int, length: int) -> bytes:
-        """Raw bytes of the log, cut at `wrote` and at a file's end. Any thread."""
-        length = min(length, self.log.wrote - log_offset)
-        return self._log_readers.read(log_offset, length) if length > 0 else b""
-
-    def _store_ms_of(self, unit: queue_unit.QueueUnit | None) -> int:
-        """Store time of a unit's record, -1 when it cannot be read."""
-        if unit is None or unit.log_offset < self.log.minimum:
-            return -1
-        head = self._log_readers.read(unit.log_offset, 76)
-        if len(head) < 76:
-            return -1
-        (sys_flag,) = struct.unpack_from(">i", head, 36)
-        return struct.unpack_from(">q", head, 68 if sys_flag & _V6_BORN else 56)[0]
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        queue = self.queue_table.find(topic, queue_id)
-        return queue.minimum if queue is not None else 0
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        queue = self.queue_table.find(topic, queue_id)
-        return queue.maximum if queue is not None else 0
-
-    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time in ms of the message at a queue offset, -1 when there is none. Any thread."""
-        queue = self.queue_table.find(topic, queue_id)
-        return self._store_ms_of(queue.unit(offset)) if queue is not None else -1
-
-    def earliest_store_time(self, topic: str, queue_id: int) -> int:
-        return self.store_time_at(topic, queue_id, self.min_offset(topic, queue_id))
-
-    def last_store_time(self, topic: str, queue_id: int) -> int | None:
-        """Store time of the queue's last message, None when it has none."""
-        queue = self.queue_table.find(topic, queue_id)
-        if queue is None or queue.maximum <= queue.minimum:
-            return None
-        if queue.row[c.Q_LAST_MS] == 0:
-            queue.row[c.Q_LAST_MS] = max(0, self._store_ms_of(queue.unit(queue.maximum - 1)))
-        return queue.row[c.Q_LAST_MS] or None
-
-    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, upper: bool = False) -> int:
-        """LOWER: the first message stored at or after `time_ms`, the maximum when there is none. UPPER: the last one
-        stored at or before it, the minimum when there is none (spec/store-behaviour.md 6.2). Any thread."""
-        queue = self.queue_table.find(topic, queue_id)
-        if queue is None:
-            return 0
-        low, high = queue.minimum, queue.maximum
-        while low < high:
-            middle = (low + high) // 2
-            at_ms = self._store_ms_of(queue.unit(middle))
-            if at_ms < time_ms or (upper and at_ms == time_ms):
-                low = middle + 1
-            else:
-                high = middle
-        return max(low - 1, queue.minimum) if upper else low
-
-    def read_units(self, topic: str, queue_id: int, offset: int, count: int) -> list[queue_unit.QueueUnit]:
-        """Units of a queue from `offset`, at most `count` and at most to the end of a queue file. Any thread."""
-        queue = self.queue_table.find(topic, queue_id)
-        return list(queue_unit.decode_all(queue.read_units(offset, count))) if queue is not None else []
-
     # Keys ---------------------------------------------------------------------------------------------------------------
-
-    def query_keys(self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = 1 << 62) -> KeyQueryResult:
-        """Records by key (spec/store-behaviour.md 6.3). Hash collisions stay in."""
-        self._totals["key_lookups"] += 1
-        offsets = self.index.query(topic, key, min(max_count, self.settings.max_msgs_num_batch), begin_ms, end_ms)
-        result = KeyQueryResult()
-        for offset in sorted(offsets):
-            raw = self._record_by(self._read_here, offset)
-            if raw is not None:
-                result.offsets.append(offset)
-                result.records.append(raw)
-        if offsets:
-            result.index_last_timestamp, result.index_last_offset = self.index.end()
-        return result
 
     def explain_key(self, topic: str, key: str, begin_ms: int = 0, end_ms: int = 1 << 62, max_count: int = 64) -> list[dict]:
         """Each step a key query takes, in words and numbers."""
@@ -907,7 +623,6 @@ class MessageStore:
         # On disk first: from then on the queues' files are rubbish, which a start clears away should we not come to it.
         self._tombstones.add(topic, self.log.wrote)
         for queue in self.queue_table.forget_topic(topic):
-            self._hot_units.pop(queue.row.address, None)
             queue.close()
             for file in queue.files:
                 self._disk.unlink(file.path, missing_ok=True)
@@ -983,7 +698,7 @@ class MessageStore:
             "totals": {
                 "puts": self._view[c.STORED_COUNT],
                 "put_bytes": self._view[c.STORED_BYTES],
-                **self._totals,
+                **self.reads.totals(),
                 "refused": dict(self.appender.refused),
             },
             "disk": (

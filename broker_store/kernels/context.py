@@ -64,6 +64,12 @@ REFUSED_ROWS = 53  # out: rows with another status than D_OK
 GROUP_BATCH = 54  # 1: each body is a chain of messages (spec 2.6)
 MESSAGES = 55  # address of DESCRIPTOR_COUNT addresses of Message objects
 
+# The log's files, for readers; set whenever a file comes, goes, is mapped or unmapped.
+LOG_MAPS = 56  # address of the files' map addresses, 0 where a file is not mapped
+LOG_RESIDENCY = 57  # address of the addresses of what is known about their pages (kernels/residency.py)
+LOG_FIRST = 58  # log offset of the first file
+LOG_FILE_BYTES = 59
+
 CONTEXT_WORDS = 64
 
 # Where the parts of a Message object lie, found out once (engine/object_layout) -------------------------------------
@@ -104,7 +110,14 @@ Q_LAST_MS = 10  # store time of that record
 Q_TOPIC = 11  # address of the topic's row
 Q_NUMBER = 12  # the row's number
 Q_BYTES = 13  # running total of record bytes dispatched in this run
-Q_WORDS = 16
+Q_MINIMUM = 14  # first unit that may be read
+Q_HOT = 15  # units from here on were written in this run
+# The queue file that was read last, other than the end of the one being written; set by ConsumeQueue.enter_for_reading.
+Q_READ_ADDRESS = 16  # 0 none
+Q_READ_FIRST = 17
+Q_READ_END = 18
+Q_READ_RESIDENCY = 19  # address of what is known about its pages
+Q_WORDS = 24
 
 # A topic's row ----------------------------------------------------------------------------------------------------
 T_HASH = 0  # FNV-1a of the name
@@ -186,29 +199,52 @@ REASON_BODY_CRC = 4
 REASON_SYNTAX = 5
 
 # A read's context ---------------------------------------------------------------------------------------------------
-R_UNITS_ADDRESS = 0  # of the queue file
-R_UNITS_FIRST = 1
-R_UNITS_END = 2  # first unit number that may not be read
-R_OFFSET = 3  # in: first unit to look at; out: next
-R_MAX_COUNT = 4
-R_MAX_BYTES = 5
-R_MAX_UNITS = 6  # units looked at, at most
-R_TAGS = 7  # address of wanted tag hashes, int64
-R_TAG_COUNT = 8  # 0: every tag
-R_LOG_FILES = 9  # address of log file addresses, 0 where not mapped
-R_LOG_FIRST = 10  # log offset of the first of them
-R_LOG_FILE_SIZE = 11
-R_LOG_FROM = 12  # records below are cold: stop
-R_LOG_TO = 13  # nothing may be read beyond
-R_TARGET = 14  # address of room for the records
-R_TARGET_ROOM = 15
-R_SIZES = 16  # address of room for R_MAX_COUNT int64
-R_COUNT = 17  # out
-R_BYTES = 18  # out
+R_WRITER = 0  # address of the writer's context
+R_HOT_FROM = 1  # the log from here on is in memory
+R_ROUND = 2  # what was heard about pages counts only in its round
+R_MAX_UNITS = 3  # units looked at, at most
+R_MAX_COUNT = 4  # records of an answer, at most
+R_MAX_RECORD = 5  # bytes
+R_DISTANT = 6  # bytes: what lies further behind the log's end has limits of its own
+R_NEAR_COUNT = 7
+R_NEAR_BYTES = 8
+R_DISTANT_COUNT = 9
+R_DISTANT_BYTES = 10
+R_RUNS = 11  # address of pairs (address, bytes): what the plan wants copied
+R_RUN_COUNT = 12  # out
+R_COUNT = 13  # out: records
+R_BYTES = 14  # out: of all of them
+R_OFFSET = 15  # out: next unit to look at
+R_ASK_FILE = 16  # out, of READ_ASK and READ_UNMAPPED: number of the log file, ASK_UNITS for the queue's
+R_ASK_PLACE = 17  # out: position in that file
+R_ASK_BYTES = 18  # out
+R_LOOKUP = 19  # address of the words of a key lookup
 R_WORDS = 24
+
+ASK_UNITS = -1
 
 READ_DONE = 0  # the end, or the limit of what is looked at
 READ_FULL = 1
-READ_COLD = 2  # the unit at R_OFFSET lies in cold log: nothing of it was read
+READ_COLD = 2  # the unit at R_OFFSET has a record that no file holds
 READ_GONE = 3  # its record is below the log's first byte
 READ_BAD_UNIT = 4
+READ_OUTSIDE = 5  # the queue has no such unit
+READ_UNENTERED = 6  # its units are in a file that was not entered for reading
+READ_UNMAPPED = 7  # the log file that is needed is not mapped
+READ_ASK = 8  # it is not known whether pages that are needed are in memory
+
+# A key lookup's context -----------------------------------------------------------------------------------------------
+K_FILES = 0  # address of the index files' map addresses, newest first
+K_FILE_COUNT = 1  # -1: files came, went or were unmapped since they were entered here
+K_SLOTS = 2
+K_FOUND = 3  # address of room for log offsets
+K_FOUND_ROOM = 4
+K_TOPIC_LENGTH = 5
+K_KEY_LENGTH = 6
+K_WORDS = 8
+
+# What a lookup gives beside what it found.
+LOOKUP_DONE = 0
+LOOKUP_UNENTERED = 1  # the files are to be entered in K_FILES first
+LOOKUP_UNMAPPED = 2
+LOOKUP_ASK = 3

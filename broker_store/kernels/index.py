@@ -27,6 +27,7 @@ from broker_store.kernels.memory import (
 HEADER_BYTES = 40
 ENTRY_BYTES = 20
 _INT_MAX = 2147483647
+_NUMBER_SIGN = 35  # between topic and key
 _NOT_ASCII = -0x7F7F7F7F7F7F7F80  # 0x8080808080808080 as int64
 _POWERS = tuple(pow(31, power, 1 << 32) for power in range(9))
 
@@ -171,22 +172,27 @@ def _walk_chain(address, slots, hashed, begin_ms, end_ms, target, room):
     return found
 
 
-OLDER_FILES_END = 1 << 32  # added to what `lookup` returns: older files end before the time asked for
-
-
-@njit(
-    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
-    cache=True,
-)
-def lookup(address, slots, key, key_length, begin_ms, end_ms, target, room):
-    """One file asked for the key text `topic#key`: how many log offsets were found, and OLDER_FILES_END when that is so."""
-    if load_be32(address + 36) <= 1:
-        return 0
+@inlined
+def walk_files(lookup, topic, key, most, begin_ms, end_ms):
+    """Log offsets of the key's entries into K_FOUND, newest file first, newest entry first; returns how many."""
+    hashed = (java_hash(0, topic, get(lookup, c.K_TOPIC_LENGTH)) * 31 + _NUMBER_SIGN) & 0xFFFFFFFF
+    hashed = key_hash(java_hash(hashed, key, get(lookup, c.K_KEY_LENGTH)))
+    most = min(most, get(lookup, c.K_FOUND_ROOM))
+    slots = get(lookup, c.K_SLOTS)
+    target = get(lookup, c.K_FOUND)
     found = 0
-    begin = load_be64(address)
-    if begin <= end_ms and load_be64(address + 8) >= begin_ms:
-        found = _walk_chain(address, slots, key_hash(java_hash(0, key, key_length)), begin_ms, end_ms, target, room)
-    return found + OLDER_FILES_END if begin < begin_ms else found
+    for number in range(get(lookup, c.K_FILE_COUNT)):
+        if found >= most:
+            break
+        address = get(get(lookup, c.K_FILES), number)
+        if load_be32(address + 36) <= 1:
+            continue
+        begin = load_be64(address)
+        if begin <= end_ms and load_be64(address + 8) >= begin_ms:
+            found += _walk_chain(address, slots, hashed, begin_ms, end_ms, target + 8 * found, most - found)
+        if begin < begin_ms:
+            break  # older files end before the time asked for
+    return found
 
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)

@@ -1,13 +1,30 @@
-"""Read: follow the units of a queue file and copy the records they name, back to back, as a pull answer carries them."""
+"""Read: follow the units of a queue and copy the records they name, back to back, as a pull answer carries them.
+
+First the plan: which records, under which limits, and that touching them will not wait for the disk. Then one piece of
+bytes is made for all of them and each is copied once; neighbours in the log are copied together.
+"""
 
 from __future__ import annotations
 
-from numba import njit, types
-
 from broker_store.kernels import context as c
-from broker_store.kernels.memory import copy_memory, get, inlined, load_be32, load_be64, put, store64
+from broker_store.kernels.memory import copy_memory, get, inlined, load64, load_be32, load_be64, put, store64
+from broker_store.kernels.objects import (
+    answer,
+    bytes_data,
+    door,
+    has_failed,
+    int_argument,
+    let_go,
+    new_bytes,
+    new_int,
+    new_tuple,
+    put_into_tuple,
+    wrong_call,
+)
+from broker_store.kernels.residency import is_in_memory
 
-_UNIT_BYTES = 20
+UNIT_BYTES = 20
+LEAST_RECORD = 91
 
 
 @inlined
@@ -20,35 +37,70 @@ def _wanted(tags_code, tags, tag_count):
     return False
 
 
-@njit(types.int64(types.int64), cache=True)
-def read_units(context):
-    """Fill R_TARGET from the hot part of the log; READ_* says why it stopped. R_OFFSET is then the next unit to look at."""
-    units = get(context, c.R_UNITS_ADDRESS)
-    first = get(context, c.R_UNITS_FIRST)
-    end = get(context, c.R_UNITS_END)
-    offset = get(context, c.R_OFFSET)
-    max_count = get(context, c.R_MAX_COUNT)
-    max_bytes = get(context, c.R_MAX_BYTES)
-    tags = get(context, c.R_TAGS)
-    tag_count = get(context, c.R_TAG_COUNT)
-    files = get(context, c.R_LOG_FILES)
-    log_first = get(context, c.R_LOG_FIRST)
-    file_size = get(context, c.R_LOG_FILE_SIZE)
-    log_from = get(context, c.R_LOG_FROM)
-    log_to = get(context, c.R_LOG_TO)
-    target = get(context, c.R_TARGET)
-    room = get(context, c.R_TARGET_ROOM)
-    sizes = get(context, c.R_SIZES)
-    looked_to = offset + get(context, c.R_MAX_UNITS)
-    if looked_to > end:
-        looked_to = end
-    count, used = 0, 0
+@inlined
+def ask(context, file_number, place, size):
+    """Note what has to be asked about before the read can go on."""
+    put(context, c.R_ASK_FILE, file_number)
+    put(context, c.R_ASK_PLACE, place)
+    put(context, c.R_ASK_BYTES, size)
+
+
+@inlined
+def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
+    """Fill R_RUNS from what is in memory; READ_* says why it stopped. R_OFFSET is then the next unit to look at."""
+    writer = get(context, c.R_WRITER)
+    maximum = get(queue, c.Q_DISPATCHED)
+    put(context, c.R_OFFSET, offset)
+    put(context, c.R_COUNT, 0)
+    put(context, c.R_BYTES, 0)
+    put(context, c.R_RUN_COUNT, 0)
+    if offset < get(queue, c.Q_MINIMUM) or offset >= maximum:
+        return c.READ_OUTSIDE
+    units = get(queue, c.Q_FILE_ADDRESS)
+    first = get(queue, c.Q_FILE_FIRST)
+    end = maximum
+    units_known = 0
+    if units == 0 or offset < first or offset < get(queue, c.Q_HOT):
+        # Not at the end that this run writes: the file is another one, or its pages may be on the disk only.
+        units = get(queue, c.Q_READ_ADDRESS)
+        first = get(queue, c.Q_READ_FIRST)
+        if units == 0 or offset < first or offset >= get(queue, c.Q_READ_END):
+            return c.READ_UNENTERED
+        end = min(maximum, get(queue, c.Q_READ_END))
+        units_known = get(queue, c.Q_READ_RESIDENCY)
+    looked_to = min(end, offset + max(max_count, get(context, c.R_MAX_UNITS)))
+    log_first = get(writer, c.LOG_FIRST)
+    confirmed = get(writer, c.CONFIRMED)
+    maps = get(writer, c.LOG_MAPS)
+    file_size = get(writer, c.LOG_FILE_BYTES)
+    hot_from = get(context, c.R_HOT_FROM)
+    round_number = get(context, c.R_ROUND)
+    max_record = get(context, c.R_MAX_RECORD)
+    runs = get(context, c.R_RUNS)
+    count, used, run_count, run_end = 0, 0, 0, 0
+    limited = False
     stopped = c.READ_DONE
     while offset < looked_to:
-        unit = units + (offset - first) * _UNIT_BYTES
+        if count >= max_count:
+            stopped = c.READ_FULL
+            break
+        at = (offset - first) * UNIT_BYTES
+        if units_known != 0 and not is_in_memory(units_known, at, UNIT_BYTES, round_number):
+            ask(context, c.ASK_UNITS, at, UNIT_BYTES)
+            stopped = c.READ_ASK
+            break
+        unit = units + at
         log_offset = load_be64(unit)
         size = load_be32(unit + 8)
-        if count >= max_count or (count > 0 and used + size > max_bytes):
+        if not limited:
+            # By the first unit, whether it is wanted or not.
+            limited = True
+            wrote = get(writer, c.LOG_BASE) + get(writer, c.LOG_AT)
+            distant = get(context, c.R_DISTANT)
+            is_distant = wrote - log_first > distant and wrote - log_offset > distant
+            max_count = min(max_count, get(context, c.R_DISTANT_COUNT if is_distant else c.R_NEAR_COUNT), get(context, c.R_MAX_COUNT))
+            max_bytes = min(max_bytes, get(context, c.R_DISTANT_BYTES if is_distant else c.R_NEAR_BYTES))
+        if count > 0 and used + size > max_bytes:
             stopped = c.READ_FULL
             break
         if tag_count > 0 and not _wanted(load_be64(unit + 12), tags, tag_count):
@@ -57,27 +109,79 @@ def read_units(context):
         if log_offset < log_first:
             stopped = c.READ_GONE
             break
-        if size < 91 or log_offset + size > log_to or size > room:
+        if size < LEAST_RECORD or log_offset + size > confirmed or size > max_record:
             stopped = c.READ_BAD_UNIT
             break
-        if used + size > room:
-            stopped = c.READ_FULL
-            break
-        if log_offset < log_from:
-            stopped = c.READ_COLD
-            break
         number = (log_offset - log_first) // file_size
-        address = get(files, number)
         place = (log_offset - log_first) - number * file_size
-        if address == 0 or place + size > file_size:
+        if place + size > file_size:
             stopped = c.READ_COLD
             break
-        copy_memory(target + used, address + place, size)
-        store64(sizes + 8 * count, size)
+        address = get(maps, number)
+        if address == 0:
+            ask(context, number, place, size)
+            stopped = c.READ_UNMAPPED
+            break
+        if log_offset < hot_from and not is_in_memory(get(get(writer, c.LOG_RESIDENCY), number), place, size, round_number):
+            ask(context, number, place, size)
+            stopped = c.READ_ASK
+            break
+        address += place
+        if address == run_end:
+            length_at = runs + 16 * run_count - 8
+            store64(length_at, load64(length_at) + size)
+        else:
+            store64(runs + 16 * run_count, address)
+            store64(runs + 16 * run_count + 8, size)
+            run_count += 1
+        run_end = address + size
         used += size
         count += 1
         offset += 1
     put(context, c.R_OFFSET, offset)
     put(context, c.R_COUNT, count)
     put(context, c.R_BYTES, used)
+    put(context, c.R_RUN_COUNT, run_count)
     return stopped
+
+
+@inlined
+def _copy_runs(context, target):
+    runs = get(context, c.R_RUNS)
+    for number in range(get(context, c.R_RUN_COUNT)):
+        length = load64(runs + 16 * number + 8)
+        copy_memory(target, load64(runs + 16 * number), length)
+        target += length
+
+
+@door
+def read_queue(self, arguments, count):
+    """(context, queue row, offset, max count, max bytes, tags, tag count) ->
+    (READ_*, next offset, minimum, maximum, records, count of them)"""
+    if count != 7:
+        return wrong_call()
+    context = int_argument(arguments, 0)
+    queue = int_argument(arguments, 1)
+    offset = int_argument(arguments, 2)
+    max_count = int_argument(arguments, 3)
+    max_bytes = int_argument(arguments, 4)
+    tags = int_argument(arguments, 5)
+    tag_count = int_argument(arguments, 6)
+    if has_failed():
+        return 0
+    stopped = _plan(context, queue, offset, max_count, max_bytes, tags, tag_count)
+    is_answer = stopped != c.READ_ASK and stopped != c.READ_UNMAPPED
+    body = new_bytes(0, get(context, c.R_BYTES) if is_answer else 0)
+    if body != 0 and is_answer:
+        _copy_runs(context, bytes_data(body))
+    made = new_tuple(6)
+    if made == 0:
+        let_go(body)
+        return 0
+    put_into_tuple(made, 0, new_int(stopped))
+    put_into_tuple(made, 1, new_int(get(context, c.R_OFFSET)))
+    put_into_tuple(made, 2, new_int(get(queue, c.Q_MINIMUM)))
+    put_into_tuple(made, 3, new_int(get(queue, c.Q_DISPATCHED)))
+    put_into_tuple(made, 4, body)
+    put_into_tuple(made, 5, new_int(get(context, c.R_COUNT)))
+    return answer(made)

@@ -153,7 +153,7 @@ def test_a_filter_without_tags_passes_nothing(open_store):
 
 
 def test_what_may_not_be_in_memory_is_read_in_a_thread_and_given_on_the_loop(open_store, monkeypatch):
-    monkeypatch.setattr(Region, "is_resident", lambda *_: False, raising=False)
+    monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
     first = open_store()
     for number in range(5):
         first.put(message(body=b"%d" % number))
@@ -162,7 +162,7 @@ def test_what_may_not_be_in_memory_is_read_in_a_thread_and_given_on_the_loop(ope
     given = []
     request = GetRequest("topic", 0, 1)
     assert store.get(request, given.append) is None
-    store._cold.close()
+    store.reads.close()
     assert bodies(given[0]) == [b"1", b"2", b"3", b"4"] == bodies(store.get(request)) == bodies(store.get_blocking(request))
     assert store.snapshot()["totals"]["cold_gets"] == 2
 

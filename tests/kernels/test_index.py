@@ -4,10 +4,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_store.engine.rows import Words
 from broker_store.formats import index_file
 from broker_store.formats.index_file import IndexEntry, IndexGeometry, IndexHeader
 from broker_store.formats.java_hash import java_hash
+from broker_store.kernels import context as c
 from broker_store.kernels import index
+from broker_store.kernels.lookup import find_offsets
 from tests.support.reference import IndexModel, hash_of
 
 SLOTS, ENTRIES = 8, 200
@@ -47,10 +50,11 @@ def model_of(puts) -> IndexModel:
 
 
 def follow(memory, key, begin_ms, end_ms, room):
-    found = np.zeros(max(room, 1), dtype=np.int64)
-    text = np.frombuffer(f"T#k{key}".encode(), dtype=np.uint8)
-    answer = index.lookup(memory.ctypes.data, SLOTS, text.ctypes.data, len(text), begin_ms, end_ms, found.ctypes.data, room)
-    return found[: answer & 0xFFFFFFFF].tolist()
+    """What a lookup finds when `memory` is the only index file."""
+    words, files, found = Words(c.K_WORDS), Words(1), Words(ENTRIES)
+    files[0] = memory.ctypes.data
+    words.array[: c.K_FOUND_ROOM + 1] = (files.address, 1, SLOTS, found.address, ENTRIES)
+    return find_offsets(words.address, "T", f"k{key}", room, begin_ms, end_ms)
 
 
 puts = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3000)), max_size=ENTRIES - 1)

@@ -119,8 +119,7 @@ class HandStore(MessageStore):
 
     def die(self) -> None:
         """End as kill -9 ends it: nothing is synced, no file is closed in order, the lock is free."""
-        self._cold.close()
-        self._log_readers.close()
+        self.reads.close()
         self._checkpoint.close()
         for part in (self.queue_table, self.log):
             part.close()

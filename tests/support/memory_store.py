@@ -142,7 +142,7 @@ class MemoryStore:
                 size += length
         if not found:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, 0, end)
-        return GetResult(GetStatus.FOUND, offset, 0, end, b"".join(found), tuple(map(len, found)))
+        return GetResult(GetStatus.FOUND, offset, 0, end, b"".join(found), len(found))
 
     def watch(self, topic: str, queue_id: int) -> None:
         assert (topic, queue_id) not in self._watched
@@ -176,15 +176,14 @@ class MemoryStore:
         return self._records.get(log_offset)
 
     def query_keys(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
-        found = KeyQueryResult()
+        offsets, records, last_ms = [], [], 0
         for log_offset, raw in self._records.items():
             stored = record.decode(raw)
             if stored.topic == topic and key in (*stored.keys, stored.unique_key) and begin_ms <= stored.store_timestamp <= end_ms:
-                found.offsets.append(log_offset)
-                found.records.append(raw)
-                found.index_last_timestamp, found.index_last_offset = stored.store_timestamp, log_offset
-        found.offsets, found.records = found.offsets[-max_count:], found.records[-max_count:]
-        return found
+                offsets.append(log_offset)
+                records.append(raw)
+                last_ms = stored.store_timestamp
+        return KeyQueryResult(offsets[-max_count:], records[-max_count:], last_ms, offsets[-1] if offsets else 0)
 
     def queues(self) -> list[tuple[str, int]]:
         return list(self._queues)

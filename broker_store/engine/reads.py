@@ -1,0 +1,356 @@
+"""Reading: queues by offset, records by their place or key, times.
+
+    get ──► read_queue (kernels/read.py) ──► one piece of bytes, when all of it is in memory
+              │ stops: a file to enter or map, pages to ask about (engine/residency.py), and it goes on
+              └ cold: a thread reads by position (engine/cold.py)
+
+What this run wrote last is in memory and touched at once. Of what is older each page is asked about first, because a
+fault on the loop would stop every connection. Loop thread, unless a docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+
+from broker_store.config import StoreSettings
+from broker_store.engine.cold import ColdReads, LogReaders
+from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
+from broker_store.engine.disk import Disk
+from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.rows import Words, WriterContext
+from broker_store.formats import queue_unit, record
+from broker_store.kernels import context as c
+from broker_store.kernels.lookup import find_records
+from broker_store.kernels.read import read_queue
+from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult
+
+FOR_EVER_MS = 1 << 62
+_ROUND_MS = 1000  # so long counts what was heard about pages
+_MOST_RECORDS = 4096  # of an answer
+_MOST_UNITS = 800  # looked at for an answer that wants fewer
+_MOST_RECORDS_FIT = 2048  # bytes: read at once, before the record's size is known
+_MOST_STOPS = 64  # of one request; each may ask the system once
+_HOT_SHARE = 16  # of the machine's memory
+_MOST_FILTERS = 1024
+_V6_BORN = 0x10
+_FOUND = GetStatus.FOUND
+_EVERY_TAG = Words(1)
+
+
+class Reads:
+    """`begin` comes between recovery and the first read."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        disk: Disk,
+        context: WriterContext,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: HashIndex,
+        wake: Callable[[Callable[[], None]], None],
+    ):
+        self._settings, self._log, self._queues, self._index = settings, log, queues, index
+        self._view = context.view
+        self._readers = LogReaders(disk, log)
+        self._cold = ColdReads(self._readers, wake)
+        self._filters: dict[frozenset[int], Words] = {}
+        self.gets = self.get_messages = self.get_bytes = self.cold_gets = self.key_lookups = 0
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self._hot_bytes = memory // _HOT_SHARE
+        self._distant_bytes = memory * settings.access_message_in_memory_max_ratio // 100
+        self._round_ends_ms = 0
+        self._runs = Words(2 * _MOST_RECORDS)
+        words = Words(c.R_WORDS)
+        self._words = memoryview(words.array)
+        self._address = words.address
+        self._words[c.R_WRITER] = context.address
+        self._words[c.R_ROUND] = 1
+        self._words[c.R_MAX_UNITS] = _MOST_UNITS
+        self._words[c.R_MAX_COUNT] = _MOST_RECORDS
+        self._words[c.R_MAX_RECORD] = record.MAX_RECORD
+        self._words[c.R_DISTANT] = self._distant_bytes
+        self._words[c.R_NEAR_COUNT] = settings.max_transfer_count_on_message_in_memory
+        self._words[c.R_NEAR_BYTES] = settings.max_transfer_bytes_on_message_in_memory
+        self._words[c.R_DISTANT_COUNT] = settings.max_transfer_count_on_message_in_disk
+        self._words[c.R_DISTANT_BYTES] = settings.max_transfer_bytes_on_message_in_disk
+        self._words[c.R_RUNS] = self._runs.address
+        self._words[c.R_LOOKUP] = index.lookup_address
+        self._most_found = settings.max_msgs_num_batch
+
+    def begin(self, log_end: int) -> None:
+        """What is written from here on is in memory."""
+        self._words[c.R_HOT_FROM] = log_end
+        for queue in self._queues:
+            queue.row[c.Q_HOT] = queue.maximum
+
+    def tick(self, now_ms: int) -> None:
+        """About ten times a second."""
+        self._words[c.R_HOT_FROM] = max(self._words[c.R_HOT_FROM], self._log.wrote - self._hot_bytes)
+        if not 0 < self._round_ends_ms - now_ms <= _ROUND_MS:
+            self._round_ends_ms = now_ms + _ROUND_MS
+            self._words[c.R_ROUND] += 1
+
+    def forget(self, log_base: int) -> None:
+        """A log file is gone."""
+        self._readers.forget(log_base)
+
+    def close(self) -> None:
+        self._cold.close()
+        self._readers.close()
+
+    def totals(self) -> dict[str, int]:
+        names = ("gets", "get_messages", "get_bytes", "cold_gets", "key_lookups")
+        return {name: getattr(self, name) for name in names}
+
+    # Queues -------------------------------------------------------------------------------------------------------------
+
+    def get(self, request: GetRequest, done: Callable[[GetResult], None] | None = None) -> GetResult | None:
+        """Read a queue (spec/store-behaviour.md 6.1). What is in memory is answered at once.
+
+        What is cold is read in another thread: then this returns None and `done(result)` is called later on the loop.
+        Without `done` it is read here and now.
+        """
+        self.gets += 1
+        queue = self._queues.find(request.topic, request.queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        codes = request.tag_codes
+        tags = _EVERY_TAG if codes is None else self._filter(codes)
+        for _ in range(_MOST_STOPS):
+            stopped, following, minimum, maximum, body, count = read_queue(
+                self._address,
+                queue.row.address,
+                request.offset,
+                request.max_count,
+                request.max_bytes,
+                tags.address,
+                0 if codes is None else len(tags.array),
+            )
+            if stopped < c.READ_UNENTERED:
+                break
+            if not self._can_go_on(stopped, queue, request.offset):
+                return self._get_cold(queue, request, done)
+        else:
+            return self._get_cold(queue, request, done)
+        if count:
+            self.get_messages += count
+            self.get_bytes += len(body)
+            return GetResult(_FOUND, following, minimum, maximum, body, count)
+        if stopped == c.READ_OUTSIDE:
+            return _outside(queue, request.offset)
+        if stopped == c.READ_DONE:
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, following, minimum, maximum)
+        if stopped == c.READ_GONE:
+            return GetResult(GetStatus.MESSAGE_WAS_REMOVING, following + 1, minimum, maximum)
+        return self._get_cold(queue, request, done)
+
+    def _can_go_on(self, stopped: int, queue: ConsumeQueue, offset: int) -> bool:
+        """Do what the kernel stopped for; False when the read would wait for the disk. Raises StoreError."""
+        if stopped == c.READ_UNENTERED:
+            return queue.enter_for_reading(offset)
+        words = self._words
+        number = words[c.R_ASK_FILE]
+        file = queue.read_file if number == c.ASK_UNITS else self._log.files[number]
+        if stopped == c.READ_UNMAPPED:
+            self._log.map_for_reading(file)
+            return True
+        return file.residency.ask(words[c.R_ASK_PLACE], words[c.R_ASK_BYTES], words[c.R_ROUND])
+
+    def _filter(self, codes: frozenset[int]) -> Words:
+        found = self._filters.get(codes)
+        if found is None:
+            if len(self._filters) >= _MOST_FILTERS:
+                self._filters.clear()
+            # An empty set passes nothing; no Java hash has more than 32 bits, so this code matches no unit.
+            wanted = sorted(codes) or [1 << 40]
+            found = Words(len(wanted))
+            found.array[:] = wanted
+            self._filters[codes] = found
+        return found
+
+    def _get_cold(self, queue: ConsumeQueue, request: GetRequest, done) -> GetResult | None:
+        self.cold_gets += 1
+        most, most_bytes = self._limits(queue, request)
+        limited = GetRequest(
+            request.topic, request.queue_id, request.offset, most, most_bytes, request.tag_codes, request.group
+        )
+        if done is None:
+            result = self._cold.read(queue, limited, self._view[c.CONFIRMED])
+            self._count(result)
+            return result
+
+        def finish(result: GetResult) -> None:
+            self._count(result)
+            done(result)
+
+        if not self._cold.submit(queue, limited, self._view[c.CONFIRMED], finish):
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, request.offset, queue.minimum, queue.maximum)
+        return None
+
+    def _count(self, result: GetResult) -> None:
+        self.get_messages += result.count
+        self.get_bytes += len(result.body)
+
+    def _limits(self, queue: ConsumeQueue, request: GetRequest) -> tuple[int, int]:
+        """(messages, bytes) of a cold answer, as the kernel has it for others: less for what Apache would call on disk, by its
+        distance from the log's end."""
+        settings = self._settings
+        wrote = self._log.wrote
+        if wrote - self._log.minimum > self._distant_bytes:
+            unit = queue.unit(request.offset)
+            if unit is not None and wrote - unit.log_offset > self._distant_bytes:
+                return (
+                    min(request.max_count, settings.max_transfer_count_on_message_in_disk),
+                    min(request.max_bytes, settings.max_transfer_bytes_on_message_in_disk),
+                )
+        return (
+            min(request.max_count, settings.max_transfer_count_on_message_in_memory),
+            min(request.max_bytes, settings.max_transfer_bytes_on_message_in_memory),
+        )
+
+    def get_blocking(self, request: GetRequest) -> GetResult:
+        """The same from any other thread: reads by position, never through the maps, and is not counted."""
+        queue = self._queues.find(request.topic, request.queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        if not queue.minimum <= request.offset < queue.maximum:
+            return _outside(queue, request.offset)
+        return self._cold.read(queue, request, self._view[c.CONFIRMED])
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return queue.minimum if queue is not None else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return queue.maximum if queue is not None else 0
+
+    def read_units(self, topic: str, queue_id: int, offset: int, count: int) -> list[queue_unit.QueueUnit]:
+        """Units of a queue from `offset`, at most `count` and at most to the end of a queue file. Any thread."""
+        queue = self._queues.find(topic, queue_id)
+        return list(queue_unit.decode_all(queue.read_units(offset, count))) if queue is not None else []
+
+    # The log ------------------------------------------------------------------------------------------------------------
+
+    def record_at(self, log_offset: int) -> bytes | None:
+        """The raw record at a log offset, None when no sound one begins there. Any thread."""
+        confirmed = self._view[c.CONFIRMED]
+        if not self._log.minimum <= log_offset < confirmed:
+            return None
+        raw = self._readers.read(log_offset, _MOST_RECORDS_FIT)
+        if len(raw) < record.MIN_RECORD:
+            return None
+        size, magic = record.read_head(raw)
+        if magic not in record.TOPIC_LENGTH or not record.MIN_RECORD <= size <= self._view[c.MAX_RECORD]:
+            return None
+        if log_offset + size > confirmed:
+            return None
+        raw = raw[:size] if size <= len(raw) else self._readers.read(log_offset, size)
+        if len(raw) < size or raw[28:36] != log_offset.to_bytes(8, "big"):
+            return None
+        return raw
+
+    def log_bytes(self, log_offset: int, length: int) -> bytes:
+        """Raw bytes of the log, cut at `wrote` and at a file's end. Any thread."""
+        length = min(length, self._log.wrote - log_offset)
+        return self._readers.read(log_offset, length) if length > 0 else b""
+
+    # Times --------------------------------------------------------------------------------------------------------------
+
+    def _store_ms_of(self, unit: queue_unit.QueueUnit | None) -> int:
+        """Store time of a unit's record, -1 when it cannot be read."""
+        if unit is None or unit.log_offset < self._log.minimum:
+            return -1
+        head = self._readers.read(unit.log_offset, 76)
+        if len(head) < 76:
+            return -1
+        (sys_flag,) = struct.unpack_from(">i", head, 36)
+        return struct.unpack_from(">q", head, 68 if sys_flag & _V6_BORN else 56)[0]
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time in ms of the message at a queue offset, -1 when there is none. Any thread."""
+        queue = self._queues.find(topic, queue_id)
+        return self._store_ms_of(queue.unit(offset)) if queue is not None else -1
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        return self.store_time_at(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def last_store_time(self, topic: str, queue_id: int) -> int | None:
+        """Store time of the queue's last message, None when it has none."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue.maximum <= queue.minimum:
+            return None
+        if queue.row[c.Q_LAST_MS] == 0:
+            queue.row[c.Q_LAST_MS] = max(0, self._store_ms_of(queue.unit(queue.maximum - 1)))
+        return queue.row[c.Q_LAST_MS] or None
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, upper: bool = False) -> int:
+        """LOWER: the first message stored at or after `time_ms`, the maximum when there is none. UPPER: the last one
+        stored at or before it, the minimum when there is none (spec/store-behaviour.md 6.2). Any thread."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        low, high = queue.minimum, queue.maximum
+        while low < high:
+            middle = (low + high) // 2
+            at_ms = self._store_ms_of(queue.unit(middle))
+            if at_ms < time_ms or (upper and at_ms == time_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, queue.minimum) if upper else low
+
+    # Keys ---------------------------------------------------------------------------------------------------------------
+
+    def query_keys(self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = FOR_EVER_MS) -> KeyQueryResult:
+        """Records by key (spec/store-behaviour.md 6.3). Hash collisions stay in."""
+        self.key_lookups += 1
+        if max_count > self._most_found:
+            max_count = self._most_found
+        found = find_records(KeyQueryResult, self._address, topic, key, max_count, begin_ms, end_ms)
+        if found.__class__ is KeyQueryResult:
+            return found
+        return self._query_again(found, topic, key, max_count, begin_ms, end_ms)
+
+    def _query_again(self, stopped: int, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
+        for _ in range(_MOST_STOPS):
+            if not self._can_look_on(stopped):
+                break
+            stopped = find_records(KeyQueryResult, self._address, topic, key, most, begin_ms, end_ms)
+            if stopped.__class__ is KeyQueryResult:
+                return stopped
+        offsets, records = [], []
+        for offset in sorted(self._index.query(topic, key, most, begin_ms, end_ms)):
+            raw = self.record_at(offset)
+            if raw is not None:
+                offsets.append(offset)
+                records.append(raw)
+        return KeyQueryResult(offsets, records, *self._index.end())
+
+    def _can_look_on(self, stopped: int) -> bool:
+        """Do what a lookup stopped for; False when it would wait for the disk. Raises StoreError."""
+        if stopped == c.LOOKUP_UNENTERED:
+            self._index.enter_files()
+            return True
+        words = self._words
+        file = self._log.files[words[c.R_ASK_FILE]]
+        if stopped == c.LOOKUP_UNMAPPED:
+            self._log.map_for_reading(file)
+            return True
+        return file.residency.ask(words[c.R_ASK_PLACE], words[c.R_ASK_BYTES], words[c.R_ROUND])
+
+
+def _outside(queue: ConsumeQueue, offset: int) -> GetResult:
+    """The answer to an offset that the queue does not have."""
+    minimum, maximum = queue.minimum, queue.maximum
+    if maximum == 0:
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+    if offset < minimum:
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
+    if offset == maximum:
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, minimum, maximum)
+    return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, maximum, minimum, maximum)

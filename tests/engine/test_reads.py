@@ -1,0 +1,322 @@
+"""Reading: what may be touched on the loop and what not, records across borders, limits by distance, keys of any text."""
+
+import ctypes
+import sys
+
+import pytest
+
+from broker_store.engine.disk import Region
+from broker_store.formats import record
+from broker_store.kernels import context as c
+from broker_store.kernels.lookup import find_records
+from broker_store.kernels.read import read_queue
+from broker_store.messages import GetRequest, GetStatus
+from tests.support.hand_store import message
+
+PAGE = 4096
+
+
+class Memory:
+    """Says which pages are in memory, and counts how often it was asked."""
+
+    def __init__(self, monkeypatch):
+        self.asked = 0
+        self.is_there = lambda name, page: True
+
+        def ask_pages(region, offset, length, answers):
+            self.asked += 1
+            pages = -(-min(length, region.size - offset) // PAGE)
+            told = bytes(self.is_there(region.path.parent.name, offset // PAGE + page) for page in range(pages))
+            ctypes.memmove(answers, told, pages)
+            return True
+
+        monkeypatch.setattr(Region, "ask_pages", ask_pages)
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    return Memory(monkeypatch)
+
+
+def reopened(open_store, messages, **changes):
+    """A store in which nothing was written in this run."""
+    store = open_store(**changes)
+    for each in messages:
+        assert store.put(each).ok
+    store.close()
+    return open_store(**changes)
+
+
+def read(store, offset, queue_id=0, **more):
+    result = store.get(GetRequest("topic", queue_id, offset, **more))
+    assert sum(len(raw) for raw in split(result.body)) == len(result.body) and len(split(result.body)) == result.count
+    return result
+
+
+def split(body):
+    """The records, by the size that each begins with."""
+    records = []
+    while body:
+        size, _ = record.read_head(body)
+        records.append(body[:size])
+        body = body[size:]
+    return records
+
+
+def bodies(result):
+    return [found.body for found in record.decode_all(result.body)]
+
+
+def cold_gets(store):
+    return store.snapshot()["totals"]["cold_gets"]
+
+
+# What is in memory ---------------------------------------------------------------------------------------------------
+
+
+def test_what_this_run_wrote_is_not_asked_about(open_store, memory):
+    store = open_store()
+    for number in range(60):
+        store.put(message(body=b"%d" % number * 100, keys=(f"k{number}",)))
+    assert all(read(store, offset).count for offset in range(41, 60))
+    assert store.query_keys("topic", "k59", 9).records
+    assert (memory.asked, cold_gets(store)) == (0, 0)
+
+
+def test_older_pages_are_asked_about_once_a_second(open_store, memory, clock):
+    store = reopened(open_store, [message(body=b"%d" % number, keys=(f"k{number}",)) for number in range(10)])
+    store.tick()
+    for asked in (2, 4):
+        for _ in range(3):
+            assert bodies(read(store, 2, max_count=2)) == [b"2", b"3"]
+            assert len(store.query_keys("topic", "k7", 9).records) == 1
+            store.tick()
+        assert (memory.asked, cold_gets(store)) == (asked, 0)
+        clock.advance(1001)
+        store.tick()
+
+
+def test_a_page_that_is_not_in_memory_is_not_touched_and_is_asked_about_again(open_store, memory):
+    store = reopened(open_store, [message(body=b"%d" % number * 1000, keys=(f"k{number}",)) for number in range(10)])
+    places = [store.query_keys("topic", f"k{number}", 1).offsets[0] for number in range(10)]
+    memory.is_there = lambda name, page: not (name == "commitlog" and page == places[5] // PAGE)
+    store.reads.tick(1 << 40)
+    before = places[5] // PAGE * PAGE
+    whole = [number for number in range(9) if places[number + 1] <= before]
+    assert whole and bodies(read(store, 0, max_count=len(whole))) == [b"%d" % number * 1000 for number in whole]
+    assert cold_gets(store) == 0
+    # What needs the page is read as a whole by position, a key's record too.
+    assert len(bodies(read(store, 0))) == 10 and cold_gets(store) == 1
+    assert record.decode(store.query_keys("topic", "k5", 9).records[0]).body == b"5" * 1000
+    asked = memory.asked
+    assert len(bodies(read(store, 0))) == 10 and (memory.asked, cold_gets(store)) == (asked + 1, 2)
+    memory.is_there = lambda name, page: True
+    assert len(bodies(read(store, 0))) == 10 and cold_gets(store) == 2
+
+
+def test_units_that_are_not_in_memory_are_read_in_a_thread(open_store, memory):
+    store = reopened(open_store, [message() for _ in range(10)])
+    memory.is_there = lambda name, page: name == "commitlog"
+    assert read(store, 3).count == 7 and cold_gets(store) == 1
+
+
+def test_with_a_system_that_does_not_say_everything_older_is_cold(open_store, monkeypatch):
+    store = reopened(open_store, [message(keys=("k",)) for _ in range(5)])
+    monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
+    assert read(store, 0).count == 5 and cold_gets(store) == 1
+    assert len(store.query_keys("topic", "k", 9).records) == 5
+
+
+def test_what_was_heard_goes_with_the_map(open_store, memory):
+    store = reopened(open_store, [message(body=b"x" * 3000, keys=(f"k{number}",)) for number in range(30)])
+    assert [read(store, 0, max_count=4).count, len(store.query_keys("topic", "k1", 1).records)] == [4, 1]
+    first = store.log.files[0]
+    known = first.residency
+    store.log.unmap_before(first.end)
+    assert first.region is None
+    asked = memory.asked
+    # Mapped again, for a read by offset and for one by key, and asked about again.
+    assert read(store, 0, max_count=4).count == 4 and first.residency is not known
+    assert memory.asked == asked + 1
+    store.log.unmap_before(first.end)
+    assert len(store.query_keys("topic", "k1", 1).records) == 1 and memory.asked == asked + 2
+    store.flush(), store.round()
+    assert store.delete_expired(any_age=True, most=1) == 1
+    assert store.query_keys("topic", "k1", 1).records == [] and read(store, 0).status is GetStatus.OFFSET_TOO_SMALL
+    assert cold_gets(store) == 0
+
+
+def test_a_queue_file_that_was_unmapped_is_entered_again(open_store):
+    store = open_store()
+    for number in range(45):
+        store.put(message(body=b"%d" % number))
+    queue = store.queue_table.find("topic", 0)
+    assert bodies(read(store, 3, max_count=1)) == [b"3"] and queue.read_file is queue.files[0]
+    store.flush(), store.round()
+    queue.unmap_full()
+    assert queue.read_file is None and queue.files[0].region is None
+    assert bodies(read(store, 3, max_count=1)) == [b"3"]
+
+
+# Across borders ------------------------------------------------------------------------------------------------------
+
+
+def test_records_across_blocks_and_log_files_are_read_whole(open_store, memory):
+    changes = {"mapped_file_size_commit_log": 1 << 20, "max_index_num": 400}
+    sizes = [70_000 + 977 * number for number in range(40)]
+    store = reopened(open_store, [message(body=bytes([number]) * size, queue_id=number % 2) for number, size in enumerate(sizes)], **changes)
+    assert len(store.log.files) > 3
+    for queue_id in (0, 1):
+        wanted = [(number, size) for number, size in enumerate(sizes) if number % 2 == queue_id]
+        seen, offset = [], 0
+        while (result := read(store, offset, queue_id)).count:
+            seen += [(found[0], len(found)) for found in bodies(result)]
+            offset = result.next_offset
+        assert seen == wanted
+    # Record 3 lies in two blocks of 256 KiB: when a page of the second is away, the record is not touched.
+    memory.is_there = lambda name, page: name != "commitlog" or page != (256 << 10) // PAGE
+    store.reads.tick(1 << 40)
+    assert read(store, 0, 1, max_count=1).count == 1 and cold_gets(store) == 0
+    assert bodies(read(store, 1, 1, max_count=1)) == [bytes([3]) * sizes[3]] and cold_gets(store) == 1
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_a_record_is_given_when_it_ends_at_the_limit_and_not_when_a_byte_is_missing(open_store, is_reopened):
+    store = open_store()
+    # Neighbours in the log are copied together; those of two queues are not neighbours.
+    ends = [store.put(message(body=b"x" * (100 + number), queue_id=number % 3 // 2)).log_end for number in range(12)]
+    sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    own = [size for number, size in enumerate(sizes) if number % 3 < 2]
+    if is_reopened:
+        store.close()
+        store = open_store()
+    for count in range(1, len(own)):
+        assert read(store, 0, max_bytes=sum(own[:count])).count == count
+        assert read(store, 0, max_bytes=sum(own[: count + 1]) - 1).count == count
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_far_from_the_end_an_answer_has_the_limits_of_what_is_on_disk(open_store, monkeypatch, is_cold):
+    changes = {"max_transfer_count_on_message_in_disk": 3, "max_transfer_bytes_on_message_in_disk": 1024}
+    store = reopened(open_store, [message(body=b"x" * 100) for _ in range(20)], **changes)
+    if is_cold:
+        monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
+    size = store.log.wrote // 20
+    store.reads._distant_bytes = store.reads._words[c.R_DISTANT] = 10 * size
+    assert [read(store, offset).count for offset in (0, 9, 10, 15)] == [3, 3, 10, 5]
+    assert cold_gets(store) == 4 * is_cold
+    store.reads._distant_bytes = store.reads._words[c.R_DISTANT] = 20 * size
+    assert read(store, 0).count == 20
+
+
+def test_tags_are_found_in_older_log_as_well(open_store, memory):
+    store = reopened(open_store, [message(body=b"%d" % number, tag="ab"[number % 2]) for number in range(20)])
+    codes = frozenset({97})
+    assert bodies(read(store, 1, tag_codes=codes)) == [b"%d" % number for number in range(2, 20, 2)]
+    assert cold_gets(store) == 0 and memory.asked
+
+
+def test_a_read_from_another_thread_is_answered_by_position_and_touches_no_map(open_store, memory):
+    store = reopened(open_store, [message(body=b"%d" % number) for number in range(10)])
+    given = [store.get_blocking(GetRequest("topic", 0, offset)) for offset in (-1, 4, 10, 11)]
+    assert [(result.status, result.next_offset, result.count) for result in given] == [
+        (GetStatus.OFFSET_TOO_SMALL, 0, 0),
+        (GetStatus.FOUND, 10, 6),
+        (GetStatus.OFFSET_OVERFLOW_ONE, 10, 0),
+        (GetStatus.OFFSET_OVERFLOW_BADLY, 10, 0),
+    ]
+    assert store.get_blocking(GetRequest("other", 0, 0)).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert memory.asked == 0
+
+
+# Keys ----------------------------------------------------------------------------------------------------------------
+
+TEXTS = ("k", "ключ", "鍵", "k\u00e9y", "😀" * 5, "a" * 300, "Ä")
+
+
+def test_keys_of_any_text_are_found(open_store):
+    store = open_store()
+    for number, text in enumerate(TEXTS):
+        store.put(message(body=b"%d" % number, keys=(text,)))
+    for number, text in enumerate(TEXTS):
+        assert [record.decode(raw).body for raw in store.query_keys("topic", text, 9).records] == [b"%d" % number]
+        assert store.query_keys("tópico", text, 9).records == []
+    assert store.query_keys("topic", "", 9).records == []
+    with pytest.raises(UnicodeEncodeError):
+        store.query_keys("topic", "\ud800", 9)
+
+
+def test_a_lookup_by_map_gives_what_one_by_position_gives(open_store, monkeypatch):
+    store = reopened(open_store, [message(body=b"x" * (number * 37 % 900), keys=(f"g{number % 7}",)) for number in range(150)])
+    store.flush(), store.round()
+    assert store.delete_expired(any_age=True, most=2) == 2
+    questions = [(f"g{number}", most, begin, begin + 1000) for number in range(8) for most in (1, 5, 64) for begin in (0, 1_700_000_000_000)]
+    by_map = [store.query_keys("topic", *question) for question in questions]
+    monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
+    store.reads.tick(1 << 40)
+    assert by_map == [store.query_keys("topic", *question) for question in questions]
+    assert all(result.offsets == sorted(result.offsets) for result in by_map)
+    assert max(len(result.records) for result in by_map) > 10
+
+
+@pytest.mark.parametrize(("at", "damage"), [(0, b"\0\0\0\5"), (0, b"\x7f\0\0\0"), (4, b"\0"), (28, b"\1"), (35, b"\1")])
+def test_an_entry_whose_record_is_not_sound_is_left_out(open_store, at, damage):
+    store = open_store()
+    places = [store.put(message(body=b"x" * 50, keys=("k",))).log_offset for _ in range(3)]
+    region = store.log.files[0].region
+    sound = region.read(places[1] + at, len(damage))
+    region.write(places[1] + at, damage)
+    assert store.query_keys("topic", "k", 9).offsets == [places[0], places[2]]
+    assert store.record_at(places[1]) is None
+    region.write(places[1] + at, sound)
+    assert store.query_keys("topic", "k", 9).offsets == places
+
+
+def test_index_files_that_come_and_go_are_noticed(open_store):
+    store = open_store()
+    for number in range(400):
+        store.put(message(body=b"x" * 200, unique=f"u{number}"))
+        assert len(store.query_keys("topic", f"u{number}", 9).records) == 1
+        if number % 100 == 99:
+            store.flush(), store.round()
+            assert store.delete_expired(any_age=True, most=1) == 1
+            assert store.query_keys("topic", "u0", 9).records == []
+
+
+# The doors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [(), (1, 2), (1, "a", 3, 4, 5, 6, 7), (1, 2.5, 3, 4, 5, 6, 7)])
+def test_a_door_refuses_what_it_cannot_read(arguments):
+    for door in (read_queue, find_records):
+        with pytest.raises(TypeError):
+            door(*arguments)
+
+
+def test_numbers_beyond_64_bits_are_refused(open_store):
+    store = open_store()
+    store.put(message(keys=("k",)))
+    with pytest.raises(OverflowError):
+        read(store, 1 << 64)
+    with pytest.raises(OverflowError):
+        store.query_keys("topic", "k", 9, 0, 1 << 64)
+
+
+def test_doors_keep_and_drop_as_many_references_as_they_should(open_store):
+    store = open_store()
+    for number in range(9):
+        store.put(message(body=b"%d" % number * 300, keys=(f"k{number}", "all")))
+    known = (*range(-5, 257), b"", None, True, "topic", "all", "none")
+
+    def ask():
+        for offset in (0, 5, 9):
+            store.get(GetRequest("topic", 0, offset, max_bytes=1000))
+        for key in ("all", "none", "k3"):
+            store.query_keys("topic", key, 9)
+
+    ask()
+    before = [sys.getrefcount(each) for each in known]
+    for _ in range(100):
+        ask()
+    after = [sys.getrefcount(each) for each in known]
+    assert max(abs(now - then) for then, now in zip(before, after, strict=True)) < 50
