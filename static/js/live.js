@@ -8,6 +8,8 @@
 //           data-low="positions.checkpoint_position" data-high="positions.wrote">
 //     <tbody data-rows="queues" data-count="24">          when the list has another length: what is around it with
 //                                                         hx-trigger="refresh" is fetched again, else data-stale shows
+//     <div data-renew hx-get="..." hx-trigger="refresh">   fetched again when the frame differs from the one before: for
+//                                                         tables whose rows the server sorts and cuts
 //     <div data-chart="rates.in_per_s" data-format="rate">  see charts.js
 //
 // The formats are those of mqadmin/templatetags/units.py; the first values are the server's, so a page without this
@@ -82,6 +84,12 @@ const live = (() => {
       if (!Array.isArray(rows) || rows.length === Number(element.dataset.count)) continue;
       const fetched = element.closest("[hx-trigger=refresh]"), note = section.querySelector("[data-stale]");
       if (fetched) htmx.trigger(fetched, "refresh"); else if (note) note.hidden = false;
+    }
+    const table = section.querySelector("[data-renew]");
+    if (table) {
+      const now = JSON.stringify({ ...data, at_ms: null });
+      if (table.shownAt !== undefined && table.shownAt !== now) htmx.trigger(table, "refresh");
+      table.shownAt = now;
     }
     section.dispatchEvent(new CustomEvent("live", { detail: data }));
   };
