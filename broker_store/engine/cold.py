@@ -66,8 +66,16 @@ class ColdReads:
         self._in_flight: dict[str, int] = {}
         self.count = 0
 
-    def submit(self, queue: ConsumeQueue, request: GetRequest, confirmed: int, done: Callable[[GetResult], None]) -> bool:
-        """False when the group has too many under way; then nothing was started."""
+    def submit(
+        self,
+        queue: ConsumeQueue,
+        request: GetRequest,
+        limited: Callable[[ConsumeQueue, GetRequest], GetRequest],
+        confirmed: int,
+        done: Callable[[GetResult], None],
+    ) -> bool:
+        """Read `limited(queue, request)`, which the thread asks for. False when the group has too many under way; then nothing
+        was started."""
         busy = self._in_flight.get(request.group, 0)
         if busy >= MOST_IN_FLIGHT_A_GROUP:
             return False
@@ -88,7 +96,7 @@ class ColdReads:
 
         def work() -> None:
             try:
-                result, error = self.read(queue, request, confirmed), None
+                result, error = self.read(queue, limited(queue, request), confirmed), None
             except StoreError as found:
                 result, error = None, found
             self._wake(lambda: finish(result, error))

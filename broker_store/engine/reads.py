@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 from broker_store.config import StoreSettings
 from broker_store.engine.cold import ColdReads, LogReaders
@@ -174,12 +175,9 @@ class Reads:
 
     def _get_cold(self, queue: ConsumeQueue, request: GetRequest, done) -> GetResult | None:
         self.cold_gets += 1
-        most, most_bytes = self._limits(queue, request)
-        limited = GetRequest(
-            request.topic, request.queue_id, request.offset, most, most_bytes, request.tag_codes, request.group
-        )
+        confirmed = self._view[c.CONFIRMED]
         if done is None:
-            result = self._cold.read(queue, limited, self._view[c.CONFIRMED])
+            result = self._cold.read(queue, self._limited(queue, request), confirmed)
             self._count(result)
             return result
 
@@ -187,7 +185,7 @@ class Reads:
             self._count(result)
             done(result)
 
-        if not self._cold.submit(queue, limited, self._view[c.CONFIRMED], finish):
+        if not self._cold.submit(queue, request, self._limited, confirmed, finish):
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, request.offset, queue.minimum, queue.maximum)
         return None
 
@@ -195,22 +193,17 @@ class Reads:
         self.get_messages += result.count
         self.get_bytes += len(result.body)
 
-    def _limits(self, queue: ConsumeQueue, request: GetRequest) -> tuple[int, int]:
-        """(messages, bytes) of a cold answer, as the kernel has it for others: less for what Apache would call on disk, by its
-        distance from the log's end."""
+    def _limited(self, queue: ConsumeQueue, request: GetRequest) -> GetRequest:
+        """The request within the settings' limits, as the kernel has them for what is in memory: less for what Apache would call
+        on disk, by its distance from the log's end. Any thread; it may read the queue's file."""
         settings = self._settings
+        most, most_bytes = settings.max_transfer_count_on_message_in_memory, settings.max_transfer_bytes_on_message_in_memory
         wrote = self._log.wrote
         if wrote - self._log.minimum > self._distant_bytes:
             unit = queue.unit(request.offset)
             if unit is not None and wrote - unit.log_offset > self._distant_bytes:
-                return (
-                    min(request.max_count, settings.max_transfer_count_on_message_in_disk),
-                    min(request.max_bytes, settings.max_transfer_bytes_on_message_in_disk),
-                )
-        return (
-            min(request.max_count, settings.max_transfer_count_on_message_in_memory),
-            min(request.max_bytes, settings.max_transfer_bytes_on_message_in_memory),
-        )
+                most, most_bytes = settings.max_transfer_count_on_message_in_disk, settings.max_transfer_bytes_on_message_in_disk
+        return replace(request, max_count=min(request.max_count, most), max_bytes=min(request.max_bytes, most_bytes))
 
     def get_blocking(self, request: GetRequest) -> GetResult:
         """The same from any other thread: reads by position, never through the maps, and is not counted."""

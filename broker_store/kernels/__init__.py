@@ -2,7 +2,8 @@
 
 Every kernel takes integers (addresses of memory that its caller holds) and gives an integer. State lies in one int64
 array, `context`; what a word of it means is named in `kernels/context.py`. A kernel returns a stop code *before* it
-changes anything for the case it does not know, and Python takes over.
+changes anything for the case it does not know, and Python takes over. Where Python's own objects are taken and given is
+`objects.py` (doors) and `describe.py` (messages).
 
 Numba's compile cache looks only at the module of the outer function, so an edit of an inlined callee elsewhere would
 leave stale machine code behind (PROTOTYPES.md Q5). The cache directory is therefore named by the hash of every source

@@ -2,10 +2,11 @@
 
 import ctypes
 import sys
+import threading
 
 import pytest
 
-from broker_store.engine.disk import Region
+from broker_store.engine.disk import Disk, Region
 from broker_store.formats import record
 from broker_store.kernels import context as c
 from broker_store.kernels.lookup import find_records
@@ -207,6 +208,21 @@ def test_far_from_the_end_an_answer_has_the_limits_of_what_is_on_disk(open_store
     assert cold_gets(store) == 4 * is_cold
     store.reads._distant_bytes = store.reads._words[c.R_DISTANT] = 20 * size
     assert read(store, 0).count == 20
+
+
+def test_nothing_of_a_cold_read_is_read_on_the_loop(open_store, monkeypatch):
+    changes = {"max_transfer_count_on_message_in_disk": 3}
+    store = reopened(open_store, [message(body=b"x" * 100) for _ in range(20)], **changes)
+    store.reads._distant_bytes = store.reads._words[c.R_DISTANT] = 1
+    monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
+    readers = set()
+    open_reader = Disk.open_reader
+    monkeypatch.setattr(Disk, "open_reader", lambda *call: readers.add(threading.current_thread()) or open_reader(*call))
+    given = []
+    assert store.get(GetRequest("topic", 0, 0), given.append) is None
+    store.reads.close()
+    assert [result.count for result in given] == [3]
+    assert readers and threading.main_thread() not in readers
 
 
 def test_tags_are_found_in_older_log_as_well(open_store, memory):
