@@ -2,8 +2,8 @@
 
 Two workers, so that a group of sends never waits behind thousands of queue files:
 
-* `LogFlusher` brings the log to the disk. With SYNC_FLUSH it is nudged after each append; all sends that arrived while
-  it synced are covered by its next sync (group commit).
+* `LogFlusher` brings the log to the disk. With SYNC_FLUSH each append hands over to it; all sends that arrived while it
+  synced are covered by its next sync (group commit).
 * `RoundFlusher` captures the dispatched position P and its store time, syncs every queue and index file, and only then
   sets the checkpoint's stamps to that time. So a stamp never claims what is not on disk.
 

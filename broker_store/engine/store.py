@@ -354,7 +354,7 @@ class MessageStore:
         if needs_blocks:
             self._preallocator_worker.nudge()
         if self._is_sync:
-            self._flusher_worker.nudge()
+            self._flusher_worker.hand_over()
         elif self._view[c.ARRIVAL_COUNT]:
             self._announce()
 

@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
+HAND_OVER_S = 0.0002  # a thread wakes in 0.02 ms; on a full machine the caller must not wait for its turn
+
 
 class Worker:
     """Runs `step` in a thread; waits at most `interval_s` between rounds without work. Stop it with `stop`.
@@ -30,6 +32,9 @@ class Worker:
         self.name = name
         self._step, self._interval_s, self._on_failure, self._niceness = step, interval_s, on_failure, niceness
         self._nudged = threading.Event()
+        self._idle = False
+        self._begun = threading.Lock()  # released when a step begins
+        self._begun.acquire()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.last_run_ms: int | None = None
@@ -41,6 +46,19 @@ class Worker:
     def nudge(self) -> None:
         """There is work now. From any thread; cheap when it was nudged already."""
         self._nudged.set()
+
+    def hand_over(self, limit_s: float = HAND_OVER_S) -> None:
+        """Nudge, and let an idle worker begin its step before the caller goes on. One thread at a time may call it.
+
+        A thread that wakes waits for the interpreter lock until the one that woke it blocks, or for the switch interval:
+        a sync would begin only when the caller has done all that it has to do, and could have been under way meanwhile.
+        """
+        if not self._idle:
+            self._nudged.set()
+            return
+        self._begun.acquire(blocking=False)  # what is left of a step that nobody waited for
+        self._nudged.set()
+        self._begun.acquire(timeout=limit_s)
 
     def stop(self, limit_s: float = 2.0) -> bool:
         """Let the current step end; False when it did not within the limit. Idempotent."""
@@ -58,9 +76,13 @@ class Worker:
                     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
             while not self._stopping:
                 self._nudged.clear()
+                if self._begun.locked():
+                    self._begun.release()
                 self.last_run_ms = int(time.time() * 1000)
                 if not self._step(self.last_run_ms) and not self._stopping:
+                    self._idle = True
                     self._nudged.wait(self._interval_s)
+                    self._idle = False
         except BaseException as error:
             self.last_error = error
             self._on_failure(self.name, error)

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 from broker_store.engine.worker import Worker
 
@@ -80,3 +81,43 @@ def test_its_thread_alone_gives_way_when_it_is_told_to():
     worker.start()
     assert done.acquire(timeout=5) and worker.stop()
     assert seen == [5] and os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
+
+
+def test_who_hands_over_goes_on_when_the_step_has_begun():
+    seen, idle = [], threading.Semaphore(0)
+
+    def step(now_ms):
+        seen.append(now_ms)
+        return False
+
+    worker = Worker("test", step, 60, lambda *_: None)
+    worker._nudged = _TellsOfWaiting(idle)
+    worker.start()
+    for number in range(1, 20):
+        assert idle.acquire(timeout=5) and len(seen) == number
+        worker.hand_over(limit_s=5)
+        assert not worker._nudged.is_set(), "the worker has taken the nudge"
+    assert worker.stop()
+
+
+def test_nobody_waits_for_a_step_that_is_under_way_or_a_worker_that_ended():
+    begun, go_on = threading.Semaphore(0), threading.Event()
+    worker = Worker("test", lambda now_ms: begun.release() or not go_on.wait(5), 60, lambda *_: None)
+    worker.start()
+    assert begun.acquire(timeout=5)
+    before = time.monotonic()
+    worker.hand_over(limit_s=60)
+    go_on.set()
+    assert begun.acquire(timeout=5) and worker.stop()
+    worker.hand_over(limit_s=60)
+    assert time.monotonic() - before < 30
+
+
+class _TellsOfWaiting(threading.Event):
+    def __init__(self, waiting: threading.Semaphore):
+        super().__init__()
+        self._waiting = waiting
+
+    def wait(self, timeout=None):
+        self._waiting.release()
+        return super().wait(timeout)

@@ -47,6 +47,8 @@ class HandWorker:
     def nudge(self) -> None:
         self.nudges += 1
 
+    hand_over = nudge
+
     def stop(self, limit_s: float = 2.0) -> bool:
         return True
 
