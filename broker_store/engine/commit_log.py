@@ -83,6 +83,12 @@ class CommitLog:
         self._fault_singly(file)
         self._enter(file, file.wrote)
 
+    def leave_unsynced(self, offset: int) -> None:
+        """After a crash: nothing from log offset `offset` on is known to be on the disk."""
+        self.flushed = offset
+        for file in self.files:
+            file.flushed = min(file.flushed, max(0, offset - file.base))
+
     @property
     def _stride(self) -> int:
         return min(STRIDE, self.file_size)

@@ -36,6 +36,7 @@ class ConsumeQueue:
         self.flushed_units = 0
         self.closed = False
         self._new_names = False
+        self._was_left = False
         self._stride = _FIRST_STRIDE
 
     @property
@@ -75,6 +76,17 @@ class ConsumeQueue:
         row[c.Q_APPEND_LIMIT] = unit
         if not self.files:
             self.minimum = unit
+
+    def compare_in(self, file: MappedFile) -> None:
+        """Recovery: let the scan compare units of `file`; `start_at` ends it."""
+        self.row[c.Q_FILE_ADDRESS], self.row[c.Q_FILE_FIRST], self.row[c.Q_FILE_END] = file.address, file.base // UNIT, file.end // UNIT
+
+    def leave_unsynced(self, unit: int) -> None:
+        """After a crash: nothing from `unit` on, no zero behind the end and no name is known to be on the disk."""
+        self.flushed_units = min(self.flushed_units, unit)
+        for file in self.files:
+            file.flushed = min(file.flushed, max(0, unit * UNIT - file.base))
+        self._new_names = self._was_left = True
 
     def _enter(self, file: MappedFile) -> None:
         """Let the dispatch kernel write into `file`, as far as it has blocks."""
@@ -169,16 +181,19 @@ class ConsumeQueue:
 
     def _sync(self) -> bool:
         to = self.maximum
-        if to <= self.flushed_units:
+        was_left, self._was_left = self._was_left, False
+        if to <= self.flushed_units and not was_left:
             return False
         for file in list(self.files):
             if file.end // UNIT <= self.flushed_units:
                 continue
             if file.base >= to * UNIT:
                 break
-            file.sync(min(to * UNIT, file.end) - file.base)
+            file.sync(min(to * UNIT, file.end) - file.base, through_end=was_left)
         if self._new_names:
             self._new_names = False
+            if was_left:
+                self.disk.sync_directory(self.directory.parent)
             self.disk.sync_directory(self.directory)
         self.flushed_units = to
         return True

@@ -85,24 +85,28 @@ class Dispatcher:
         elif stopped == c.INDEX_FULL:
             self._index.next_file()
         elif stopped == c.UNKNOWN_QUEUE:
-            found = self._record_at(at)
+            found = _record_at(self._file, at)
             self._queues.open(found.topic, found.queue_id)
         elif stopped == c.DELAYED_RECORD:
-            found = self._record_at(at)
-            delay = found.properties.get("DELAY")
-            view[c.TAGS_CODE] = queue_unit.tags_code(
-                found.topic, found.tags, delay, found.store_timestamp, self._delay_levels_ms
-            )
-            view[c.TAGS_CODE_AT] = at
+            self.compute_tags_code(self._file, at)
         elif stopped == c.QUEUE_HOLE and on_hole is not None:
-            on_hole(self._queues.by_row(view[c.STOPPED_QUEUE]), self._record_at(at).queue_offset)
+            on_hole(self._queues.by_row(view[c.STOPPED_QUEUE]), _record_at(self._file, at).queue_offset)
         else:
             raise DamagedStoreError(
                 f"dispatch cannot go on (stop code {stopped})", file=str(self._file.path), offset=at - self._file.base
             )
 
-    def _record_at(self, offset: int) -> record.StoredMessage:
-        at = offset - self._file.base
-        region = self._file.map()
-        size = record.read_head(region.read(at, record.BLANK_BYTES)).total_size
-        return record.decode(region.read(at, size), log_offset=offset, check_crc=False)
+    def compute_tags_code(self, file: MappedFile, offset: int) -> None:
+        """For the kernel: the tags code of the delayed record at log offset `offset`, which is its delivery time."""
+        found = _record_at(file, offset)
+        delay = found.properties.get("DELAY")
+        view = self._context.view
+        view[c.TAGS_CODE] = queue_unit.tags_code(found.topic, found.tags, delay, found.store_timestamp, self._delay_levels_ms)
+        view[c.TAGS_CODE_AT] = offset
+
+
+def _record_at(file: MappedFile, offset: int) -> record.StoredMessage:
+    at = offset - file.base
+    region = file.map()
+    size = record.read_head(region.read(at, record.BLANK_BYTES)).total_size
+    return record.decode(region.read(at, size), log_offset=offset, check_crc=False)

@@ -13,8 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
+from typing import NamedTuple
 
 from broker_store.engine.disk import Disk, Region
 from broker_store.engine.rows import Words, WriterContext
@@ -22,8 +21,9 @@ from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import index_file, properties
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, IndexGeometry, IndexHeader
 from broker_store.kernels import context as c
-from broker_store.kernels.index import link_slots
+from broker_store.kernels.index import entries_below, link_slots, slots_used
 from broker_store.kernels.lookup import find_offsets
+from broker_store.kernels.scan import data_end
 
 ENTRY_STRIDE = 16 << 20
 _NAME_DIGITS = 17
@@ -67,6 +67,11 @@ class IndexFile:
     def header(self) -> IndexHeader:
         return index_file.decode_header(self.map().read(0, HEADER.size))
 
+    @property
+    def bounded_count(self) -> int:
+        """The header's count, which after a crash may be any number, kept within the file."""
+        return min(max(self.header().count, FIRST_ENTRY), self.geometry.entries)
+
     def give_entries(self, to: int) -> None:
         """Blocks for entry numbers below `to`. Raises DiskFullError."""
         to = min(to, self.geometry.entries)
@@ -77,6 +82,14 @@ class IndexFile:
 
     def entry(self, number: int) -> index_file.IndexEntry:
         return index_file.decode_entry(self.map().read(self.geometry.entry_at(number), ENTRY.size))
+
+
+class IndexPlace(NamedTuple):
+    """Where entries go on: the number of the file in `HashIndex.files`, that of its next entry, and the last one's log offset (-1: none)."""
+
+    file: int
+    entry: int
+    log_offset: int
 
 
 class HashIndex:
@@ -394,46 +407,98 @@ class HashIndex:
             self.disk.sync_directory(self.directory)
         return dropped
 
-    def cut(self, from_offset: int, keep_away: Callable[[Path], None]) -> tuple[int, int]:
-        """Keep only entries of records below `from_offset`, in whole and in order, and link the last file anew.
+    def place_of(self, log_offset: int) -> IndexPlace:
+        """Behind the entries of records below `log_offset`: what is in order up to the first that steps back. Nothing changes."""
+        for number in reversed(range(len(self.files))):
+            entry, last = self._entries_below(self.files[number], log_offset)
+            if entry > FIRST_ENTRY or number == 0:
+                return IndexPlace(number, entry, last)
+        return IndexPlace(0, FIRST_ENTRY, -1)
 
-        Files without any such entry go away through `keep_away`. Returns (entries cut, files gone). Slots and header are
-        not append-only, so after an unclean stop only the entries are believed (DESIGN 5).
+    def place_at_end(self) -> IndexPlace:
+        """Behind the last entry, whose record is in the index whole: after a clean stop."""
+        number = next((number for number in reversed(range(len(self.files))) if self.files[number].header().count > FIRST_ENTRY), None)
+        if number is None:
+            return IndexPlace(0, FIRST_ENTRY, -1)
+        header = self.files[number].header()
+        return IndexPlace(number, header.count, header.end_offset)
+
+    def _entries_below(self, file: IndexFile, log_offset: int, most: int | None = None) -> tuple[int, int]:
+        """(next entry number, last log offset) of the leading entries that do not step back and lie below `log_offset`."""
+        header, entries, limit = file.header(), file.map().address + file.geometry.entries_at, file.bounded_count
+        if most is not None:
+            limit = min(limit, most)
+        # A file whose entries never reached the disk holds zeros, which look like entries of the log's first record.
+        if limit <= FIRST_ENTRY or file.entry(FIRST_ENTRY).log_offset != header.begin_offset:
+            return FIRST_ENTRY, -1
+        last = Words(1)
+        return entries_below(entries, limit, log_offset, last.address), last[0]
+
+    def cut(
+        self, behind: IndexPlace, first_unsure: int, keep_away: Callable[[Path], None], stored_ms: Callable[[int], int | None]
+    ) -> tuple[int, int, int]:
+        """Keep only entries before `behind` of records below its log offset, in order; link anew what is not linked right.
+
+        Files without any such entry go away through `keep_away`. Returns (entries cut, files gone, files linked anew). Slots
+        and header are not append-only, so after an unclean stop they are believed only where they follow from the entries
+        (DESIGN 5): in the last file, and in those from number `first_unsure` on, of which not all was synced. `stored_ms`
+        gives the store time of the record at a log offset, None when the log does not hold it any more.
         """
         entries_cut = gone = 0
         while self.files:
             file = self.files[-1]
-            header = file.header()
-            region = file.map()
-            first_at = file.geometry.entry_at(FIRST_ENTRY)
-            limit = min(header.count, file.geometry.entries)
-            raw = region.view(first_at, (limit - FIRST_ENTRY) * ENTRY.size)
-            offsets = _entry_offsets(raw)
-            raw.release()
-            # A file whose entries never reached the disk holds zeros, which look like entries of the log's first record.
-            is_begun = len(offsets) > 0 and int(offsets[0]) == header.begin_offset
-            good, last = _good_entries(offsets, from_offset) if is_begun else (FIRST_ENTRY, -1)
-            if good == FIRST_ENTRY and len(self.files) > 1:
-                entries_cut += header.count - FIRST_ENTRY
-                file.unmap()
-                self.files.pop()
-                keep_away(file.path)
-                gone += 1
-                continue
-            entries_cut += header.count - good
-            begin_ms = header.begin_timestamp if good > FIRST_ENTRY else 0
-            end_ms = header.end_timestamp
-            if good < header.count and good > FIRST_ENTRY:
-                end_ms = begin_ms + file.entry(good - 1).seconds * 1000
-            region.punch(file.geometry.entry_at(good))
-            _zero(region, HEADER.size, file.geometry.entries_at - HEADER.size)
-            used = link_slots(region.address, file.geometry.slots, FIRST_ENTRY, good)
-            begin_offset = int(offsets[0]) if good > FIRST_ENTRY else 0
-            stamp = IndexHeader(begin_ms, end_ms if good > FIRST_ENTRY else 0, begin_offset, max(last, 0), used, good)
+            count = file.bounded_count
+            most = behind.entry if len(self.files) - 1 == behind.file else None if len(self.files) <= behind.file else FIRST_ENTRY
+            good, last = self._entries_below(file, behind.log_offset, most)
+            if good > FIRST_ENTRY or len(self.files) == 1:
+                entries_cut += count - good
+                break
+            entries_cut += count - FIRST_ENTRY
+            file.unmap()
+            self.files.pop()
+            keep_away(file.path)
+            gone += 1
+        linked = 0
+        for file in self.files[first_unsure:-1]:
+            used, is_new = self._link(file, file.bounded_count)
+            stamp = file.header()._replace(slots_used=used, count=file.bounded_count)
+            if stamp != file.header():
+                file.map().write(0, index_file.encode_header(stamp))
+            linked += is_new
+        if self.files:
+            linked += self._cut_file(self.files[-1], good, last, stored_ms(last))
+        return entries_cut, gone, linked
+
+    def _cut_file(self, file: IndexFile, good: int, last: int, end_ms: int | None) -> bool:
+        """Leave entries below number `good`, the last of a record at `last` stored at `end_ms`; True when it was linked anew."""
+        region, header = file.map(), file.header()
+        stamp = IndexHeader(0, 0, 0, 0, 0, FIRST_ENTRY)
+        if good > FIRST_ENTRY:
+            if end_ms is None:
+                end_ms = header.begin_timestamp + file.entry(good - 1).seconds * 1000
+            stamp = IndexHeader(header.begin_timestamp, end_ms, header.begin_offset, last, 0, good)
+        end = file.geometry.entry_at(good)
+        if data_end(region.address, end, max(end, region.data_end())) > end:
+            region.punch(end)
+        used, is_new = self._link(file, good)
+        stamp = stamp._replace(slots_used=used)
+        if stamp != header:
             region.write(0, index_file.encode_header(stamp))
-            file.allocated_entries = good
-            break
-        return entries_cut, gone
+        file.allocated_entries = good
+        return is_new
+
+    def _link(self, file: IndexFile, count: int) -> tuple[int, bool]:
+        """(slots used, whether it had to be linked anew) of the file with entries below `count`."""
+        region, slots = file.map(), file.geometry.slots
+        used = slots_used(region.address, slots, count)
+        if used >= 0:
+            return used, False
+        _zero(region, HEADER.size, file.geometry.entries_at - HEADER.size)
+        return link_slots(region.address, slots, FIRST_ENTRY, count), True
+
+    def leave_unsynced(self) -> None:
+        """After a crash: no name of a file is known to be on the disk, as none of the files is."""
+        self._new_names = bool(self.files)
 
     # Syncing and cleaning -------------------------------------------------------------------------------------------
 
@@ -490,24 +555,6 @@ class HashIndex:
         self.spares = []
         for file in self.files:
             file.unmap()
-
-
-def _entry_offsets(raw: memoryview):
-    """Log offsets of the entries in `raw`, as int64."""
-    rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, ENTRY.size)
-    return rows[:, 4:12].copy().view(">i8").reshape(-1)
-
-
-def _good_entries(offsets, from_offset: int) -> tuple[int, int]:
-    """(next entry number, last log offset) of the leading entries that do not step back and lie below `from_offset`."""
-    if len(offsets) == 0:
-        return FIRST_ENTRY, -1
-    steps_back = np.flatnonzero(np.diff(offsets) < 0)
-    end = int(steps_back[0]) + 1 if len(steps_back) else len(offsets)
-    beyond = np.flatnonzero(offsets[:end] >= from_offset)
-    if len(beyond):
-        end = int(beyond[0])
-    return FIRST_ENTRY + end, int(offsets[end - 1]) if end else -1
 
 
 def _zero(region: Region, offset: int, length: int) -> None:

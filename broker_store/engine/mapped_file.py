@@ -70,11 +70,11 @@ class MappedFile:
             self.map().allocate(self.allocated, to - self.allocated)
             self.allocated = to
 
-    def sync(self, to: int) -> bool:
-        """Bring [flushed, to) to the disk; False when there was nothing. Raises SyncError."""
-        if to <= self.flushed:
+    def sync(self, to: int, through_end: bool = False) -> bool:
+        """Bring [flushed, to) to the disk, or all from there on; False when there was nothing. Raises SyncError."""
+        if to <= self.flushed and not through_end:
             return False
-        self.map().sync(self.flushed, to - self.flushed)
+        self.map().sync(self.flushed, (self.size if through_end else to) - self.flushed)
         # Another thread may have synced further meanwhile.
         self.flushed = max(self.flushed, to)
         return True

@@ -6,12 +6,19 @@ The log alone decides what exists. In order:
 2. find the end of each queue (a zero unit, a step back);
 3. choose the file to scan from: abnormally by the checkpoint's stamps, normally by what the queues know
    (spec/store-behaviour.md 4.2, 4.3);
-4. scan from there, record by record, to the first that is not good: the log's end;
+4. scan from there, record by record, to the first that is not good: the log's end. On the way each record is compared
+   with its unit and its index entries, up to the first of which anything is missing (`engine/agreement.py`);
 5. decide what that end is. Above the checkpoint's log stamp it is the ordinary end of a crash. Below, bytes that were
    on disk have changed: damage, and the start stops, unless told to accept it (DESIGN section 5);
-6. cut the log there, keep copies of what goes, zero the tail; cut queues and index;
-7. dispatch again from the file of step 3. What is there is left, what is missing is made from the log. A queue that
-   turns out to have a hole makes the walk start over further back.
+6. cut the log there, keep copies of what goes, zero the tail; cut the queues there, and the index where it stopped to agree;
+7. dispatch again from where queues or index stopped to agree: mostly there is nothing left to do. A queue that turns out
+   to have a hole makes the walk start over further back.
+
+What a killed process left is in the system's memory and need not be on the disk. Nothing counts as flushed because it
+was found: `flushed` begins at the file of step 3, and the flushers bring it to the disk from there, and then move the
+stamps, as they do with what is written new. Only three things cannot wait. The zeros behind the log's end are synced before
+anything is written there: a record that came back behind new ones would be believed. With SYNC_FLUSH the whole log is,
+because what is shown must not be lost. And names of log files are, since no flusher looks after them.
 
 Where this differs from Apache's and why stands in RELIABILITY.md section 1.
 """
@@ -22,23 +29,27 @@ import time
 from pathlib import Path
 
 from broker_store.config import StoreSettings
+from broker_store.engine.agreement import Agreement
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk import Disk, Region
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.flusher import CheckpointFile
-from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.hash_index import HashIndex, IndexPlace
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.report import RecoveryReport
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import queue_unit
 from broker_store.formats.checkpoint import Checkpoint
+from broker_store.formats.index_file import FIRST_ENTRY
 from broker_store.formats.record import FIXED, FIXED_IPV4, MAX_BEYOND_BODY, MIN_RECORD, STORE_TIMESTAMP, SYS_FLAG, SYS_FLAG_AT
 from broker_store.kernels import context as c
-from broker_store.kernels.scan import find_unit_break, scan
+from broker_store.kernels.scan import data_end, find_unit_break, scan
 
 _SLICE = 64 << 20
+_NEVER = 1 << 62
+_LIGHT_QUEUE = "%LMQ%"  # Apache's: its units point to records of other topics, so no record of its own makes them again
 _QUEUE_FILES_LOOKED_AT = 3
 _REASONS = {
     c.REASON_NOT_A_RECORD: "no record begins here",
@@ -91,17 +102,19 @@ class Recovery:
                 self._find_queue_end(queue, clean)
             step.detail = f"{len(self._queues)} queues"
         start = self._choose_start(clean)
-        end = self._scan(start)
+        place = self._index_place(start, clean)
+        agreement = Agreement(self._context, self._queues, self._index, self._dispatcher, place)
+        compared_from = self._compare_before(start, place, agreement)
+        end = self._scan(start, agreement)
         self.has_changed_files = True
         self._cut_log(end)
         self._lower_stamps()
         with report.step("cut queues at the log's end") as step:
             cut = sum(self._cut_queue(queue, end) for queue in self._queues)
             step.detail = f"{cut} units pointed at or beyond {end}" if cut else "nothing beyond the log's end"
-        if not clean:
-            self._sync_what_was_left(start)
-        dispatch_from = self._mend_index(start.base, end, clean)
-        self._dispatch_again(dispatch_from, end)
+        agreed = end if agreement.end is None else agreement.end
+        dispatch_from = self._mend_index(start.base, agreement.index_place(agreed), end, place)
+        self._dispatch_again(dispatch_from, end, [] if agreed == end else self._go_back(compared_from))
         with report.step("correct the minimum offsets"):
             for queue in self._queues:
                 queue.row[c.Q_NEXT] = queue.maximum
@@ -110,6 +123,8 @@ class Recovery:
                 queue.correct_minimum(self._log.minimum)
         self._context.view[c.QUEUED_KEYS] = 0
         self._log.start_writing(end)
+        if not clean:
+            self._take_over_unsynced(start, end)
         self._dispatcher.start_at(end)
         report.log_end = end
         return end
@@ -155,19 +170,40 @@ class Recovery:
     def _find_queue_end(self, queue: ConsumeQueue, clean: bool) -> None:
         """Its next unit: behind the last good one. After a clean stop only the last three files are looked at."""
         files = queue.files[-_QUEUE_FILES_LOOKED_AT:] if clean else queue.files
-        beyond = self._log.files[-1].end
+        end, log_end = self._units_below(queue, files, self._log.files[-1].end)
+        if files and end == queue.files[0].base // UNIT and log_end == 0:
+            end = 0  # not one unit: numbering starts again, as in Apache (4.4)
+        queue.start_at(end)
+        queue.row[c.Q_LOG_END] = log_end
+
+    def _units_below(self, queue: ConsumeQueue, files: list[MappedFile], log_offset: int) -> tuple[int, int]:
+        """(number behind the last good unit of a record that ends at or below `log_offset`, where that record ends, 0 for none)."""
         least = Words(1)
         end = files[0].base // UNIT if files else 0
         for file in files:
-            count = queue.units_a_file
-            good = find_unit_break(file.address, count, beyond, least[0], least.address)
+            good = find_unit_break(file.address, queue.units_a_file, log_offset, least[0], least.address)
             end = file.base // UNIT + good
-            if good < count:
+            if good < queue.units_a_file:
                 break
-        if files and end == queue.files[0].base // UNIT and least[0] == 0:
-            end = 0  # not one unit: numbering starts again, as in Apache (4.4)
-        queue.start_at(end)
-        queue.row[c.Q_LOG_END] = least[0]
+        return end, least[0]
+
+    def _go_back(self, compared_from: int) -> list[ConsumeQueue]:
+        """Let dispatch write units once more from where queues stopped to be compared, over those that are there; which queues have such."""
+        gone_back = []
+        for queue in self._queues:
+            if queue.topic.startswith(_LIGHT_QUEUE) or queue.row[c.Q_LOG_END] <= compared_from:
+                continue
+            unit = queue.row[c.Q_AGREED] or self._units_below(queue, queue.files, compared_from)[0]
+            if unit >= queue.maximum:
+                continue
+            queue.start_at(unit)
+            before = queue.unit(unit - 1) if unit else None
+            queue.row[c.Q_LOG_END] = before.log_offset + before.size if before is not None and before.is_data else 0
+            for file in queue.files:
+                if file.base >= unit * UNIT:
+                    file.wrote = file.flushed = file.allocated = 0  # a crash may have left it without blocks
+            gone_back.append(queue)
+        return gone_back
 
     def _drop_if_deleted(self, queue: ConsumeQueue) -> None:
         """A queue of a deleted topic whose files a crash left, or brought back, holds nothing that may be served."""
@@ -190,10 +226,11 @@ class Recovery:
             file.unmap()
             self._keep_away(file.path)
         if queue.files and queue.files[-1].end > end * UNIT:
-            at = end * UNIT - queue.files[-1].base
-            queue.files[-1].map().punch(at)
-            # A unit that came back after a later clean stop would be believed.
-            queue.files[-1].map().sync(at, queue.files[-1].size - at)
+            at, region = end * UNIT - queue.files[-1].base, queue.files[-1].map()
+            if _data_end(region, at) > at:
+                region.punch(at)
+                # A unit that came back after a later clean stop would be believed.
+                region.sync(at, region.size - at)
 
     # 3 --------------------------------------------------------------------------------------------------------------
 
@@ -239,7 +276,49 @@ class Recovery:
         words[c.S_STRICT_ABOVE_MS] = self._checkpoint.stamps.physic_msg_timestamp - (not self._was_clean)
         return words
 
-    def _scan(self, start: MappedFile) -> int:
+    def _walk(self, words: Words, file: MappedFile, agreement: Agreement) -> int:
+        """Scan one slice, and give the comparison what it asks for; the stop code of the scan itself."""
+        while True:
+            words[c.S_AGREEMENT] = agreement.address if agreement.end is None else 0
+            stopped = scan(words.address)
+            if stopped in (c.EXHAUSTED, c.LOG_FILE_END, c.BAD_RECORD):
+                return stopped
+            at = file.base + words[c.S_AT]
+            if not agreement.provide(stopped, file, at):
+                agreement.stop(at)
+
+    def _index_place(self, start: MappedFile, clean: bool) -> IndexPlace | None:
+        """From where on index entries are compared: those before are on the disk since the stamps that chose `start` were set."""
+        if not self._settings.message_index_enable:
+            return None
+        return self._index.place_at_end() if clean else self._index.place_of(start.base)
+
+    def _compare_before(self, start: MappedFile, place: IndexPlace | None, agreement: Agreement) -> int:
+        """After a crash the last entry may be of a record before `start`: those between the two may lack their entries.
+
+        Returns from where on the log is compared.
+        """
+        if place is None or (self._was_clean and self._index.files):
+            return start.base
+        begin = max(self._log.minimum, place.log_offset)
+        if begin >= start.base:
+            return start.base
+        with self._report.step("compare the index with the log before that file") as step:
+            files = self._log.files
+            for file in files[files.index(self._log.file_at(begin)) : files.index(start)]:
+                words = self._scan_words(file)
+                words[c.S_CHECK_CRC] = 0
+                words[c.S_STRICT_ABOVE_MS] = _NEVER
+                words[c.S_AT] = max(0, begin - file.base)
+                if self._walk(words, file, agreement) == c.BAD_RECORD and agreement.end is None:
+                    agreement.stop(file.base + words[c.S_AT])
+                step.messages += words[c.S_COUNT]
+                if agreement.end is not None:
+                    break
+            step.detail = f"from {begin} on"
+        return begin
+
+    def _scan(self, start: MappedFile, agreement: Agreement) -> int:
         """Log offset behind the last good record from `start` on. Raises DamagedStoreError when synced bytes are bad."""
         report, files = self._report, self._log.files
         number = files.index(start)
@@ -253,7 +332,7 @@ class Recovery:
                 while True:
                     words[c.S_SLICE_END] = min(words[c.S_AT] + _SLICE, file.size)
                     before = words[c.S_AT]
-                    stopped = scan(words.address)
+                    stopped = self._walk(words, file, agreement)
                     report.scanned_bytes += words[c.S_AT] - before
                     step.bytes, step.messages = words[c.S_AT], words[c.S_COUNT]
                     report.changed()
@@ -351,11 +430,7 @@ class Recovery:
     def _holds_nothing(self, path: Path) -> bool:
         region = self._disk.open_region(path, writable=False)
         try:
-            end = region.data_end()
-            for at in range(0, end, 1 << 20):
-                if any(region.read(at, min(1 << 20, end - at))):
-                    return False
-            return True
+            return _data_end(region, 0) == 0
         finally:
             region.close()
 
@@ -383,27 +458,16 @@ class Recovery:
             if file is not None:
                 at = end - file.base
                 region = file.map()
-                last = self._last_data(region, at)
+                last = _data_end(region, at)
                 if last > at:
                     kept = self._lost_and_found() / f"commitlog.{file.path.name}.from-{at}"
                     self._disk.copy_range(region, at, last - at, kept)
                     self._report.cut_bytes += last - at
                     self._report.finding("info", f"{last - at} bytes copied to {kept.relative_to(self._root.parent)}", file.path.name, at)
-                region.punch(at)
-                region.sync(0, region.size)
+                    region.punch(at)
+                region.sync(at, region.size - at)
                 step.file = file.path.name
             step.detail = f"the log ends at {end}" + (f", {removed} later files away" if removed else "")
-
-    def _last_data(self, region, at: int) -> int:
-        """Offset behind the last byte that is not zero, `at` when there is none."""
-        end = region.data_end()
-        while end > at:
-            start = max(at, end - (1 << 20))
-            piece = region.read(start, end - start).rstrip(b"\0")
-            if piece:
-                return start + len(piece)
-            end = start
-        return at
 
     def _cut_queue(self, queue: ConsumeQueue, log_end: int) -> int:
         """Take away units of records at or beyond the log's end; returns how many."""
@@ -431,53 +495,48 @@ class Recovery:
                 queue.row[c.Q_LOG_END] = 0
         return before - end
 
-    def _sync_what_was_left(self, start: MappedFile) -> None:
-        """Bring to the disk what the run before left in memory only.
-
-        A killed process leaves its pages to the kernel, which may write them late or, when the power goes, never. They are
-        taken over here as they are found, so they must be as durable as what the next stamps will say.
-        """
-        with self._report.step("sync what the run before left in memory"):
-            for file in self._log.files[self._log.files.index(start) :]:
-                file.map().sync(0, file.size)
-            directories = {self._root, self._root / "config", self._log.directory, self._index.directory, self._queues.directory}
-            for queue in self._queues:
-                directories |= {queue.directory.parent, queue.directory}
-                for file in reversed(queue.files):
-                    file.map().sync(0, file.size)
-                    first = queue_unit.decode(file.map().read(0, UNIT))
-                    if not first.is_pre_blank and first.log_offset < start.base:
-                        break  # everything before was synced when the stamps that chose `start` were set
-            for directory in sorted(directories):
-                if self._disk.is_directory(directory):
-                    self._disk.sync_directory(directory)
-
-    def _mend_index(self, start: int, end: int, clean: bool) -> int:
-        """Cut the index to what surely is right; returns from where the log must be dispatched again."""
-        if not self._settings.message_index_enable:
-            return start
+    def _mend_index(self, start: int, agreed: IndexPlace, end: int, place: IndexPlace | None) -> int:
+        """Cut the index behind what agreed; returns from where the log must be dispatched again."""
+        index = self._index
+        if place is None:
+            return agreed.log_offset
         with self._report.step("mend the index") as step:
-            self._index.drop_unused()
-            newest = self._index.newest()
-            if newest is not None and clean and newest.end_offset < end:
-                self._index.start_writing()
-                # The record at which the file ends is in it whole: do not add it again.
-                self._context.view[c.INDEX_END_OFFSET] = newest.end_offset + 1
-                step.detail = "it was closed in order"
-                return start
-            cut, gone = self._index.cut(min(start, end), self._keep_away)
-            self._index.start_writing()
-            reached = self._index.newest()
-            behind = reached.end_offset if reached is not None and reached.count > 1 else self._log.minimum
-            step.detail = f"{cut} entries and {gone} files taken out, its slots linked anew; built again from {behind}"
-            if reached is not None and reached.count > 1:
+            index.drop_unused()
+            newest = index.newest()
+            is_beyond = False
+            if newest is not None and self._was_clean:
+                is_beyond = newest.end_offset >= end
+                if not is_beyond:
+                    index.start_writing()
+                    # The record at which the file ends is in it whole: do not add it again.
+                    self._context.view[c.INDEX_END_OFFSET] = newest.end_offset + 1
+                    step.detail = "it was closed in order"
+                    return agreed.log_offset
+                agreed = IndexPlace(len(index.files) - 1, newest.count, min(agreed.log_offset, start))
+            cut, gone, linked = index.cut(agreed, place.file, self._keep_away, self._stored_ms)
+            index.start_writing()
+            reached = index.newest()
+            behind = reached.end_offset if reached is not None and reached.count > FIRST_ENTRY else None
+            if behind is not None:
                 self._context.view[c.INDEX_END_OFFSET] = behind + 1
-            return max(self._log.minimum, min(start, behind))
+            dispatch_from = agreed.log_offset
+            if is_beyond:  # it was not compared: its entries may end anywhere
+                dispatch_from = min(dispatch_from, self._log.minimum if behind is None else max(self._log.minimum, behind))
+            step.detail = f"{cut} entries and {gone} files taken out, {linked} files linked anew; goes on from {dispatch_from}"
+            return dispatch_from
+
+    def _stored_ms(self, log_offset: int) -> int | None:
+        """Store time of the record that begins at `log_offset`, None when it is not in the log."""
+        file = self._log.file_at(log_offset)
+        return None if file is None else self._stated_ms(file, log_offset - file.base)
 
     # 7 --------------------------------------------------------------------------------------------------------------
 
-    def _dispatch_again(self, start: int, end: int) -> None:
-        """Queues and index from the log, [start, end). A hole sends the walk back to where that queue is complete."""
+    def _dispatch_again(self, start: int, end: int, gone_back: list[ConsumeQueue]) -> None:
+        """Queues and index from the log, [start, end). A hole sends the walk back to where that queue is complete.
+
+        In queues of `gone_back` units are written over; what then lies behind their end is taken away.
+        """
         view = self._context.view
         walked_from = start
         before = sum(queue.maximum for queue in self._queues)
@@ -516,5 +575,36 @@ class Recovery:
                 self._report.changed()
 
             self._dispatcher.catch_up(on_hole, on_progress)
+            for queue in gone_back:
+                self._drop_queue_files(queue, queue.maximum)
             step.messages = self._report.redispatched
-            step.detail = f"from {start} to {end}, {self._report.redispatched} units were missing"
+            step.detail = f"from {start} to {end}, {self._report.redispatched} units were written"
+
+    # After the crash ------------------------------------------------------------------------------------------------
+
+    def _take_over_unsynced(self, start: MappedFile, end: int) -> None:
+        """Nothing that the run before left in memory counts as flushed (see the module's first page)."""
+        with self._report.step("sync what cannot wait for the flushers"):
+            self._log.leave_unsynced(start.base)
+            if self._settings.flush_disk_type == "SYNC_FLUSH":
+                self._log.sync(end)
+            for queue in self._queues:
+                if queue.files:
+                    queue.leave_unsynced(self._first_unsynced(queue, start.base))
+            self._index.leave_unsynced()
+            for directory in (self._log.directory, self._queues.directory, self._root / "config"):
+                if self._disk.is_directory(directory):
+                    self._disk.sync_directory(directory)
+
+    def _first_unsynced(self, queue: ConsumeQueue, log_offset: int) -> int:
+        """First unit of the newest file that begins with a record below `log_offset`: what lies before that file was synced."""
+        for file in reversed(queue.files):
+            first = queue_unit.decode(file.map().read(0, UNIT))
+            if not first.is_pre_blank and first.log_offset < log_offset:
+                return file.base // UNIT
+        return queue.files[0].base // UNIT
+
+
+def _data_end(region: Region, at: int) -> int:
+    """Offset behind the last byte from `at` on that is not zero, `at` when there is none."""
+    return data_end(region.address, at, max(at, region.data_end()))

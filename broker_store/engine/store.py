@@ -168,7 +168,7 @@ class MessageStore:
                 raise
             self._tombstones.lower(end)
             self.appender.last_ms = recovery.last_store_ms
-            self._log_flusher.flushed_ms = recovery.last_store_ms
+            self._log_flusher.flushed_ms = recovery.last_store_ms if self.log.flushed == end else 0
             self.reads.begin(end)
             self._view[c.CONFIRMED] = end
             if not clean:

@@ -117,6 +117,7 @@ Q_READ_ADDRESS = 16  # 0 none
 Q_READ_FIRST = 17
 Q_READ_END = 18
 Q_READ_RESIDENCY = 19  # address of what is known about its pages
+Q_AGREED = 20  # in recovery: number behind the last unit that was compared and agreed, 0 none
 Q_WORDS = 24
 
 # A topic's row ----------------------------------------------------------------------------------------------------
@@ -176,6 +177,7 @@ INDEX_FULL = 14
 DELAYED_RECORD = 15
 BAD_RECORD = 16
 EXHAUSTED = 17  # the slice asked for is done
+DIFFERS = 18  # queues or index do not hold the record
 
 # A scan's context ---------------------------------------------------------------------------------------------------
 S_ADDRESS = 0  # of the log file
@@ -190,6 +192,7 @@ S_COUNT = 8  # out: good records, running
 S_LAST_MS = 9  # out: store time of the last good record
 S_LAST_OFFSET = 10  # out: log offset of the last good record
 S_REASON = 11  # out: what was wrong with the record at S_AT
+S_AGREEMENT = 12  # address of the words below, 0 when nothing is compared (any more)
 S_WORDS = 16
 
 REASON_NOT_A_RECORD = 1
@@ -197,6 +200,23 @@ REASON_LENGTH = 2
 REASON_PLACE = 3
 REASON_BODY_CRC = 4
 REASON_SYNTAX = 5
+
+# Agreement: whether queues and index hold what the log says ---------------------------------------------------------
+A_WRITER = 0  # address of the writer's context: its table of topics and its tags code
+A_END = 1  # out: log offset of the first record that is missing or differs, -1 while there is none
+A_QUEUE = 2  # out: address of the queue row of QUEUE_FILE_END
+A_UNIT = 3  # out: the unit whose file is asked for
+A_INDEX_FROM = 4  # records below this log offset have their entries
+A_ENTRIES = 5  # address of entry 0 of the index file
+A_ENTRY_AT = 6  # in and out: number of the entry that is compared next
+A_ENTRY_END = 7  # the file's count
+A_KEYS_SEEN = 8  # entries of the current record that were found in the file before
+A_BEGIN_MS = 9  # of the file's header
+A_BEGIN_OFFSET = 10
+A_BEFORE_MS = 11  # end time of the file before, from which the first entry counts its seconds
+A_LAST_MS = 12  # out: store time of the last record whose entries were compared
+A_LAST_OFFSET = 13  # out: its log offset
+A_WORDS = 16
 
 # A read's context ---------------------------------------------------------------------------------------------------
 R_WRITER = 0  # address of the writer's context

@@ -211,3 +211,48 @@ def link_slots(address, slots, first, count):
         store_be32(entry + 16, previous)
         store_be32(slot, number)
     return used
+
+
+@njit(types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
+def slots_used(address, slots, count):
+    """How many slots the entries 1 to `count` - 1 use, -1 when slots or links are not what `link_slots` would make of them.
+
+    Every chain descends and holds only entries of its slot, so none is reached twice; when all are reached, each is in its
+    place. Nothing is written: pages that are right stay clean.
+    """
+    used = reached = 0
+    entries = address + HEADER_BYTES + slots * 4
+    for slot in range(slots):
+        number = load_be32(address + HEADER_BYTES + slot * 4)
+        if number == 0:
+            continue
+        used += 1
+        above = count
+        while number != 0:
+            if number < 0 or number >= above:
+                return -1
+            entry = entries + number * ENTRY_BYTES
+            if load_be32(entry) % slots != slot:
+                return -1
+            reached += 1
+            above = number
+            number = load_be32(entry + 16)
+    return used if reached == count - 1 else -1
+
+
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def entries_below(entries, count, below, room):
+    """Number of the first of the entries 1 to `count` - 1 that steps back or is of a record at or beyond `below`.
+
+    At `room` the log offset of the last one before it is left, -1 when there is none.
+    """
+    last = -1
+    number = 1
+    while number < count:
+        offset = load_be64(entries + number * ENTRY_BYTES + 4)
+        if offset < last or offset < 0 or offset >= below:
+            break
+        last = offset
+        number += 1
+    store64(room, last)
+    return number

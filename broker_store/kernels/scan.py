@@ -10,8 +10,9 @@ from __future__ import annotations
 from numba import njit, types
 
 from broker_store.kernels import context as c
+from broker_store.kernels.agreement import record_agrees
 from broker_store.kernels.crc import crc32
-from broker_store.kernels.memory import get, has_zero_byte, inlined, load_be16, load_be32, load_be64, load_u8, put, store64
+from broker_store.kernels.memory import get, has_zero_byte, inlined, load64, load_be16, load_be32, load_be64, load_u8, put, store64
 
 _MAGIC_V1 = -626843481
 _MAGIC_V2 = -626843477
@@ -80,7 +81,11 @@ def check_record(record, left, place, max_record, check_crc, strict_above):
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def scan(context):
-    """Walk good records from S_AT; EXHAUSTED (slice done), LOG_FILE_END (a blank) or BAD_RECORD (see S_REASON)."""
+    """Walk good records from S_AT; EXHAUSTED (slice done), LOG_FILE_END (a blank) or BAD_RECORD (see S_REASON).
+
+    With an agreement each record is compared with queues and index on the way, while it is in the processor's cache. A
+    stop code of the comparison asks Python for a file or a delivery time; the record at S_AT is then looked at again.
+    """
     address = get(context, c.S_ADDRESS)
     base = get(context, c.S_BASE)
     size = get(context, c.S_SIZE)
@@ -90,6 +95,8 @@ def scan(context):
     strict_above = get(context, c.S_STRICT_ABOVE_MS)
     at = get(context, c.S_AT)
     count = get(context, c.S_COUNT)
+    agreement = get(context, c.S_AGREEMENT)
+    topic = 0
     stopped = c.EXHAUSTED
     while at < slice_end:
         record = address + at
@@ -101,6 +108,15 @@ def scan(context):
             put(context, c.S_REASON, reason)
             stopped = c.BAD_RECORD
             break
+        if agreement != 0:
+            answer, topic = record_agrees(agreement, topic, record, total, base + at)
+            if answer == c.DIFFERS:
+                put(agreement, c.A_END, base + at)
+                put(context, c.S_AGREEMENT, 0)
+                agreement = 0
+            elif answer != c.DONE:
+                stopped = answer
+                break
         put(context, c.S_LAST_OFFSET, base + at)
         put(context, c.S_LAST_MS, load_be64(record + (68 if load_be32(record + 36) & 0x10 else 56)))
         at += total
@@ -129,3 +145,14 @@ def find_unit_break(address, count, log_end, expected_from, room):
         least = offset + size
         store64(room, least)
     return count
+
+
+@njit(types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
+def data_end(address, start, end):
+    """Offset behind the last byte of [start, end) at `address` that is not zero, `start` when there is none."""
+    at = end
+    while at - 8 >= start and load64(address + at - 8) == 0:
+        at -= 8
+    while at > start and load_u8(address + at - 1) == 0:
+        at -= 1
+    return at

@@ -6,8 +6,10 @@ import shutil
 import pytest
 
 from broker_store.errors import DamagedStoreError
-from broker_store.formats import record
+from broker_store.formats import checkpoint, record
+from broker_store.formats.index_file import IndexGeometry
 from broker_store.messages import GetRequest, PutStatus
+from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import HandStore, message, small_settings
 
 
@@ -94,6 +96,90 @@ def test_a_queue_with_a_hole_at_any_unit_is_made_again_from_the_log(open_store, 
         raw[cut : cut + 20] = bytes(len(raw[cut : cut + 20]))
         path.write_bytes(raw)
     all_there(open_store(), stored)
+
+
+def derived(store):
+    """What queues and index hold, without what their names and room ahead have of chance."""
+    queues = {path.relative_to(store.root): path.read_bytes() for path in (store.root / "consumequeue").rglob("0*") if path.is_file()}
+    return queues, [path.read_bytes() for path in sorted((store.root / "index").iterdir())]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_byte_of_a_queue_or_of_the_index_a_crash_changed_is_made_right(open_store, seed):
+    store, rng = open_store(), random.Random(seed)
+    fill(store, seed=seed)
+    units = {(queue.topic, str(queue.queue_id)): queue.maximum for queue in store.queue_table}
+    entries = [file["entries"] for file in store.index_files()]
+    store.die()
+    (store.root / "checkpoint").unlink(missing_ok=True)
+    before = derived(store)
+    for _ in range(rng.choice((1, 1, 3))):
+        if rng.random() < 0.5:
+            path = rng.choice(sorted(path for path in (store.root / "consumequeue").rglob("0*") if path.is_file()))
+            used = range(20 * units[path.parts[-3:-1]] - int(path.name))
+        else:
+            number, path = rng.choice(list(enumerate(sorted((store.root / "index").iterdir()))))
+            index = IndexGeometry(16, 64)
+            used = [*range(index.entries_at), *range(index.entry_at(1), index.entry_at(1 + entries[number]))]
+        raw = bytearray(path.read_bytes())
+        raw[rng.choice(used[: len(raw)])] ^= 1 << rng.randrange(8)
+        path.write_bytes(raw)
+    assert derived(open_store()) == before
+
+
+def test_what_a_killed_process_left_whole_is_compared_and_not_made_again(open_store):
+    store = open_store()
+    stored = fill(store)
+    store.die()
+    before = {path: path.read_bytes() for path in store.root.rglob("*/*") if path.is_file()}
+    store = open_store()
+    report = store.recovery_report()
+    steps = {step["name"]: step["detail"] for step in report["steps"]}
+    assert steps["mend the index"] == f"0 entries and 0 files taken out, 0 files linked anew; goes on from {report['log_end']}"
+    assert (report["kind"], report["redispatched"], report["findings"]) == ("abnormal", 0, [])
+    assert {path: path.read_bytes() for path in store.root.rglob("*/*") if path.is_file()} == before
+    all_there(store, stored)
+
+
+def test_dispatch_goes_on_where_a_killed_process_stopped(open_store):
+    """The log has all, a queue and the index lack the last third."""
+    store = open_store()
+    stored = fill(store, 60)
+    half = store.log.wrote
+    before = {path: path.read_bytes() for part in ("consumequeue", "index") for path in (store.root / part).rglob("*") if path.is_file()}
+    stored += fill(store, 30, seed=2)
+    store.die()
+    missing = sum(queue.maximum for queue in store.queue_table)
+    for path in [path for part in ("consumequeue", "index") for path in (store.root / part).rglob("*") if path.is_file()]:
+        path.write_bytes(before[path]) if path in before else path.unlink()
+    store = open_store()
+    all_there(store, stored)
+    (step,) = (step for step in store.recovery_report()["steps"] if step["name"] == "dispatch again")
+    assert step["detail"].startswith(f"from {half} to ") and 0 < step["messages"] < missing
+
+
+def stamp(store):
+    return checkpoint.decode((store.root / "checkpoint").read_bytes()).physic_msg_timestamp
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_nothing_counts_as_flushed_because_it_was_found(open_store, flush):
+    store = open_store(flush_disk_type=flush)
+    store.put(message(body=b"x" * 500, keys=("k",)))
+    store.die()
+    synced = []
+    disk = FailingDisk(lambda name: synced.append(name) if name == "sync" else None)
+    store = open_store(disk, flush_disk_type=flush)
+    positions = store.positions()
+    assert positions["confirmed"] == positions["wrote"] > 0
+    if flush == "SYNC_FLUSH":
+        assert positions["flushed"] == positions["wrote"]  # what is shown is on the disk
+    else:
+        assert positions["flushed"] == 0 and stamp(store) == 0
+        assert len(synced) == 1  # the zeros behind the end
+        store.flush(), store.round()
+    assert store.positions()["flushed"] == positions["wrote"] and stamp(store) == store.clock()
+    assert len(synced) >= 5  # the end, the log, queue, index, checkpoint
 
 
 def test_a_torn_tail_is_cut_kept_aside_and_never_comes_back(open_store):

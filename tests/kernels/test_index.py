@@ -99,6 +99,33 @@ def test_slots_linked_anew_from_the_entries_are_those_that_were(made):
     assert used == model.header.slots_used
 
 
+@given(puts)
+def test_links_that_are_right_are_told_from_any_that_is_not(made):
+    model = model_of(made)
+    memory, count = held(model.to_bytes()), model.header.count
+    assert index.slots_used(memory.ctypes.data, SLOTS, count) == model.header.slots_used
+    linked = [*range(index_file.HEADER.size, GEOMETRY.entries_at, 4), *(GEOMETRY.entry_at(number) + 16 for number in range(1, count))]
+    for at in linked:
+        right = memory[at : at + 4].copy()
+        for wrong in {-1, 0, 1, 2, count - 1, count} - {int.from_bytes(right.tobytes(), "big")}:
+            memory[at : at + 4] = np.frombuffer(wrong.to_bytes(4, "big", signed=True), dtype=np.uint8)
+            assert index.slots_used(memory.ctypes.data, SLOTS, count) == -1
+        memory[at : at + 4] = right
+
+
+@given(st.lists(st.integers(-2, 60), max_size=ENTRIES - 1), st.lists(st.integers(0, 9), max_size=3), st.integers(0, 70))
+def test_entries_are_in_order_up_to_the_first_that_steps_back_or_lies_beyond(offsets, more, below):
+    offsets = [*sorted(offsets), *more]
+    expected, last = 0, -1
+    while expected < len(offsets) and last <= offsets[expected] < below and offsets[expected] >= 0:
+        last = offsets[expected]
+        expected += 1
+    raw = np.frombuffer(bytes(20) + b"".join(index_file.ENTRY.struct.pack(7, offset, 0, 0) for offset in offsets), dtype=np.uint8)
+    room = np.zeros(1, dtype=np.int64)
+    assert index.entries_below(raw.ctypes.data, len(offsets) + 1, below, room.ctypes.data) == expected + 1
+    assert int(room[0]) == last
+
+
 def test_an_entry_with_a_negative_time_ends_the_walk():
     model = IndexModel(SLOTS, ENTRIES, IndexHeader(BEGIN_MS, BEGIN_MS, 0, 0, 1, 3))
     hashed = hash_of("T#k1")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker_store.errors import FormatError
 from broker_store.formats import queue_unit, record
 from broker_store.kernels import context as c
-from broker_store.kernels.scan import find_unit_break, scan
+from broker_store.kernels.scan import data_end, find_unit_break, scan
 from broker_store.messages import Message
 
 BASE = 65536
@@ -153,3 +153,11 @@ def test_a_queue_ends_at_its_first_unit_that_is_none_steps_back_or_points_beyond
     room = np.array([least], dtype=np.int64)
     number = find_unit_break(raw.ctypes.data, len(units), log_end, least, room.ctypes.data)
     assert (number, int(room[0])) == slow_break(units, log_end, least)
+
+
+@given(st.binary(max_size=40).map(lambda data: data.replace(b"\1", b"\0")), st.integers(0, 30), st.integers(0, 40))
+def test_data_ends_behind_its_last_byte_that_is_not_zero(data, zeros, start):
+    raw = np.frombuffer(data + bytes(zeros) + b"\7", dtype=np.uint8)
+    end = len(data) + zeros
+    start = min(start, end)
+    assert data_end(raw.ctypes.data, start, end) == max(start, len(data.rstrip(b"\0")))

@@ -121,6 +121,7 @@ class HandStore(MessageStore):
 
     def die(self) -> None:
         """End as kill -9 ends it: nothing is synced, no file is closed in order, the lock is free."""
+        self.state = "closed"
         self.reads.close()
         self._checkpoint.close()
         for part in (self.queue_table, self.log):

@@ -1,0 +1,89 @@
+"""How far queues and index hold what the log says: compared while recovery reads the log, and nothing is changed.
+
+A killed process leaves queues and index as it had them in memory, so mostly they are whole; a power cut may have kept any
+page of them. The scan finds out by comparing byte for byte (`kernels/agreement.py`): up to `end` everything is there, and
+from there on it is made again. Below the first log file that is scanned, what is there is believed: it was synced before
+the stamps that chose that file were set.
+"""
+
+from __future__ import annotations
+
+from broker_store.engine.consume_queue import ConsumeQueues
+from broker_store.engine.dispatcher import Dispatcher
+from broker_store.engine.hash_index import HashIndex, IndexPlace
+from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.rows import Words, WriterContext
+from broker_store.formats.index_file import FIRST_ENTRY
+from broker_store.kernels import context as c
+
+_NEVER = 1 << 62
+
+
+class Agreement:
+    """One comparison. `address` is what the scan kernel gets; it asks for what it needs by a stop code (`provide`)."""
+
+    def __init__(self, context: WriterContext, queues: ConsumeQueues, index: HashIndex, dispatcher: Dispatcher, place: IndexPlace | None):
+        self._queues, self._index, self._dispatcher = queues, index, dispatcher
+        self._words = Words(c.A_WORDS)
+        self._words[c.A_WRITER] = context.address
+        self._words[c.A_END] = self._words[c.A_LAST_OFFSET] = -1
+        self._words[c.A_INDEX_FROM] = _NEVER if place is None else place.log_offset + 1
+        self._words[c.A_ENTRY_AT] = FIRST_ENTRY
+        self._file = -1
+        if place is not None and self._index.files:
+            self._enter(place.file, place.entry)
+
+    @property
+    def address(self) -> int:
+        return self._words.address
+
+    @property
+    def end(self) -> int | None:
+        """Log offset of the first record that is missing or differs, None while there is none."""
+        end = self._words[c.A_END]
+        return None if end < 0 else end
+
+    def index_place(self, log_end: int) -> IndexPlace:
+        """Behind the entries of records below `log_end` that agreed."""
+        return IndexPlace(max(self._file, 0), self._words[c.A_ENTRY_AT], log_end)
+
+    def stop(self, offset: int) -> None:
+        """Nothing at or beyond `offset` was compared."""
+        self._words[c.A_END] = offset
+
+    def provide(self, stopped: int, file: MappedFile, offset: int) -> bool:
+        """What the scan stopped for at the record at `offset`; False when it cannot be had, so the record's part is missing."""
+        words = self._words
+        if stopped == c.QUEUE_FILE_END:
+            queue, unit = self._queues.by_row(words[c.A_QUEUE]), words[c.A_UNIT]
+            holding = queue.file_of(unit)
+            if holding is not None:
+                queue.compare_in(holding)
+            return holding is not None
+        if stopped == c.DELAYED_RECORD:
+            self._dispatcher.compute_tags_code(file, offset)
+            return True
+        return self._next_index_file()
+
+    def _enter(self, number: int, entry: int) -> None:
+        file, words = self._index.files[number], self._words
+        header = file.header()
+        before = self._index.files[number - 1].header().end_timestamp if number else 0
+        self._file = number
+        words[c.A_ENTRIES] = file.map().address + file.geometry.entries_at
+        words[c.A_ENTRY_AT] = entry
+        words[c.A_ENTRY_END] = file.bounded_count
+        words[c.A_BEGIN_MS], words[c.A_BEGIN_OFFSET] = header.begin_timestamp, header.begin_offset
+        words[c.A_BEFORE_MS] = before
+
+    def _next_index_file(self) -> bool:
+        """Go on in the next file, if this one's header says the same as its last entry."""
+        following = self._file + 1
+        if following >= len(self._index.files):
+            return False
+        if self._words[c.A_LAST_OFFSET] >= 0:
+            header = self._index.files[self._file].header()
+            if (header.end_timestamp, header.end_offset) != (self._words[c.A_LAST_MS], self._words[c.A_LAST_OFFSET]):
+                return False
+        self._enter(following, 1)
+        return True

@@ -1,0 +1,144 @@
+"""Agreement: do queues and index hold what a record of the log makes of them? Asked by the scan of recovery, record by record.
+
+The same walk as dispatch, but nothing is written: a unit and each entry are compared byte for byte with what dispatch
+would write. So what is found here need not be believed because of a sync, and need not be made again. The first record
+of which anything is missing ends it; from there on dispatch makes units and entries anew.
+"""
+
+from __future__ import annotations
+
+from broker_store.kernels import context as c
+from broker_store.kernels.dispatch import UNIT_BYTES, find_properties, find_queue, find_topic
+from broker_store.kernels.index import ENTRY_BYTES, java_hash, key_hash, seconds_since
+from broker_store.kernels.memory import find_byte, get, inlined, load_be16, load_be32, load_be64, load_u8, put, same_bytes
+
+_MAGIC_V2 = -626843477
+_BLANK = 32
+_SECTOR = 512
+
+
+@inlined
+def _unit_agrees(agreement, topic, queue_id, record, total, place, tags, tags_length):
+    queue = find_queue(topic, queue_id)
+    if queue == 0:
+        return c.DIFFERS
+    unit = load_be64(record + 20)
+    if unit < 0 or unit >= get(queue, c.Q_DISPATCHED):
+        return c.DIFFERS
+    if unit < get(queue, c.Q_FILE_FIRST) or unit >= get(queue, c.Q_FILE_END):
+        put(agreement, c.A_QUEUE, queue)
+        put(agreement, c.A_UNIT, unit)
+        return c.QUEUE_FILE_END
+    at = (unit - get(queue, c.Q_FILE_FIRST)) * UNIT_BYTES
+    found = get(queue, c.Q_FILE_ADDRESS) + at
+    if load_be64(found) != place or load_be32(found + 8) != total:
+        return c.DIFFERS
+    if get(topic, c.T_DELAYED) == 1:
+        # Its delivery time is Python's to compute. A disk writes a sector whole, and place and size were right: only a
+        # unit that lies in two sectors can be torn.
+        writer = get(agreement, c.A_WRITER)
+        if at // _SECTOR == (at + UNIT_BYTES - 1) // _SECTOR:
+            expected = load_be64(found + 12)
+        elif get(writer, c.TAGS_CODE_AT) != place:
+            return c.DELAYED_RECORD
+        else:
+            expected = get(writer, c.TAGS_CODE)
+    else:
+        expected = java_hash(0, tags, tags_length) if tags != 0 else 0
+    if load_be64(found + 12) != expected:
+        return c.DIFFERS
+    put(queue, c.Q_AGREED, unit + 1)
+    return c.DONE
+
+
+@inlined
+def _entry_agrees(agreement, seen, java, place, store_ms):
+    """The record's entry number `seen`; INDEX_FULL at the end of the file."""
+    if seen < get(agreement, c.A_KEYS_SEEN):
+        return c.DONE
+    number = get(agreement, c.A_ENTRY_AT)
+    if number >= get(agreement, c.A_ENTRY_END):
+        return c.INDEX_FULL
+    entry = get(agreement, c.A_ENTRIES) + number * ENTRY_BYTES
+    if load_be32(entry) != key_hash(java) or load_be64(entry + 4) != place:
+        return c.DIFFERS
+    begin_ms = get(agreement, c.A_BEGIN_MS)
+    if number == 1:
+        # Its seconds count from the end of the file before, or are 0; all later ones count from its own time.
+        if begin_ms != store_ms or get(agreement, c.A_BEGIN_OFFSET) != place:
+            return c.DIFFERS
+        begin_ms = get(agreement, c.A_BEFORE_MS)
+    found = load_be32(entry + 12)
+    if found != seconds_since(begin_ms, store_ms) and not (number == 1 and found == 0):
+        return c.DIFFERS
+    put(agreement, c.A_ENTRY_AT, number + 1)
+    put(agreement, c.A_KEYS_SEEN, seen + 1)
+    put(agreement, c.A_LAST_MS, store_ms)
+    put(agreement, c.A_LAST_OFFSET, place)
+    return c.DONE
+
+
+@inlined
+def _entries_agree(agreement, topic, place, store_ms, keys, keys_length, tags, tags_length, unique, unique_length):
+    """In the order of dispatch: unique key, each key, tag."""
+    prefix = get(topic, c.T_KEY_HASH)
+    seen = 0
+    if unique != 0:
+        answer = _entry_agrees(agreement, seen, java_hash(prefix, unique, unique_length), place, store_ms)
+        if answer != c.DONE:
+            return answer
+        seen += 1
+    at, end = keys, keys + keys_length
+    while at < end:
+        stop = find_byte(at, end, _BLANK)
+        if stop > at:
+            answer = _entry_agrees(agreement, seen, java_hash(prefix, at, stop - at), place, store_ms)
+            if answer != c.DONE:
+                return answer
+            seen += 1
+        at = stop + 1
+    if tags != 0:
+        hashed = ((prefix * 31 + 84) * 31 + 35) & 0xFFFFFFFF  # "T#"
+        answer = _entry_agrees(agreement, seen, java_hash(hashed, tags, tags_length), place, store_ms)
+        if answer != c.DONE:
+            return answer
+    put(agreement, c.A_KEYS_SEEN, 0)
+    return c.DONE
+
+
+@inlined
+def record_agrees(agreement, topic, record, total, place):
+    """(DONE, DIFFERS or what Python must provide first; the record's topic). `record` has passed `check_record`.
+
+    `topic` is the one of the record before, which often is this one's.
+    """
+    sys_flag = load_be32(record + 36)
+    time_at = record + (68 if sys_flag & 0x10 else 56)
+    name = time_at + (28 if sys_flag & 0x20 else 16) + 16
+    name += load_be32(name - 4)
+    if load_be32(record + 4) == _MAGIC_V2:
+        name_length = load_be16(name)
+        name += 2
+    else:
+        name_length = load_u8(name)
+        name += 1
+    if topic == 0 or get(topic, c.T_LENGTH) != name_length or not same_bytes(get(topic, c.T_NAME), name, name_length):
+        topic = find_topic(get(agreement, c.A_WRITER), name, name_length)
+        if topic == 0:
+            return c.DIFFERS, 0
+    properties = name + name_length + 2
+    keys, keys_length, tags, tags_length, unique, unique_length = find_properties(properties, load_be16(properties - 2))
+    transaction = sys_flag & 0xC
+    is_queued = transaction == 0 or transaction == 8
+    if place >= get(topic, c.T_DELETED_BEFORE):
+        queue_id = load_be32(record + 12)
+        if is_queued:
+            answer = _unit_agrees(agreement, topic, queue_id, record, total, place, tags, tags_length)
+            if answer != c.DONE:
+                return answer, topic
+        elif find_queue(topic, queue_id) == 0:
+            return c.DIFFERS, topic  # dispatch makes the queue known
+    if transaction != 12 and place >= get(agreement, c.A_INDEX_FROM):
+        store_ms = load_be64(time_at)
+        return _entries_agree(agreement, topic, place, store_ms, keys, keys_length, tags, tags_length, unique, unique_length), topic
+    return c.DONE, topic
