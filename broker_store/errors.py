@@ -13,6 +13,7 @@
     │   ├── StoreLockedError    somebody else holds the store
     │   ├── DamagedStoreError   bytes that were once synced are not what they must be
     │   ├── DiskFullError       no room: refused, heals by itself
+    │   ├── OtherDiskError      a file cannot be renamed onto another file system: copy it
     │   └── SyncError           a sync failed: final, the store turns read-only
     └── NotFoundError           what was asked for is not there
 
@@ -94,6 +95,10 @@ class DamagedStoreError(StoreError):
 
 class DiskFullError(StoreError):
     """No room for what should be written."""
+
+
+class OtherDiskError(StoreError):
+    """A name on another file system was asked for: the file must be copied."""
 
 
 class SyncError(StoreError):

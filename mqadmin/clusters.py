@@ -200,6 +200,8 @@ class EmbeddedCluster:
             snapshot = snapshot | {key: _UNKNOWN_STORE[key] for key in ("positions", "behind")}
         if snapshot["disk"] is None:
             snapshot["disk"] = _UNKNOWN_STORE["disk"]
+        if snapshot["lost_and_found"] is None:
+            snapshot["lost_and_found"] = _UNKNOWN_STORE["lost_and_found"]
         return snapshot
 
     def recovery(self) -> dict | None:
@@ -872,6 +874,7 @@ _UNKNOWN_STORE: dict[str, Any] = {
     "flush": dict.fromkeys(("type", "count", "last_duration_ms", "max_duration_ms", "errors")),
     "totals": dict.fromkeys(("puts", "put_bytes", "gets", "get_messages", "get_bytes", "cold_gets", "key_lookups")) | {"refused": {}},
     "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio")),
+    "lost_and_found": dict.fromkeys(("files", "bytes")),
     "queues": None,
     "commit_log_files": None,
     "index": None,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.file_facts import kept_facts
 from broker_store.errors import FormatError, NotFoundError, StoreError
 from broker_store.formats import checkpoint, index_file, record
 from broker_store.formats.index_file import IndexGeometry
@@ -47,6 +48,7 @@ class OfflineStore:
             "commit_log_files": len(log),
             "queues": len(list(self._queues())),
             "index_files": len(self._index_names()),
+            "lost_and_found": kept_facts(self._disk, self.root),
             "sizes": {
                 "mapped_file_size_commit_log": log[0][1] if log else None,
                 "allocated_bytes": sum(file["allocated"] for file in self.files()),

@@ -23,7 +23,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_store.errors import DamagedStoreError, DiskFullError, StoreError, StoreLockedError, SyncError
+from broker_store.errors import DamagedStoreError, DiskFullError, OtherDiskError, StoreError, StoreLockedError, SyncError
 
 PAGE = 4096
 _PROT_READ, _PROT_WRITE = 1, 2
@@ -404,7 +404,23 @@ class Disk:
         try:
             os.replace(source, target)
         except OSError as error:
+            if error.errno == errno.EXDEV:
+                raise OtherDiskError(f"{source}: {target} is on another file system") from error
             raise _store_error(error, f"renaming to {target.name}", source) from error
+
+    def move(self, source: Path, target: Path) -> None:
+        """Rename; onto another file system copy (without zeros at the end), sync, then remove. The caller syncs the old directory."""
+        try:
+            self.rename(source, target)
+            self.sync_directory(target.parent)
+        except OtherDiskError:
+            region = self.open_region(source, writable=False)
+            try:
+                self.copy_range(region, 0, region.data_end(), target)
+            finally:
+                region.close()
+            self.sync_directory(target.parent)
+            self.unlink(source)
 
     def unlink(self, path: Path, missing_ok: bool = False) -> None:
         try:
@@ -547,6 +563,9 @@ class InspectDisk(Disk):
         pass
 
     def replace_file(self, path: Path, data: bytes, backup: Path | None = None) -> None:
+        pass
+
+    def move(self, source: Path, target: Path) -> None:
         pass
 
     def rename(self, source: Path, target: Path) -> None:

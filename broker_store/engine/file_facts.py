@@ -6,10 +6,16 @@ file, None when not known), state (full, writing, preallocated), mapped.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.disk import Disk
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.mapped_file import MappedFile
+from broker_store.errors import StoreError
+
+LOST_AND_FOUND = "lost+found"  # beside the store's directory
 
 
 def log_file_facts(log: CommitLog) -> list[dict]:
@@ -60,3 +66,17 @@ def index_file_facts(index: HashIndex) -> list[dict]:
             }
         )
     return facts
+
+
+def kept_facts(disk: Disk, root: Path) -> dict:
+    """Files and bytes that recoveries of the store at `root` took away; None for both when they cannot be looked at.
+
+    Nothing of ours removes them: that is for whoever has looked at them.
+    """
+    kept = root.parent / LOST_AND_FOUND
+    try:
+        paths = [kept / name / file for name in disk.list_names(kept) if disk.is_directory(kept / name) for file in disk.list_names(kept / name)]
+        return {"files": len(paths), "bytes": sum(disk.size_of(path) for path in paths)}
+    except StoreError:
+        # Where the store is the top of a file system, that has a directory of this name, which is root's.
+        return {"files": None, "bytes": None}

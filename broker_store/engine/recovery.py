@@ -34,6 +34,7 @@ from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk, Region
 from broker_store.engine.dispatcher import Dispatcher
+from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.hash_index import HashIndex, IndexPlace
 from broker_store.engine.mapped_file import MappedFile
@@ -422,7 +423,7 @@ class Recovery:
         else:
             name = str(path.relative_to(self._root)) if path.is_relative_to(self._root) else f"commitlog/{path.name}"
             target = self._lost_and_found() / name.replace("/", ".")
-            self._disk.rename(path, target)
+            self._disk.move(path, target)
             self._report.finding("info", f"moved to {target.relative_to(self._root.parent)}", name)
         # A file that came back after a later clean stop would be believed.
         self._disk.sync_directory(path.parent)
@@ -436,7 +437,7 @@ class Recovery:
 
     def _lost_and_found(self) -> Path:
         if self._kept_in is None:
-            parent = self._root.parent / "lost+found"
+            parent = self._root.parent / LOST_AND_FOUND
             stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
             number = 0
             while self._disk.exists(path := parent / (stamp + (f"-{number}" if number else ""))):

@@ -39,6 +39,7 @@ class RecoveryReport:
     log_end: int | None = None
     cut_bytes: int = 0
     redispatched: int = 0
+    lost_and_found: dict | None = None  # files and bytes that this start and all before took away; None before it was looked at
     steps: list[Step] = field(default_factory=list)
     findings: list[dict] = field(default_factory=list)
     error: str | None = None
@@ -84,6 +85,7 @@ class RecoveryReport:
             "log_end": self.log_end,
             "cut_bytes": self.cut_bytes,
             "redispatched": self.redispatched,
+            "lost_and_found": self.lost_and_found,
             "steps": [step.as_dict() for step in steps],
             "findings": list(self.findings),
             "error": self.error,

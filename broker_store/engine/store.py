@@ -24,7 +24,7 @@ from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import ConsumeQueues
 from broker_store.engine.disk import Disk, InspectDisk, StoreLock
 from broker_store.engine.dispatcher import Dispatcher
-from broker_store.engine.file_facts import index_file_facts, log_file_facts, queue_file_facts
+from broker_store.engine.file_facts import index_file_facts, kept_facts, log_file_facts, queue_file_facts
 from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.live_page import LivePage
@@ -52,6 +52,9 @@ _BLOCKING_FLAGS = ("closed", "slave", "sync_failed", "disk_full", "no_room", "di
 
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+_REPORTS_KEPT = 50  # of recovery, a few KB each: a store that ends again and again still shows how it began that day
 
 
 class MessageStore:
@@ -176,6 +179,7 @@ class MessageStore:
                 self._disk.sync_directory(self.root)
             with report.step("bring what was mended to the disk"):
                 self._round_flusher.round(self._clock())
+            report.lost_and_found = kept_facts(self._disk, self.root)
             report.finish("done")
             self._keep_report()
         except BaseException as error:
@@ -205,9 +209,12 @@ class MessageStore:
 
     def _keep_report(self) -> None:
         kept = self.root.parent / "run"
-        if self._disk.is_directory(kept):
-            text = json.dumps(self.report.as_dict())
-            self._disk.replace_file(kept / f"recovery-{self.report.started_ms}.json", text.encode())
+        if not self._disk.is_directory(kept):
+            return
+        self._disk.replace_file(kept / f"recovery-{self.report.started_ms}.json", json.dumps(self.report.as_dict()).encode())
+        reports = [name for name in self._disk.list_names(kept) if name.startswith("recovery-") and name.endswith(".json")]
+        for name in reports[:-_REPORTS_KEPT]:
+            self._disk.unlink(kept / name)
 
     def start(self) -> None:
         """Begin to take messages: workers run from here on. Loop thread."""
@@ -710,6 +717,7 @@ class MessageStore:
                 if decision is not None
                 else None
             ),
+            "lost_and_found": self.report.lost_and_found,
             "queues": len(self.queue_table),
             "commit_log_files": len(self.log.files),
             "index": self.index.facts()[-1] if self.index.files else None,

@@ -10,7 +10,7 @@ import pytest
 
 from broker_store.engine import disk as disk_module
 from broker_store.engine.disk import PAGE, Disk
-from broker_store.errors import DamagedStoreError, DiskFullError, StoreError, StoreLockedError, SyncError
+from broker_store.errors import DamagedStoreError, DiskFullError, OtherDiskError, StoreError, StoreLockedError, SyncError
 
 
 @pytest.fixture
@@ -174,3 +174,19 @@ def test_a_reader_is_closed_with_its_last_reference(disk, region):
     held = len(os.listdir("/proc/self/fd"))
     readers.clear()
     assert len(os.listdir("/proc/self/fd")) == held - 20
+
+
+def test_a_file_is_moved_by_copying_it_where_a_rename_cannot_reach(disk, region, tmp_path, monkeypatch):
+    def elsewhere(source, target):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    region.allocate(0, PAGE)
+    region.write(5, b"data")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", elsewhere)
+        with pytest.raises(OtherDiskError):
+            disk.rename(region.path, tmp_path / "other")
+        disk.move(region.path, tmp_path / "other")
+    assert (tmp_path / "other").read_bytes().rstrip(b"\0") == bytes(5) + b"data" and not region.path.exists()
+    disk.move(tmp_path / "other", tmp_path / "third")
+    assert disk.list_names(tmp_path) == ["third"]

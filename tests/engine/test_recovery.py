@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from broker_store.errors import DamagedStoreError
+from broker_store.errors import DamagedStoreError, OtherDiskError, StoreError
 from broker_store.formats import checkpoint, record
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.messages import GetRequest, PutStatus
@@ -273,3 +273,47 @@ def test_a_report_is_kept_where_the_program_keeps_its_runs(open_store, directory
     store = open_store()
     (kept,) = (directory / "run").glob("recovery-*.json")
     assert store.recovery_report()["id"] in kept.name
+
+
+def test_the_newest_fifty_reports_are_kept(open_store, directory):
+    (directory / "run").mkdir()
+    for started_ms in range(1_600_000_000_000, 1_600_000_000_060):
+        (directory / f"run/recovery-{started_ms}.json").write_text("{}")
+    (directory / "run/other.json").write_text("{}")
+    store = open_store()
+    names = sorted(path.name for path in (directory / "run").iterdir())
+    assert names[0] == "other.json" and len(names) == 51
+    assert names[1] == "recovery-1600000000011.json" and names[-1] == f"recovery-{store.recovery_report()['id']}.json"
+
+
+def test_a_file_that_is_taken_away_onto_another_disk_is_copied_and_never_lost(open_store, directory):
+    log = directory / "log"
+    store = open_store(store_path_commit_log=log)
+    stored = fill(store, 60)
+    store.die()
+    away = log / f"{store.log.files[-1].end:020d}"
+    away.write_bytes(b"x" * 10000 + bytes(6384))
+    copies = []
+
+    def on_call(name):
+        if name == "rename":
+            raise OtherDiskError("injected: another file system")
+        if name == "copy_range":
+            copies.append(name)
+            if len(copies) == 1:
+                raise StoreError("injected: input/output error")
+
+    disk = FailingDisk(on_call)
+    with pytest.raises(StoreError, match="input/output error"):
+        open_store(disk, store_path_commit_log=log)
+    assert away.stat().st_size == 16384
+    store = open_store(disk, store_path_commit_log=log)
+    (kept,) = (directory / "lost+found").rglob("commitlog.*")
+    assert kept.read_bytes().rstrip(b"\0") == b"x" * 10000 and not away.exists()
+    report = store.recovery_report()
+    assert report["lost_and_found"] == store.snapshot()["lost_and_found"] == {"files": 1, "bytes": kept.stat().st_size}
+    assert any("moved to lost+found/" in finding["what"] for finding in report["findings"])
+    all_there(store, stored)
+    store.close()
+    shutil.move(log, store.root / "commitlog")
+    open_store()

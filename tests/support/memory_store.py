@@ -212,6 +212,7 @@ class MemoryStore:
             "behind": {"dispatch_bytes": self.wrote - self.confirmed, "unflushed_bytes": 0, "oldest_unflushed_ms": None},
             "totals": {"puts": len(self._records), "refused": {}},
             "disk": {"total_bytes": 1 << 30, "free_bytes": 1 << 29, "used_ratio": 0.5},
+            "lost_and_found": {"files": 0, "bytes": 0},
         }
 
     def write_config(self, name: str, text: str) -> None:
