@@ -30,6 +30,7 @@ from asgiref.sync import sync_to_async
 from channels.auth import get_user
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
+from django.db import DatabaseError
 
 from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import names
@@ -321,10 +322,19 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.send(text_data=frames.decode())
 
     async def _check_login(self) -> None:
-        store = import_module(settings.SESSION_ENGINE).SessionStore
+        """Close the socket when its login has ended, or when the database cannot say that it has not."""
         while True:
             await asyncio.sleep(LOGIN_CHECK_SECONDS)
-            user = await get_user({"session": store(self.session_key)})
-            if not user.is_authenticated or user.pk != self.user_id:
+            try:
+                still_in = await self._is_logged_in()
+            except DatabaseError as error:
+                log.warning("a socket is closed, since its login could not be looked at: %s", error)
+                still_in = False
+            if not still_in:
                 await self.close(CLOSE_LOGGED_OUT)
                 return
+
+    async def _is_logged_in(self) -> bool:
+        session = import_module(settings.SESSION_ENGINE).SessionStore(self.session_key)
+        user = await get_user({"session": session})
+        return user.is_authenticated and user.pk == self.user_id

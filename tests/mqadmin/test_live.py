@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.contrib.auth import get_user_model
+from django.db import OperationalError
 from django.test import Client
 
 from broker_store.errors import StoreClosedError
-from mqadmin import live
+from mqadmin import live, web
 from mqadmin.middleware import MUST_SET_PASSWORD
 from tests.support.fake_cluster import FakeCluster
 from tests.support.websocket import WebsocketCommunicator
@@ -265,3 +268,46 @@ async def test_a_logout_closes_what_is_open(viewer, monkeypatch):
     await communicator.connect()
     await sync_to_async(viewer.logout)()
     assert await communicator.closed() == live.CLOSE_LOGGED_OUT
+
+
+@socket
+@pytest.mark.parametrize("change", [{"is_active": False}, {"password": "another"}])
+async def test_a_user_who_was_shut_out_is_closed_too(viewer, monkeypatch, change):
+    monkeypatch.setattr(live, "LOGIN_CHECK_SECONDS", 0.01)
+    communicator = _communicator(viewer)
+    await communicator.connect()
+    await get_user_model().objects.aupdate(**change)
+    assert await communicator.closed() == live.CLOSE_LOGGED_OUT
+
+
+@socket
+async def test_a_database_that_does_not_answer_keeps_no_socket_open(viewer, monkeypatch):
+    async def fails(scope):
+        raise OperationalError("locked")
+
+    monkeypatch.setattr(live, "LOGIN_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(live, "get_user", fails)
+    communicator = _communicator(viewer)
+    await communicator.connect()
+    assert await communicator.closed() == live.CLOSE_LOGGED_OUT
+
+
+def test_a_login_that_ended_is_noticed_within_a_minute():
+    assert live.LOGIN_CHECK_SECONDS <= 60
+
+
+@socket
+@pytest.mark.parametrize(("origin", "status"), [(b"http://evil.example", 403), (None, 403), (b"null", 403), (b"http://localhost.evil.example", 403), (b"http://localhost:8080", 101)])
+async def test_over_tcp_another_sites_page_is_answered_403(viewer, origin, status):
+    from mqadmin.asgi import application
+
+    served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=application)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        lines = [b"GET /ws/v1/ HTTP/1.1", b"Host: localhost:8080", b"Upgrade: websocket", b"Connection: Upgrade", b"Sec-WebSocket-Version: 13",
+                 b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", b"Cookie: mqadmin_session=" + viewer.cookies["mqadmin_session"].value.encode()]  # fmt: skip
+        writer.write(b"\r\n".join([*lines, *([b"Origin: " + origin] if origin else []), b"", b""]))
+        assert (await reader.readline()).split()[1] == str(status).encode()
+        writer.close()
+    finally:
+        await served.stop()
