@@ -16,6 +16,7 @@ starts again what has died.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import secrets
@@ -41,11 +42,18 @@ KILL_SECONDS = 0.3  # for what was killed to be gone
 RESTART_SECONDS = 2.0  # between looks at whether all still run
 MAX_SOCKET_PATH_BYTES = 107  # the address of a Unix socket holds no more
 QUEUES = ("default", "spark")
+# What rq needs, on its own keys and channels: nobody can have this Redis write a file elsewhere, follow another or change its settings.
+REDIS_RIGHTS = "resetkeys resetchannels ~rq:* &rq:* +@all -@admin -@dangerous +info +client|list +client|setname +client|setinfo"
 
 
 def launched(arguments: list[str], parent_death_signal: int) -> list[str]:
     """The command that runs `arguments` (a program by its path, and what it is given) and ends with the calling thread."""
     return [sys.executable, "-I", "-S", "-c", LAUNCHER, str(int(parent_death_signal)), str(os.getpid()), *arguments]
+
+
+def redis_url(socket_path: Path, password: str) -> str:
+    """How our Redis is called by those who know its password."""
+    return f"unix://:{password}@{socket_path}"
 
 
 class Child:
@@ -112,11 +120,12 @@ def session_members(session: int) -> list[int]:
 class Children:
     """Redis and the workers of one data directory; `stop` may be called at any time and more than once.
 
-    `redis_url` is the environment's REDIS_URL: with one, no Redis is started.
+    `redis_url` is the environment's REDIS_URL: with one, no Redis is started. Without, ours is told `redis_password`.
     """
 
-    def __init__(self, data_directory: Path, *, redis_url: str | None, manage: Path, environment: dict[str, str] | None = None):
+    def __init__(self, data_directory: Path, *, redis_url: str | None, redis_password: str, manage: Path, environment: dict[str, str] | None = None):
         self.redis_url = redis_url
+        self._redis_password = redis_password
         self._data = Path(data_directory).absolute()
         self._manage = manage
         self._environment = dict(os.environ if environment is None else environment)
@@ -198,13 +207,15 @@ class Children:
         if len(os.fsencode(socket_path)) > MAX_SOCKET_PATH_BYTES:
             raise OSError(f"the path of Redis' socket is longer than {MAX_SOCKET_PATH_BYTES} bytes: {socket_path}; use a shorter --data or set REDIS_URL")
         socket_path.unlink(missing_ok=True)
-        # Port 0: the socket, in a directory of this user's alone, is the only door.
+        # Port 0: the socket, in a directory of this user's alone, is the only door. A command line is for everybody to
+        # read, so the password stands there as a hash.
         settings = {
             "port": "0",
             "bind": "127.0.0.1",
             "protected-mode": "yes",
             "unixsocket": str(socket_path),
             "unixsocketperm": "600",
+            "user": f"default on #{hashlib.sha256(self._redis_password.encode()).hexdigest()} {REDIS_RIGHTS}",
             "dir": str(directory),
             "save": "60 1",  # jobs and their results survive a restart; a power cut may cost the last minute of them
             "appendonly": "no",
@@ -214,10 +225,10 @@ class Children:
         }
         arguments = [str(get_binary_path())]
         for key, value in settings.items():
-            arguments += [f"--{key}", *value.split(" ")] if key == "save" else [f"--{key}", value]
+            arguments += [f"--{key}", *value.split(" ")] if key in ("save", "user") else [f"--{key}", value]
         self._redis = Child("redis", arguments, parent_death_signal=signal.SIGTERM, log_file=self._data / "logs" / "redis.log")
         await self._await_redis(socket_path)
-        self.redis_url = f"unix://{socket_path}"
+        self.redis_url = redis_url(socket_path, self._redis_password)
         self._environment["REDIS_URL"] = self.redis_url
 
     async def _await_redis(self, socket_path: Path) -> None:
@@ -255,7 +266,7 @@ async def _answers_ping(socket_path: Path) -> bool:
         return False
     try:
         writer.write(b"PING\r\n")
-        return await asyncio.wait_for(reader.readline(), 1.0) == b"+PONG\r\n"
+        return (await asyncio.wait_for(reader.readline(), 1.0)).startswith(b"-NOAUTH")  # up, and asks who it is
     except OSError:
         return False
     finally:

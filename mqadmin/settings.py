@@ -9,12 +9,14 @@
 
 from __future__ import annotations
 
+import hmac
 from pathlib import Path
 
 import environ
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.urls import reverse_lazy
 
+from mqadmin.children import redis_url
 from mqadmin.first_start import secret_key
 
 environment = environ.Env()
@@ -93,7 +95,8 @@ DATABASES = {
     }
 }
 
-REDIS_URL = environment.str("REDIS_URL", "") or f"unix://{DATA_DIRECTORY / 'run' / 'redis.sock'}"
+REDIS_PASSWORD = hmac.digest(SECRET_KEY.encode(), b"the jobs' Redis", "sha256").hex()
+REDIS_URL = environment.str("REDIS_URL", "") or redis_url(DATA_DIRECTORY / "run" / "redis.sock", REDIS_PASSWORD)
 # Redis holds only jobs. JSON, never pickle: who can write to Redis must not be able to run code in a worker.
 RQ_QUEUES = {
     name: {"URL": REDIS_URL, "DEFAULT_TIMEOUT": timeout, "SERIALIZER": "rq.serializers.JSONSerializer"}

@@ -81,3 +81,40 @@ def test_what_decides_and_what_computes_knows_no_event_loop(found):
         f"{file.relative_to(PROJECT)} imports {module}" for file, room, module in found if room in WITHOUT_ASYNCIO and module.partition(".")[0] == "asyncio"
     ]
     assert wrong == []
+
+
+# Who can hand bytes or text to these runs code here: a queue, a file, a field of a form (RELIABILITY S1, S21, S30).
+RUNS_WHAT_IT_READS = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib"}
+CALLS_THAT_RUN = {"eval", "exec", "os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
+
+
+def test_nothing_that_was_read_is_run(found):
+    wrong = [f"{file.relative_to(PROJECT)} imports {module}" for file, _, module in found if module.partition(".")[0] in RUNS_WHAT_IT_READS]
+    for file in {file for file, _, _ in found}:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                if ast.unparse(node.func) in CALLS_THAT_RUN or any(keyword.arg == "shell" for keyword in node.keywords):
+                    wrong.append(f"{file.relative_to(PROJECT)}:{node.lineno} calls {ast.unparse(node.func)}")
+    assert wrong == []
+
+
+# Where the program opens a connection of its own, and to whom; nobody but its owner names an address (RELIABILITY S20).
+CONNECTS = {
+    "broker_store/server/transport.py": "name servers that the settings name",
+    "broker_store/client/link.py": "a client's brokers and name servers",
+    "broker_store/client/session.py": "the same, by links",
+    "mqadmin/rest_client.py": "the local socket",
+    "mqadmin/children.py": "the socket of our Redis",
+}
+CONNECTING = {"create_connection", "open_connection", "open_unix_connection", "create_unix_connection", "connect", "urlopen", "HTTPConnection", "HTTPSConnection"}
+
+
+def test_only_these_open_a_connection(found):
+    connecting = set()
+    for file in {file for file, _, _ in found}:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CONNECTING:
+                connecting.add(str(file.relative_to(PROJECT)))
+    modules = {module for _, _, module in found}
+    assert connecting == CONNECTS.keys()
+    assert not modules & {"requests", "httpx", "aiohttp", "urllib.request", "urllib3", "ftplib", "smtplib", "telnetlib"}

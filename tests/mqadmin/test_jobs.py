@@ -11,7 +11,9 @@ from pathlib import Path
 
 import django_rq
 import pytest
+import redis
 from django.conf import settings
+from django_rq.queues import get_queue_by_index
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
@@ -24,7 +26,8 @@ from tests.support.fake_cluster import FakeCluster
 MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
 OPERATOR = Caller("user:op", "operator")
 ADMIN = Caller("user:admin", "admin")
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0  # a busy machine takes its time
+PASSWORD = "of-this-test"
 
 
 class World:
@@ -32,7 +35,7 @@ class World:
 
     def __init__(self, directory: Path):
         self.directory = directory
-        self.children = children.Children(directory, redis_url=None, manage=MANAGE, environment=_environment())
+        self.children = children.Children(directory, redis_url=None, redis_password=PASSWORD, manage=MANAGE, environment=_environment())
 
     async def __aenter__(self) -> World:
         stores.unpack("golden-clean", self.directory).rename(self.directory / "store")
@@ -69,7 +72,7 @@ def _environment() -> dict[str, str]:
 @pytest.fixture
 def directory(tmp_path, monkeypatch):
     """The data directory, for this process as for its children."""
-    url = f"unix://{tmp_path / 'run' / 'redis.sock'}"
+    url = children.redis_url(tmp_path / "run" / "redis.sock", PASSWORD)
     monkeypatch.setattr(settings, "DATA_DIRECTORY", tmp_path)
     for queue in settings.RQ_QUEUES.values():
         monkeypatch.setitem(queue, "URL", url)
@@ -138,6 +141,29 @@ def _put(name: str, data: bytes) -> None:
     queue.push_job_id(name)
 
 
+async def test_redis_asks_for_a_password_and_does_what_jobs_need_and_no_more(directory):
+    async with World(directory) as world:
+        await asyncio.to_thread(_try_what_is_refused, directory / "run" / "redis.sock", world.children._redis.process.pid)
+
+
+def _try_what_is_refused(socket_path: Path, pid: int) -> None:
+    with redis.Redis.from_url(f"unix://{socket_path}") as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.get("rq:workers")
+    assert PASSWORD.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    with redis.Redis.from_url(children.redis_url(socket_path, PASSWORD)) as known:
+        known.set("rq:of-this-test", "1")
+        for command in ("CONFIG SET dir /tmp", "CONFIG GET *", "REPLICAOF 127.0.0.1 1", "SHUTDOWN", "FLUSHALL", "KEYS *",
+                        "SET elsewhere 1", "PUBLISH elsewhere x", "ACL SETUSER default nopass", "SAVE"):  # fmt: skip
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                known.execute_command(*command.split())
+
+
+def test_every_queue_reads_json_alone_also_for_the_pages_of_django_rq():
+    by_name = [django_rq.get_queue(name) for name in settings.RQ_QUEUES]
+    by_index = [get_queue_by_index(index) for index in range(len(by_name))]
+    assert {queue.serializer for queue in (*by_name, *by_index)} == {JSONSerializer}
+
+
 async def test_stopping_marks_running_jobs_as_interrupted_and_leaves_no_process(directory):
     async with World(directory) as world:
         long = await start("export_messages", {"topic": "page-views", "limit": 5_000_000})
@@ -167,7 +193,7 @@ async def test_what_ran_when_everything_was_killed_is_marked_at_the_next_start_a
         await asyncio.to_thread(_until_gone, started)
         await asyncio.to_thread(world.children._redis.process.terminate)
         await asyncio.to_thread(world.children._redis.process.wait)
-        again = children.Children(directory, redis_url=None, manage=MANAGE, environment=_environment())
+        again = children.Children(directory, redis_url=None, redis_password=PASSWORD, manage=MANAGE, environment=_environment())
         try:
             assert await again.start(jobs.mark_interrupted) == []
             assert (await asyncio.to_thread(jobs.find, long))["state"] == "interrupted"

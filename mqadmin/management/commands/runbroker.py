@@ -129,10 +129,12 @@ class Run:
     async def _start_children(self) -> None:
         import os
 
+        from django.conf import settings
+
         from mqadmin import jobs
         from mqadmin.children import Children
 
-        self._children = Children(self._start.data, redis_url=os.environ.get("REDIS_URL"), manage=MANAGE)
+        self._children = Children(self._start.data, redis_url=os.environ.get("REDIS_URL"), redis_password=settings.REDIS_PASSWORD, manage=MANAGE)
         for failure in await self._children.start(jobs.mark_interrupted):
             self._complain(failure)
         self._watches.append(asyncio.get_running_loop().create_task(self._children.watch(), name="children"))
