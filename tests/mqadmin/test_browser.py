@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.mqadmin.test_payloads import MESSAGES
+from tests.mqadmin.test_payloads import PAGES as PAGES_WITH_PAYLOADS
 from tests.mqadmin.test_units import CASES
 
 pytestmark = pytest.mark.browser
@@ -21,8 +24,18 @@ PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """A dashboard over invented, moving data, in a process of its own."""
-    environment = os.environ | {"BROKER_DATA_DIR": str(tmp_path_factory.mktemp("data")), "DJANGO_SETTINGS_MODULE": "tests.support.dashboard_settings"}
-    command = [sys.executable, "-m", "tests.support.run_fake_dashboard", "0"]
+    yield from _dashboard(tmp_path_factory.mktemp("data"), "running")
+
+
+@pytest.fixture(scope="module")
+def hostile_address(tmp_path_factory):
+    """One over messages, clients and files that try to run in the browser."""
+    yield from _dashboard(tmp_path_factory.mktemp("data"), "hostile")
+
+
+def _dashboard(directory: Path, state: str) -> Iterator[str]:
+    environment = os.environ | {"BROKER_DATA_DIR": str(directory), "DJANGO_SETTINGS_MODULE": "tests.support.dashboard_settings"}
+    command = [sys.executable, "-m", "tests.support.run_fake_dashboard", "0", state]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[2]) as process:
         line = process.stdout.readline()
         assert line.startswith("READY "), line
@@ -47,13 +60,17 @@ def state(browser, address):
     """The cookies of somebody who logged in by the form."""
     context = browser.new_context()
     page = context.new_page()
+    _log_in(page, address)
+    page.wait_for_selector("#log-position")
+    yield context.storage_state()
+    context.close()
+
+
+def _log_in(page, address: str) -> None:
     page.goto(f"{address}/")
     page.fill("#id_username", "admin")
     page.fill("#id_password", "admin-password")
     page.click("button[type=submit]")
-    page.wait_for_selector("#log-position")
-    yield context.storage_state()
-    context.close()
 
 
 @pytest.fixture
@@ -168,3 +185,27 @@ def test_a_name_that_moves_takes_its_link_along(page, address):
     )
     assert (text, address_of_link) == ("%RETRY%a", "/topics/%25RETRY%25a/")
     assert (rate, group) == ("unknown", "no group reads yet")
+
+
+def test_nothing_that_others_write_runs_in_the_browser(browser, hostile_address):
+    """A page that took a payload for markup would show a dialog, set `owned`, ask another host, or be refused by its own policy."""
+    context = browser.new_context()
+    page, said = context.new_page(), []
+    page.on("dialog", lambda dialog: (said.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: said.append(request.url) if not request.url.startswith((f"{hostile_address}/", "data:image/")) else None)
+    _log_in(page, hostile_address)
+    admin = ("/admin/mqadmin/topic/", "/admin/mqadmin/group/", "/admin/mqadmin/group/billing/change/")
+    for path in (*(path for path in PAGES_WITH_PAYLOADS if not path.startswith("/jobs/some")), *MESSAGES, *admin):
+        answer = page.goto(f"{hostile_address}{path}")
+        assert answer.status == 200, path
+        page.wait_for_load_state("load")
+        if page.locator("[data-stream]").count():
+            page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
+        assert page.evaluate("window.owned") is None and said == [], (path, said[:3])
+        for style in ("[autofocus]", "details", "input"):
+            for element in page.locator(f"main {style}").all()[:3]:
+                element.focus()
+    assert page.evaluate("window.owned") is None and said == []
+    context.close()

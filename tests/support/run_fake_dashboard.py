@@ -2,6 +2,8 @@
 
     BROKER_DATA_DIR=build/fake python -m tests.support.run_fake_dashboard [port] [state]
 
+A state of the broker, or `hostile` for one whose messages and clients try to run in the browser.
+
 Logs in as `viewer` / `viewer-password` or `admin` / `admin-password`; it is for a developer's own machine only.
 """
 
@@ -24,13 +26,14 @@ def main(port: int, state: str) -> None:
 
     from mqadmin import clusters, web
     from tests.support.fake_cluster import moving
+    from tests.support.hostile_cluster import HostileCluster
 
     call_command("migrate", verbosity=0)
     for name in ("viewer", "admin"):
         user, _ = get_user_model().objects.get_or_create(username=name, defaults={"is_superuser": name == "admin", "is_staff": name == "admin"})
         user.set_password(f"{name}-password")
         user.save()
-    clusters.install(moving(state))
+    clusters.install(HostileCluster() if state == "hostile" else moving(state))
 
     async def serve() -> None:
         listening = await web.serve(asyncio.get_running_loop(), "127.0.0.1", port)

@@ -1,0 +1,134 @@
+"""What producers and clients write stays text: on every page, in REST, in the live numbers and in exported files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from html.parser import HTMLParser
+from urllib.parse import urlsplit
+
+import pytest
+
+from mqadmin import clusters, exports, jobs
+from tests.support.hostile_cluster import AT_ONCE, HostileCluster
+from tests.support.payloads import FORMULAS, PAYLOADS
+
+PAGES = (
+    "/",
+    "/messages/?by=offset&topic=orders&queue=0&offset=0&limit=200",
+    "/messages/?by=offset&topic=orders&queue=0&offset=200&limit=200",
+    "/groups/billing/",
+    "/topics/orders/",
+    "/store/",
+    "/store/recovery/",
+    "/store/index/?topic=orders&key=k",
+    "/jobs/",
+    "/jobs/some-job/",
+)
+MESSAGES = tuple(f"/messages/{1_000 * number}/" for number in range(0, len(PAYLOADS), AT_ONCE))
+LINKS = ("/", "?", "#", "data:image/svg+xml")
+
+
+class Structure(HTMLParser):
+    """What of a page is markup: each element with its attributes' names, and the addresses it leads to."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements: set[tuple] = set()
+        self.addresses: set[str] = set()
+
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            self.elements.add((tag, name))
+            if name in ("href", "src", "action", "formaction", "hx-get", "hx-post", "data-link"):
+                self.addresses.add((value or "").strip())
+        self.elements.add((tag,))
+
+    def handle_comment(self, data):
+        self.elements.add(("comment",))
+
+
+def structure(text: str) -> Structure:
+    parsed = Structure()
+    parsed.feed(text)
+    parsed.close()
+    return parsed
+
+
+def job(words: tuple[str, ...]) -> dict:
+    texts = {text: text for text in words}
+    return {
+        "id": "some-job", "kind": "check_store", "title": words[0], "queue": words[0], "state": "failed", "parameters": texts, "by": words[0], "canceled_by": words[0],
+        "created_ms": 1, "created": None, "started_ms": 1, "ended_ms": 2, "progress": {"text": words[0], "done": 1, "total": 2, "unit": words[0], "at_ms": 1},
+        "result": texts | {"table": [texts]}, "error": " ".join(words), "has_file": True,
+    }  # fmt: skip
+
+
+def pages(client, monkeypatch, words: tuple[str, ...], addresses: tuple[str, ...]) -> list[str]:
+    clusters.install(HostileCluster(words, clock=lambda: 1_764_000_000.0))
+    monkeypatch.setattr(jobs, "listing", lambda: [job(words)])
+    monkeypatch.setattr(jobs, "find", lambda job_id: job(words))
+    found = []
+    for address in addresses:
+        answer = client.get(address)
+        assert answer.status_code == 200, address
+        found.append(answer.content.decode())
+    clusters.install(None)
+    return found
+
+
+def test_no_payload_becomes_markup_on_any_page(client_of_role, monkeypatch):
+    client = client_of_role("operator")
+    plain = tuple(f"word{number}" for number in range(len(PAYLOADS)))
+    known = {element for text in pages(client, monkeypatch, plain, (*PAGES, *MESSAGES)) for element in structure(text).elements}
+    known |= {element for text in pages(client, monkeypatch, tuple('{"a": 1}' for _ in PAYLOADS), MESSAGES[:1]) for element in structure(text).elements}
+    for address, text in zip((*PAGES, *MESSAGES), pages(client, monkeypatch, PAYLOADS, (*PAGES, *MESSAGES)), strict=True):
+        found = structure(text)
+        assert found.elements <= known, (address, found.elements - known)
+        assert all(link.startswith(LINKS) and not link.startswith("//") or link == "" for link in found.addresses), (address, found.addresses)
+        assert "49" not in text.partition("{{ 7 * 7 }}")[0][-3:], "a template was rendered"
+
+
+@pytest.mark.parametrize("payload", PAYLOADS[:: len(PAYLOADS) // 20])
+def test_what_is_asked_for_comes_back_as_text(fake_cluster, client_of_role, payload):
+    client = client_of_role("viewer")
+    for address, fields in (
+        ("/topics/", {"q": payload, "sort": payload, "kind": payload, "part": payload}),
+        ("/groups/", {"q": payload, "sort": payload, "kind": payload}),
+        ("/messages/", {"by": "key", "topic": "orders", "key": payload, "from": payload}),
+        ("/messages/", {"by": payload, "topic": payload, "queue": payload, "offset": payload, "id": payload}),
+        ("/store/index/", {"topic": "orders", "key": payload}),
+        ("/store/", {"q": payload, "part": payload}),
+        ("/login/", {"next": payload}),
+    ):
+        known = structure(client.get(address, {name: "word" for name in fields} | {name: value for name, value in fields.items() if value != payload}).content.decode()).elements
+        answer = client.get(address, fields)
+        text = answer.content.decode()
+        assert answer.status_code in (200, 302, 404), address
+        extra = structure(text).elements - known
+        assert not {element for element in extra if element[0] in ("script", "img", "iframe", "object", "embed", "style", "base", "meta", "link") or str(element[-1]).startswith("on")}, (address, extra)
+        assert urlsplit(answer.headers.get("Location", ""))[:2] == ("", ""), "it leads elsewhere"
+
+
+def test_rest_gives_them_as_json_that_no_browser_takes_for_a_page(client_of_role):
+    clusters.install(HostileCluster())
+    answer = client_of_role("viewer").get("/api/v1/topics/orders/queues/0/messages", {"offset": 0, "limit": len(PAYLOADS)})
+    clusters.install(None)
+    assert answer["Content-Type"].startswith("application/json") and answer["X-Content-Type-Options"] == "nosniff"
+    assert [message["body"] for message in answer.json()["messages"]] == list(PAYLOADS)
+
+
+@pytest.mark.parametrize("form", exports.FORMS)
+def test_exported_they_are_read_back_as_they_were_and_no_cell_is_a_formula(tmp_path, form):
+    messages = [dict.fromkeys(exports.CSV_FIELDS, text) | {"keys": [text], "queue_offset": "1"} for text in PAYLOADS]
+    made = exports.write(tmp_path, "job", form, iter(messages), lambda *_, **__: None, len(messages) + 1)
+    with open(tmp_path / made["file"], encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file)) if form == "csv" else [json.loads(line) for line in file]
+    assert len(rows) == len(PAYLOADS)
+    for text, row in zip(PAYLOADS, rows, strict=True):
+        if form == "jsonl":
+            assert row["body"] == text and row["keys"] == [text]
+        else:
+            assert not any(cell.startswith(exports.FORMULA_STARTS) for cell in row.values())
+            assert row["body"] == row["keys"] == row["tag"] == ("'" + text if text.startswith(exports.FORMULA_STARTS) else text)
+    assert set(FORMULAS) <= set(PAYLOADS)

@@ -1,0 +1,53 @@
+"""A cluster in which everything that somebody outside may write is one of the payloads, wherever a page shows it."""
+
+from __future__ import annotations
+
+import time
+
+from broker_store.formats import properties, record
+from broker_store.messages import Message
+from tests.support.fake_cluster import BORN_HOST, STORE_HOST, FakeCluster
+from tests.support.payloads import PAYLOADS
+
+AT_ONCE = 24  # payloads in the properties of one message
+
+
+class HostileCluster(FakeCluster):
+    """Message n of any queue carries payload n as body, tag, key and id, and those after it as properties."""
+
+    def __init__(self, payloads: tuple[str, ...] = PAYLOADS, clock=time.time):
+        super().__init__(clock)
+        self.payloads = payloads
+        self.flags = [{"name": "sync_failed", "cause": " ".join(payloads), "since_ms": 1}]
+
+    def _raw(self, topic, queue_id, queue_offset, log_offset) -> bytes:
+        payload = self.payloads[queue_offset % len(self.payloads)]
+        following = [self.payloads[(queue_offset + n) % len(self.payloads)] for n in range(AT_ONCE)]
+        pairs = {text: text for text in following} | {"TAGS": payload, "KEYS": payload, "UNIQ_KEY": payload}
+        message = Message(topic, queue_id, payload.encode(), properties.encode(pairs), born_timestamp=1, born_host=BORN_HOST, store_host=STORE_HOST)
+        return record.encode(message, queue_offset, log_offset, 2)
+
+    def state(self) -> dict:
+        return super().state() | {"sentence": " ".join(self.payloads)}
+
+    def recovery(self) -> dict:
+        report = super().recovery()
+        findings = [{"severity": "notice", "file": text, "offset": 1, "what": text} for text in self.payloads]
+        steps = [step | {"file": self.payloads[n], "detail": self.payloads[-n]} for n, step in enumerate(report["steps"])]
+        return report | {"findings": findings, "steps": steps, "error": " ".join(self.payloads)}
+
+    def topic(self, name: str) -> dict:
+        return super().topic(name) | {"attributes": {text: text for text in self.payloads}}
+
+    def group(self, name: str) -> dict:
+        group = super().group(name)
+        member = {"address": "10.0.3.14:5122", "heartbeat_ms": 1}
+        queues = [queue | {"client_id": self.payloads[n % len(self.payloads)]} for n, queue in enumerate(group["queues"])]
+        return group | {
+            "queues": queues,
+            "members": [member | {"client_id": text, "language": text, "version": text} for text in self.payloads],
+            "subscriptions": [{"topic": "orders", "expression": text, "clients": 1} for text in self.payloads],
+        }
+
+    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=32) -> list[dict]:
+        return [step | {"why": text, "key": text} for text, step in zip(self.payloads, await super().explain(topic, key), strict=False)]
