@@ -10,6 +10,7 @@ import argparse
 import ipaddress
 import json
 import os
+import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -96,11 +97,11 @@ def prepare(argv: list[str]) -> Launch:
         os.environ["BROKER_WEB_HOST"] = ",".join(arguments.web_host)
     settings = _settings(arguments, data)
     check_bind(arguments.bind, arguments.insecure)
-    os.umask(0o077)
     disk = Disk()
     disk.make_directory(data)
     for name in _DIRECTORIES:
         disk.make_directory(data / name)
+        _keep_private(data / name)
     lock = None
     root = Path(settings.store.store_path_root_dir)
     if not arguments.no_broker and not settings.store.inspect:
@@ -109,6 +110,7 @@ def prepare(argv: list[str]) -> Launch:
             lock = disk.lock(root / "lock")
         except StoreLockedError as error:
             raise StoreLockedError(f"{error}: {_holder(data, root)}") from None
+        _keep_private(root)
     try:
         data_lock = disk.lock(data / "run" / "lock")
     except StoreLockedError:
@@ -117,6 +119,13 @@ def prepare(argv: list[str]) -> Launch:
         raise StoreLockedError(f"data directory {data} is in use: {_holder(data, root)}") from None
     prepared = Launch(arguments, settings, data, lock, data_lock, os.environ.get("TZ"))
     return prepared
+
+
+def _keep_private(directory: Path) -> None:
+    """A directory of ours that others may enter, since it was there before us or was copied, is for its owner alone again."""
+    found = directory.stat()
+    if found.st_uid == os.geteuid() and found.st_mode & 0o077 and not found.st_mode & stat.S_ISVTX:  # a sticky one is meant for many
+        directory.chmod(0o700)
 
 
 def _settings(arguments: argparse.Namespace, data: Path) -> Settings:

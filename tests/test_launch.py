@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from broker_store import launch
 from broker_store.errors import ConfigError, StoreLockedError
+
+PROJECT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -13,7 +21,6 @@ def prepare(tmp_path, monkeypatch):
     """`launch.prepare` with options, on a data directory of the test; what it locked is let go of at the end."""
     monkeypatch.setenv("BROKER_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setattr(launch, "prepared", None)
-    monkeypatch.setattr(launch.os, "umask", lambda mask: 0)
     held = []
 
     def prepared(*options: str) -> launch.Launch:
@@ -57,3 +64,23 @@ def test_named_name_servers_take_the_place_of_the_embedded_one(prepare):
     start = prepare("--nameserver", "127.0.0.1:9999")
     assert not start.has_name_server
     assert start.settings.broker.namesrv_addr == "127.0.0.1:9999"
+
+
+def test_directories_that_were_there_before_are_for_their_owner_alone(prepare, tmp_path):
+    data = tmp_path / "data"
+    for path in (data, data / "run", data / "logs", data / "store"):
+        path.mkdir()
+        path.chmod(0o755)
+    prepare()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.iterdir()}
+    assert modes == dict.fromkeys(("run", "logs", "cache", "store"), 0o700)
+    assert stat.S_IMODE(data.stat().st_mode) == 0o755, "the directory itself was the owner's choice, and what is in it is closed"
+
+
+def test_whichever_command_comes_first_leaves_files_of_its_owner_alone(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    data.chmod(0o755)
+    subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity", "0"], env=os.environ | {"BROKER_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "mqadmin.settings"}, cwd=PROJECT, check=True, umask=0o022)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.iterdir() if path.is_file()}
+    assert modes.keys() >= {"secret_key", "mqadmin.sqlite3"} and set(modes.values()) == {0o600}
