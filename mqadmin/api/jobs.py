@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from django.http import FileResponse, HttpRequest
 from ninja import Router, Status
 
@@ -52,9 +54,9 @@ def job_file(request: HttpRequest, job_id: str):
     job = jobs.find(job_id)
     if not job["has_file"]:
         raise Problem("not_found", "this job has made no file")
-    directory = (jobs.data_directory() / "exports").resolve()
-    path = (directory / str(job["result"]["file"])).resolve()
-    # The name comes out of Redis: it may be anything, so it is held to the directory and to the job's own id.
-    if path.parent != directory or path.stem != job["id"] or path.suffix not in MEDIA_TYPES or not path.is_file():
+    # The name comes out of Redis and may be anything, so it is only compared with those that an export of this job may have.
+    name = job["result"]["file"]
+    path = jobs.data_directory() / "exports" / f"{job['id']}{PurePath(str(name)).suffix}"
+    if path.name != name or path.suffix not in MEDIA_TYPES or path.is_symlink() or not path.is_file():
         raise Problem("not_found", "the file is not there any more")
     return FileResponse(open(path, "rb"), as_attachment=True, filename=path.name, content_type=MEDIA_TYPES[path.suffix])

@@ -132,3 +132,27 @@ def test_exported_they_are_read_back_as_they_were_and_no_cell_is_a_formula(tmp_p
             assert not any(cell.startswith(exports.FORMULA_STARTS) for cell in row.values())
             assert row["body"] == row["keys"] == row["tag"] == ("'" + text if text.startswith(exports.FORMULA_STARTS) else text)
     assert set(FORMULAS) <= set(PAYLOADS)
+
+
+@pytest.mark.parametrize("name", ["../secret_key", "/etc/passwd", "other.csv", "some-job.csv", "some-job.csv/../some-job.csv", "some-job.txt", "..", "\0.csv"])
+def test_the_file_of_a_job_is_the_export_of_that_job_and_no_link(fake_cluster, client_of_role, settings, tmp_path, monkeypatch, name):
+    settings.DATA_DIRECTORY = tmp_path
+    (tmp_path / "exports").mkdir()
+    (tmp_path / "secret_key").write_text("secret")
+    (tmp_path / "exports" / "other.csv").write_text("another job's")
+    (tmp_path / "exports" / "some-job.txt").write_text("no export")
+    (tmp_path / "exports" / "some-job.csv").symlink_to(tmp_path / "secret_key")
+    monkeypatch.setattr(jobs, "find", lambda job_id: job(("word",)) | {"result": {"file": name}})
+    client = client_of_role("operator")
+    client.raise_request_exception = False
+    assert client.get("/api/v1/jobs/some-job/file").status_code == 404
+
+
+def test_the_file_of_a_job_is_downloaded_and_never_opened(fake_cluster, client_of_role, settings, tmp_path, monkeypatch):
+    settings.DATA_DIRECTORY = tmp_path
+    (tmp_path / "exports").mkdir()
+    (tmp_path / "exports" / "some-job.csv").write_text("topic\r\norders\r\n")
+    monkeypatch.setattr(jobs, "find", lambda job_id: job(("word",)) | {"result": {"file": "some-job.csv"}})
+    answer = client_of_role("operator").get("/api/v1/jobs/some-job/file")
+    assert answer["Content-Disposition"].startswith("attachment") and answer["X-Content-Type-Options"] == "nosniff"
+    assert b"".join(answer.streaming_content) == b"topic\r\norders\r\n"
