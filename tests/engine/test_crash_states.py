@@ -33,6 +33,12 @@ def test_a_life_that_once_failed_does_not_again(seed, steps, states, flush):
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_cut_in_the_middle_of_an_index_rebuild_leaves_an_index_that_is_whole_or_made_again(flush):
+    for seed in range(9000, 9006):
+        explore(seed, flush, 40, 300, rebuilds=True)
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_after_a_failed_sync_a_power_cut_takes_nothing_that_was_called_safe(flush):
     for failing in range(16, 140, 9):
         explore(7000 + failing % 4, flush, 50, 40, failing_sync=failing)

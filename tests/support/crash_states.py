@@ -14,13 +14,16 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
+from broker_store.engine import store as store_module
 from broker_store.engine.check import check_store
+from broker_store.engine.rebuild import FRESH, OLD
 from broker_store.errors import SyncError
 from broker_store.formats import index_file, record
 from broker_store.kernels import context as c
 from broker_store.messages import GetRequest, GetStatus, Message, PutStatus
-from tests.support.hand_store import Clock, HandStore, message, small_settings
+from tests.support.hand_store import Clock, HandStore, HandWorker, message, small_settings
 from tests.support.reference import hash_of, index_keys, tags_code
 from tests.support.simulated_disk import PAGE, CrashPoint, SimulatedDisk, apply_change
 
@@ -73,8 +76,9 @@ class Life:
     TOPICS = (("orders", 0), ("orders", 1), ("payments", 0), ("%RETRY%group", 0))
     MORE_TOPICS = (("SCHEDULE_TOPIC_XXXX", 1), ("%RETRY%" + "g" * 150, 0))
 
-    def __init__(self, seed: int, flush: str, wide: bool = False):
+    def __init__(self, seed: int, flush: str, wide: bool = False, rebuilds: bool = False):
         self.rng = random.Random(seed)
+        self.rebuilds = rebuilds  # of the index; off in lives that are known by their seed
         self.seed, self.flush_type = seed, flush
         self.settings = small_settings(ROOT, flush_disk_type=flush)
         self.is_wide = wide  # with delayed messages, those of transactions, and topics that need version 2 of the record
@@ -211,6 +215,19 @@ class Life:
         self.acknowledged = [written for written in self.acknowledged if not which(written)]
         self.safe = {written for written in self.safe if not which(written)}
 
+    def rebuild(self) -> None:
+        """The index is built anew and put in the place of the old one, or given up on the way."""
+        if self.flush_type == "SYNC_FLUSH":
+            self.flush()
+        with patch.object(store_module, "Worker", HandWorker):
+            self.store.rebuild_index()
+        if self.rng.random() < 0.2:
+            self.store.cancel_rebuild()
+        self.store._rebuild_worker.run(self.clock())
+        self.store.tick()
+        assert self.store.rebuild_state()["state"] in ("done", "cancelled"), self.store.rebuild_state()
+        self.point("rebuilt")
+
     def close_and_open(self) -> None:
         if self.flush_type == "SYNC_FLUSH":
             self.flush()
@@ -242,6 +259,8 @@ class Life:
     def live(self, steps: int) -> None:
         deeds = [self.put] * 8 + [lambda: self.put(4)] * 2 + [self.put_batch] * 2 + [self.flush] * 4 + [self.round] * 3 + [self.wait] * 4
         deeds += [self.prepare, self.clean, self.delete_topic, self.close_and_open, self.kill, self.cut]
+        if self.rebuilds:
+            deeds += [self.rebuild] * 3
         for _ in range(steps):
             self.rng.choice(deeds)()
 
@@ -410,6 +429,8 @@ class Judge:
         found = self._walk_log(store)
         self._compare_queues(store, found, promise)
         self._compare_index(store, found)
+        if left := {FRESH, OLD} & set(store._disk.list_names(ROOT)):
+            raise Violation(f"of a rebuild {sorted(left)} is left")
         minimum = store.log.minimum
         for written in promise.safe:
             if written.log_offset not in found or found[written.log_offset] is not written:
@@ -506,9 +527,9 @@ def _difference(before: dict, after: dict) -> list[str]:
     return sorted(str(path) for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 
 
-def explore(seed: int, flush: str, steps: int, states: int, most_random: int = 12, failing_sync: int | None = None, wide: bool = False) -> int:
+def explore(seed: int, flush: str, steps: int, states: int, most_random: int = 12, failing_sync: int | None = None, wide: bool = False, rebuilds: bool = False) -> int:
     """Live a life of `steps`, then open up to `states` different disks it may have left; how many were opened."""
-    life = Life(seed, flush, wide) if failing_sync is None else BrokenLife(seed, flush, failing_sync)
+    life = Life(seed, flush, wide, rebuilds) if failing_sync is None else BrokenLife(seed, flush, failing_sync)
     try:
         life.live(steps)
     except BaseException as error:

@@ -209,10 +209,24 @@ class SimulatedDisk(Disk):
 
     def rename(self, source: Path, target: Path) -> None:
         self.event(f"rename {source} to {target}")
+        if source in self.directories:
+            self._move(source, target)
+            return
         file = self._file(source)
         del self.files[source]
         self.files[target] = file
         self._change("rename", source, file, target)
+
+    def _move(self, source: Path, target: Path) -> None:
+        """A directory. What was not synced of its names goes with it: a state has such a name only where it has the move."""
+        if target in self.directories:
+            raise StoreError(f"{source}: renaming to {target.name} failed: it exists")
+        change = ("move", source, target)
+        apply_change(change, self.files, self.directories)
+        if source in self.pending:
+            moved = self.pending.pop(source)
+            self.pending[target] = [tuple(target / part.relative_to(source) if isinstance(part, Path) else part for part in each) for each in moved]
+        self._change(*change)
 
     def unlink(self, path: Path, missing_ok: bool = False) -> None:
         if path not in self.files:
@@ -308,6 +322,12 @@ def apply_change(change: tuple, names: dict, directories: set) -> None:
         names[change[3]] = change[2]
     elif kind == "mkdir":
         directories.add(path)
+    elif kind == "move":
+        for name in [name for name in names if name.is_relative_to(path)]:
+            names[change[2] / name.relative_to(path)] = names.pop(name)
+        for directory in [directory for directory in directories if directory.is_relative_to(path)]:
+            directories.discard(directory)
+            directories.add(change[2] / directory.relative_to(path))
     else:
         for name in [name for name in names if name.is_relative_to(path)]:
             del names[name]
