@@ -438,7 +438,7 @@ class Recovery:
     def _lost_and_found(self) -> Path:
         if self._kept_in is None:
             parent = self._root.parent / LOST_AND_FOUND
-            stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
+            stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self._report.started_ms / 1000))
             number = 0
             while self._disk.exists(path := parent / (stamp + (f"-{number}" if number else ""))):
                 number += 1
