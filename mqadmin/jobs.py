@@ -139,7 +139,8 @@ def data_directory() -> Path:
 
 def check_store() -> dict:
     """Walk the whole store and verify it, up to where it is dispatched when a broker is running on it."""
-    return _run_command("check_store", str(run_file.store_directory(data_directory())), "--progress", "--json", allow=(0, 1))
+    found = _run_command("check_store", str(run_file.store_directory(data_directory())), "--progress", "--json", allow=(0, 1))
+    return {name: value for name, value in found.items() if name != "store"}  # where it lies on the disk is not for all who see jobs
 
 
 def rebuild_index() -> dict:
@@ -347,7 +348,8 @@ def start(kind_name: str, parameters: dict, caller: Caller) -> dict:
 def listing() -> list[dict]:
     """The newest jobs of every queue and state, newest first."""
     with _redis_problems():
-        return [describe(job) for queue in _queues() for job in _jobs_of(queue)]
+        known = [describe(job) for queue in _queues() for job in _jobs_of(queue)]
+    return sorted(known, key=lambda job: job["created_ms"] or 0, reverse=True)
 
 
 def _jobs_of(queue: Any) -> list[Job]:

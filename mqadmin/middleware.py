@@ -1,4 +1,4 @@
-"""Small layers around every page: its content security policy, the password that must be set first, refused changes."""
+"""Small layers around every page: its security policy, the password to be set first, refused changes, wrong methods."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_asy
 from csp.middleware import CSPMiddleware
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
-from django.http import JsonResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
 
+from broker_store.server.problems import MEDIA_TYPE, Problem
 from mqadmin import audit, roles
 
 MUST_SET_PASSWORD = "must_set_password"  # in the session of who came in with a one-time password
@@ -25,6 +26,29 @@ class ContentSecurityPolicy(CSPMiddleware):
         if request.path.startswith(ADMIN_PATHS) and not hasattr(response, "_csp_config"):
             response._csp_config = settings.ADMIN_SECURITY_POLICY["DIRECTIVES"]
         return super().process_response(request, response)
+
+
+@sync_and_async_middleware
+def problem_for_a_wrong_method(get_response):
+    """ninja answers a method that an address does not have with bare text; every error of REST is a problem document."""
+
+    def checked(request, response):
+        if response.status_code != 405 or not request.path.startswith("/api/"):
+            return response
+        problem = Problem("method_not_allowed", f"{request.path[:200]} takes {response['Allow']}, not {request.method[:20]}")
+        return HttpResponse(problem.body(), status=problem.status, content_type=MEDIA_TYPE, headers={"Allow": response["Allow"]})
+
+    if iscoroutinefunction(get_response):
+
+        async def middleware(request):
+            return checked(request, await get_response(request))
+
+    else:
+
+        def middleware(request):
+            return checked(request, get_response(request))
+
+    return middleware
 
 
 class RefusalsLeaveARecord:
@@ -74,11 +98,8 @@ def set_password_first(get_response):
         if request.path in {reverse(name) for name in PASSWORD_FREE}:
             return None
         if request.path.startswith("/api/"):
-            return JsonResponse(
-                {"title": "Set a password first", "status": 403, "code": "forbidden", "detail": "this session began with a one-time password"},
-                status=403,
-                content_type="application/problem+json",
-            )
+            problem = Problem("forbidden", "this session began with a one-time password", "set a password of your own at /password/ first")
+            return HttpResponse(problem.body(), status=problem.status, content_type=MEDIA_TYPE)
         return redirect("password")
 
     if iscoroutinefunction(get_response):

@@ -54,6 +54,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "mqadmin.middleware.problem_for_a_wrong_method",
     "mqadmin.middleware.set_password_first",
     "mqadmin.middleware.RefusalsLeaveARecord",
     "django.contrib.messages.middleware.MessageMiddleware",

@@ -58,6 +58,7 @@ def test_the_one_time_password_opens_one_session_that_sees_only_the_password_pag
         assert client.get(page)["Location"] == "/password/", page
     refused = client.get("/api/v1/topics")
     assert refused.status_code == 403 and refused["Content-Type"] == "application/problem+json"
+    assert "/password/" in refused.json()["hint"]
     assert _login(Client(), "admin", password).status_code == 200, "a second login is refused"
     answer = client.post("/password/", {"new_password1": NEW, "new_password2": NEW})
     assert answer["Location"] == "/"

@@ -282,6 +282,13 @@ async def test_an_address_that_is_none_of_the_interface_gets_a_problem_document(
         assert (answer.status_code, answer["Content-Type"], answer.json()["code"]) == (404, "application/problem+json", "not_found")
 
 
+async def test_a_method_that_an_address_does_not_have_gets_a_problem_document(cluster, local):
+    answer = await local.put("/api/v1/topics", "{}", content_type="application/json")
+    assert (answer.status_code, answer["Content-Type"]) == (405, "application/problem+json")
+    assert sorted(answer["Allow"].split(", ")) == ["GET", "POST"]
+    assert answer.json()["code"] == "method_not_allowed" and answer.json()["hint"]
+
+
 async def test_an_unknown_field_is_an_error_that_names_it(cluster, local):
     answer = await _post(local, "/api/v1/topics", {"name": "t", "queues": 4})
     assert answer.status_code == 422

@@ -92,6 +92,7 @@ async def test_a_check_an_export_and_a_cancel_and_no_foreign_code(directory):
         assert (checked["state"], checked["by"]) == ("done", "user:op")
         assert checked["result"]["ok"] is True
         assert checked["result"]["counts"]["records"] == 70
+        assert str(directory) not in str(checked["result"])
         done = await world.reaches(exported, "done", "failed")
         assert done["result"]["messages"] == 700
         assert done["has_file"]
