@@ -47,7 +47,6 @@ MAX_UNSENT_BYTES = 8 << 20
 MAX_KEPT_BYTES = 256 << 20
 # Reads under way for one connection before its next command waits.
 MAX_HELD = 16
-MAX_REMARK_CHARACTERS = 200
 BACKLOG = 1024
 
 Handler = Callable[[Command, "Channel"], Command | None]
@@ -396,7 +395,7 @@ async def connect(host: str, port: int, timeout: float, handle: Handler = lambda
 def failure_answer(command: Command, error: BaseException) -> Command:
     """The answer to a request whose handler raised something nobody foresaw; the details stay in the log."""
     log.error("request %d failed", command.code, exc_info=error)
-    return command.answer(ResponseCode.SYSTEM_ERROR, f"error inside the broker: {type(error).__name__}"[:MAX_REMARK_CHARACTERS])
+    return command.answer(ResponseCode.SYSTEM_ERROR, f"error inside the broker: {type(error).__name__}")
 
 
 def _packed_address(text: str) -> bytes:
