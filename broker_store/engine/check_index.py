@@ -85,7 +85,7 @@ class IndexCheck:
         for path, size, header in self.files:
             if header.count > index_file.FIRST_ENTRY:
                 with self._check.disk.open_reader(path) as reader:
-                    return next((g for g in _geometries(reader, size, header) if _fits(reader, g, header)), None)
+                    return find_geometry(reader, size, header)
         return next(_usual_geometries(self.files[0][1]), None)
 
     def check_rows(self, rows: np.ndarray, keys: np.ndarray) -> None:
@@ -317,6 +317,11 @@ def _pairs(offsets: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     pairs = np.empty(len(offsets), dtype=[("offset", np.int64), ("hash", np.int64)])
     pairs["offset"], pairs["hash"] = offsets, hashes
     return pairs
+
+
+def find_geometry(reader: Reader, size: int, header: IndexHeader) -> IndexGeometry | None:
+    """The numbers of slots and entries of a file that holds entries, seen from where they lie; None when none fit."""
+    return next((geometry for geometry in _geometries(reader, size, header) if _fits(reader, geometry, header)), None)
 
 
 def _usual_geometries(size: int) -> Iterator[IndexGeometry]:

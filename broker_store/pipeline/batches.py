@@ -1,113 +1,396 @@
-"""A stretch of the log as Arrow record batches: a kernel turns bytes into a table of numbers, Arrow takes its columns.
+"""A stretch of the log as Arrow record batches: kernels turn bytes into columns of numbers and pieces of text, Arrow takes them.
 
-No record becomes a Python object. A topic's name is decoded once a slice for each different one in it. Columns:
+No record becomes a Python object, and a column that nobody wants costs nothing. Text that is no UTF-8 comes with
+replacement characters, as Apache's decoder gives it.
 
-    topic string, queue_id int, queue_offset long, log_offset long, store_time timestamp (UTC), record_bytes int,
-    sys_flag int
+A stretch that holds no good record where one should be is damage: an error, or passed over, or told in a row of its own
+whose `problem` says what is wrong, `log_offset` where, `record_bytes` how far it is to the next good record; the other
+columns of that row are null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ipaddress
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from broker_store.engine.disk import Disk
-from broker_store.errors import DamagedStoreError
-from broker_store.formats import record
-from broker_store.kernels import columns as k
+from broker_store.engine.check import REASONS
+from broker_store.engine.disk import Disk, Reader
+from broker_store.errors import DamagedStoreError, FormatError, StoreError
+from broker_store.formats import properties, queue_unit, record
+from broker_store.formats.java_hash import java_hash
 from broker_store.kernels import context as c
-from broker_store.pipeline.splits import Split
+from broker_store.kernels import fields as k
+from broker_store.pipeline.columns import COLUMNS
+from broker_store.pipeline.options import Options, Test
+from broker_store.pipeline.splits import MAX_RECORD, Split
 
-MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker may be set to
 SLICE_BYTES = 32 << 20  # read at once; at least two of the largest records
 ROWS = 64 << 10  # of one batch
-KEYS = 1 << 20  # the kernel gives the keys' hashes as well; there must be room for them
+WINDOW = 1 << 20  # looked through at once for the next record behind damage
 
-SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("queue_id", pa.int32()),
-        ("queue_offset", pa.int64()),
-        ("log_offset", pa.int64()),
-        ("store_time", pa.timestamp("us", tz="UTC")),
-        ("record_bytes", pa.int32()),
-        ("sys_flag", pa.int32()),
-    ]
-)
+TEXT = pa.string()
+TIME = pa.timestamp("us", tz="UTC")
 
 
-def batches_of(split: Split, disk: Disk | None = None) -> Iterator[pa.RecordBatch]:
-    """The records of a stretch, in order. DamagedStoreError where one is not sound and the log goes on behind it."""
-    rows = np.empty((ROWS, k.ROW_WORDS), dtype=np.int64)
-    keys = np.empty(KEYS, dtype=np.int64)
-    context = np.zeros(k.L_WORDS, dtype=np.int64)
-    with (disk or Disk()).open_reader(Path(split.path)) as reader:
+class Slice:
+    """Some bytes of the log and the rows of the records in it; makes the columns, each once."""
+
+    def __init__(self, data: bytes, rows: np.ndarray, options: Options):
+        self.data, self.rows, self.options = data, rows, options
+        self._bytes = np.frombuffer(data, dtype=np.uint8)
+        self._made: dict[str, pa.Array] = {}
+
+    def __len__(self) -> int:
+        return self.rows.shape[1]
+
+    def column(self, name: str) -> pa.Array:
+        if name not in self._made:
+            self._made[name] = _MAKERS[name](self)
+        return self._made[name]
+
+    def kept(self, keep: np.ndarray) -> Slice:
+        """Only the rows where `keep` is true."""
+        return self if keep.all() else Slice(self.data, np.ascontiguousarray(self.rows[:, keep]), self.options)
+
+    # Pieces -----------------------------------------------------------------------------------------------------
+
+    def gathered(self, places: np.ndarray, lengths: np.ndarray) -> tuple[pa.Buffer, pa.Buffer]:
+        """(offsets, bytes) of pieces copied together, as Arrow wants them."""
+        places, lengths = np.ascontiguousarray(places), np.ascontiguousarray(lengths)
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        target = np.empty(max(1, int(offsets[-1])), dtype=np.uint8)
+        k.gather(self._bytes.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(lengths), target.ctypes.data)
+        return pa.py_buffer(offsets), pa.py_buffer(target)
+
+    def texts(self, places: np.ndarray, lengths: np.ndarray, present: np.ndarray | None = None) -> pa.Array:
+        offsets, content = self.gathered(places, lengths)
+        valid = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
+        found = pa.StringArray.from_buffers(len(lengths), offsets, content, valid)
+        try:
+            found.validate(full=True)
+        except pa.ArrowInvalid:
+            raw = pa.BinaryArray.from_buffers(pa.binary(), len(lengths), [valid, offsets, content])
+            return pa.array([None if one is None else one.decode("utf-8", "replace") for one in raw.to_pylist()], TEXT)
+        return found
+
+    def split(self, kernel, places: np.ndarray, lengths: np.ndarray, room: int, words: int) -> tuple[np.ndarray, np.ndarray]:
+        """(pieces, begins) that a splitting kernel finds; `words` int64 make a piece."""
+        places, lengths = np.ascontiguousarray(places), np.ascontiguousarray(lengths)
+        pieces = np.empty((max(1, room), words), dtype=np.int64)
+        begins = np.empty(len(lengths) + 1, dtype=np.int64)
+        found = kernel(self._bytes.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(lengths), pieces.ctypes.data, begins.ctypes.data)
+        return pieces[:found], begins
+
+    # What a test or several columns need ------------------------------------------------------------------------
+
+    def topics(self) -> tuple[np.ndarray, list[str]]:
+        """(number of each row's name, names)."""
+        found = self.texts(self.rows[k.TOPIC_AT], self.rows[k.TOPIC_LENGTH]).dictionary_encode()
+        return found.indices.to_numpy(), found.dictionary.to_pylist()
+
+    def hosts(self, at: np.ndarray, ipv6: int) -> pa.Array:
+        """address:port of each row; there are few that differ."""
+        wide = (self.rows[k.SYS_FLAG] & ipv6) != 0
+        packed = np.zeros((len(self), 20), dtype=np.uint8)
+        for chosen, size in ((~wide, 8), (wide, 20)):
+            packed[chosen, :size] = self._bytes[at[chosen][:, None] + np.arange(size)]
+        both = np.concatenate((packed, wide[:, None].astype(np.uint8)), axis=1)
+        distinct, inverse = np.unique(np.ascontiguousarray(both).view("V21").reshape(-1), return_inverse=True)
+        texts = pa.array([_host(one.tobytes()) for one in distinct])
+        return pa.DictionaryArray.from_arrays(pa.array(inverse.reshape(-1).astype(np.int32)), texts).cast(TEXT)
+
+
+def _host(packed: bytes) -> str:
+    size = 16 if packed[20] else 4
+    address = str(ipaddress.ip_address(packed[:size]))
+    return f"{f'[{address}]' if size == 16 else address}:{int.from_bytes(packed[size : size + 4], 'big', signed=True)}"
+
+
+# Columns ---------------------------------------------------------------------------------------------------------
+
+
+def _long(field: int) -> Callable[[Slice], pa.Array]:
+    return lambda part: pa.array(part.rows[field].copy())
+
+
+def _int(field: int) -> Callable[[Slice], pa.Array]:
+    return lambda part: pa.array(part.rows[field].astype(np.int32))
+
+
+def _time(field: int) -> Callable[[Slice], pa.Array]:
+    def make(part: Slice) -> pa.Array:
+        # A born time is whatever a client said: one that no microseconds can hold has no meaning.
+        milliseconds = part.rows[field]
+        fits = np.abs(milliseconds) < 1 << 52
+        return pa.array(np.where(fits, milliseconds, 0) * 1000, mask=~fits).cast(TIME)
+
+    return make
+
+
+def _property(at: int, length: int) -> Callable[[Slice], pa.Array]:
+    return lambda part: part.texts(part.rows[at], part.rows[length], part.rows[at] >= 0)
+
+
+def _keys(part: Slice) -> pa.Array:
+    lengths = part.rows[k.KEYS_LENGTH]
+    pieces, begins = part.split(k.split_words, part.rows[k.KEYS_AT], lengths, int(((lengths + 1) // 2).sum()), 2)
+    return pa.ListArray.from_arrays(pa.array(begins.astype(np.int32)), part.texts(pieces[:, 0], pieces[:, 1]))
+
+
+def _properties(part: Slice) -> pa.Array:
+    lengths = part.rows[k.PROPERTIES_LENGTH]
+    pieces, begins = part.split(k.split_properties, part.rows[k.PROPERTIES_AT], lengths, int((lengths // 4 + 1).sum()), 4)
+    names, values = part.texts(pieces[:, 0], pieces[:, 1]), part.texts(pieces[:, 2], pieces[:, 3])
+    return pa.MapArray.from_arrays(pa.array(begins.astype(np.int32)), names, values)
+
+
+def _body(part: Slice) -> pa.Array:
+    offsets, content = part.gathered(part.rows[k.BODY_AT], part.rows[k.BODY_LENGTH])
+    return pa.BinaryArray.from_buffers(pa.binary(), len(part), [None, offsets, content])
+
+
+def _body_plain(part: Slice) -> pa.Array:
+    """The body as it was before its sender compressed it; null where that cannot be, or is larger than asked for."""
+    stored = part.column("body").to_pylist()
+    flags = part.rows[k.SYS_FLAG].tolist()
+    return pa.array([plain_body(body, flag, part.options) for body, flag in zip(stored, flags, strict=True)], pa.binary())
+
+
+def plain_body(body: bytes, sys_flag: int, options: Options) -> bytes | None:
+    """Never more bytes in memory than `plain_bytes` and `plain_ratio` allow."""
+    if not sys_flag & record.SYS_COMPRESSED:
+        return body
+    limit = min(options.plain_bytes, options.plain_ratio * len(body))
+    kind = sys_flag & record.SYS_COMPRESSION_MASK
+    try:
+        if kind in (0, record.COMPRESSION_ZLIB):  # a client older than the mask means zlib
+            decompressor = zlib.decompressobj()
+            plain = decompressor.decompress(body, limit + 1)
+            whole = decompressor.eof
+        elif kind in (record.COMPRESSION_ZSTD, record.COMPRESSION_LZ4):
+            codec = "zstd" if kind == record.COMPRESSION_ZSTD else "lz4"
+            plain, whole = pa.CompressedInputStream(pa.BufferReader(body), codec).read(limit + 1), True
+        else:
+            return None
+    except (zlib.error, OSError):
+        return None
+    return plain if whole and len(plain) <= limit else None
+
+
+def _queued(part: Slice) -> pa.Array:
+    kind = part.rows[k.SYS_FLAG] & record.SYS_TRANSACTION_MASK
+    return pa.array((kind == record.TRANSACTION_NONE) | (kind == record.TRANSACTION_COMMIT))
+
+
+def _tags_code(part: Slice) -> pa.Array:
+    """What the record's queue unit must hold; in the schedule topic the time of delivery, which hangs on a property."""
+    tags = part.column("tags").dictionary_encode()
+    hashes = np.array([java_hash(tag) if tag else 0 for tag in tags.dictionary.to_pylist()] + [0], dtype=np.int64)
+    codes = hashes[pc.fill_null(tags.indices, len(hashes) - 1).to_numpy(zero_copy_only=False)]
+    numbers, names = part.topics()
+    if queue_unit.SCHEDULE_TOPIC in names:
+        for row in np.flatnonzero(numbers == names.index(queue_unit.SCHEDULE_TOPIC)):
+            begin = int(part.rows[k.PROPERTIES_AT, row])
+            delay = properties.get(part.data[begin : begin + int(part.rows[k.PROPERTIES_LENGTH, row])], properties.DELAY)
+            codes[row] = queue_unit.tags_code(queue_unit.SCHEDULE_TOPIC, tags[int(row)].as_py(), delay, int(part.rows[k.STORE_MS, row]))
+    return pa.array(codes)
+
+
+
+def _entry_hashes(part: Slice) -> pa.Array:
+    """The key hashes that the index must hold for each record; 2^32 is added to that of its tag."""
+    room = int(((part.rows[k.KEYS_LENGTH] + 1) // 2).sum()) + 2 * len(part)
+    hashes = np.empty(max(1, room), dtype=np.int64)
+    begins = np.empty(len(part) + 1, dtype=np.int64)
+    source = np.frombuffer(part.data, dtype=np.uint8).ctypes.data
+    found = k.hash_keys(source, part.rows.ctypes.data, part.rows.strides[0], len(part), hashes.ctypes.data, begins.ctypes.data)
+    return pa.ListArray.from_arrays(pa.array(begins.astype(np.int32)), pa.array(hashes[:found]))
+
+
+ARROW = {
+    "string": TEXT,
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "timestamp": TIME,
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "map<string,string>": pa.map_(TEXT, TEXT),
+    "array<string>": pa.list_(TEXT),
+    "array<long>": pa.list_(pa.int64()),
+}
+_MAKERS: dict[str, Callable[[Slice], pa.Array]] = {
+    "topic": lambda part: part.texts(part.rows[k.TOPIC_AT], part.rows[k.TOPIC_LENGTH]),
+    "queue_id": _int(k.QUEUE_ID),
+    "queue_offset": _long(k.QUEUE_OFFSET),
+    "log_offset": _long(k.LOG_OFFSET),
+    "record_bytes": _int(k.SIZE),
+    "version": _int(k.VERSION),
+    "store_time": _time(k.STORE_MS),
+    "store_host": lambda part: part.hosts(part.rows[k.STORE_HOST_AT], record.SYS_STORE_IPV6),
+    "born_time": _time(k.BORN_MS),
+    "born_host": lambda part: part.hosts(part.rows[k.BORN_HOST_AT], record.SYS_BORN_IPV6),
+    "flag": _int(k.FLAG),
+    "sys_flag": _int(k.SYS_FLAG),
+    "body_crc": _int(k.BODY_CRC),
+    "reconsume_times": _int(k.RECONSUME_TIMES),
+    "prepared_offset": _long(k.PREPARED_OFFSET),
+    "properties": _properties,
+    "tags": _property(k.TAGS_AT, k.TAGS_LENGTH),
+    "tags_code": _tags_code,
+    "keys": _keys,
+    "unique_key": _property(k.UNIQUE_KEY_AT, k.UNIQUE_KEY_LENGTH),
+    "entry_hashes": _entry_hashes,
+    "queued": _queued,
+    "body_bytes": _int(k.BODY_LENGTH),
+    "body": _body,
+    "body_plain": _body_plain,
+    "problem": lambda part: pa.nulls(len(part), TEXT),
+}
+# These need the properties to be looked through for keys, tags and unique key.
+_FROM_PROPERTIES = {"entry_hashes", "keys", "tags", "tags_code", "unique_key"}
+# Columns a test may be pushed down for, and the field it looks at.
+_TESTED = {
+    "queue_id": k.QUEUE_ID,
+    "queue_offset": k.QUEUE_OFFSET,
+    "log_offset": k.LOG_OFFSET,
+    "record_bytes": k.SIZE,
+    "store_time": k.STORE_MS,
+    "sys_flag": k.SYS_FLAG,
+    "reconsume_times": k.RECONSUME_TIMES,
+    "body_bytes": k.BODY_LENGTH,
+}
+
+
+def arrow_schema(table: str, columns: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([(name, ARROW[COLUMNS[table][name]]) for name in columns])
+
+
+# Reading -----------------------------------------------------------------------------------------------------------
+
+
+def batches_of(split: Split, columns: tuple[str, ...], options: Options, disk: Disk | None = None) -> Iterator[pa.RecordBatch]:
+    """The records of a stretch that pass the tests, in order. DamagedStoreError where one is not sound and the log goes on behind it."""
+    schema = arrow_schema("records", columns)
+    needs_keys = not _FROM_PROPERTIES.isdisjoint((*columns, *(name for name, _, _ in options.tests)))
+    for part in _slices(split, needs_keys, options, disk or Disk()):
+        if isinstance(part, Slice):
+            kept = _passing(part, options.tests)
+            if len(kept):
+                yield pa.RecordBatch.from_arrays([kept.column(name) for name in columns], schema=schema)
+        elif "problem" in columns:
+            at, length, problem = part
+            values = {"log_offset": at, "record_bytes": min(length, (1 << 31) - 1), "problem": problem}
+            yield pa.RecordBatch.from_arrays([pa.array([values.get(field.name)], field.type) for field in schema], schema=schema)
+
+
+def _passing(part: Slice, tests: tuple[Test, ...]) -> Slice:
+    keep = np.ones(len(part), dtype=bool)
+    for name, operator, value in tests:
+        if name == "topic":
+            numbers, names = part.topics()
+            keep &= np.isin(numbers, [number for number, one in enumerate(names) if one in value])
+        elif name == "tags":
+            keep &= pc.is_in(part.column("tags"), pa.array(value, TEXT)).to_numpy(zero_copy_only=False)
+        else:
+            found = part.rows[_TESTED[name]]
+            found = found * 1000 if name == "store_time" else found
+            keep &= np.isin(found, value) if operator == "in" else _COMPARE[operator](found, value)
+    return part.kept(keep)
+
+
+_COMPARE = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": np.less}
+
+
+def _slices(split: Split, needs_keys: bool, options: Options, disk: Disk) -> Iterator[Slice | tuple[int, int, str]]:
+    """Slices of good records and, where the options say so, (log offset, bytes, what is wrong) of each stretch without."""
+    base = split.file_end - disk.size_of(Path(split.path))
+    context = np.zeros(k.X_WORDS, dtype=np.int64)
+    rows = np.empty((k.FIELD_COUNT, ROWS), dtype=np.int64)  # one for all: a slice is done with before the next is made
+    context[k.X_ROWS] = rows.ctypes.data
+    with _open(split, disk) as reader:
         position = split.begin
         while position < split.end:
-            data = reader.read(position - split.begin, min(SLICE_BYTES, split.end - position))
+            data = reader.read(position - base, min(SLICE_BYTES, split.end - position))
+            if len(data) < 8:
+                return
             buffer = np.frombuffer(data, dtype=np.uint8)
-            context[k.L_ADDRESS] = buffer.ctypes.data
-            context[k.L_LENGTH] = len(data)
-            context[k.L_BASE] = position
-            context[k.L_FILE_LEFT] = split.file_end - position
-            context[k.L_AT] = 0
-            context[k.L_MAX_RECORD] = MAX_RECORD
-            context[k.L_ROWS], context[k.L_ROW_ROOM] = rows.ctypes.data, ROWS
-            context[k.L_KEYS], context[k.L_KEY_ROOM] = keys.ctypes.data, KEYS
+            context[[k.X_ADDRESS, k.X_LENGTH, k.X_BASE]] = buffer.ctypes.data, len(data), position
+            context[[k.X_FILE_LEFT, k.X_AT]] = split.file_end - position, 0
+            context[[k.X_MAX_RECORD, k.X_ROOM, k.X_WITH_KEYS]] = MAX_RECORD, ROWS, needs_keys
             while True:
-                before = int(context[k.L_AT])
-                stopped = k.columns(context.ctypes.data)
-                count, at = int(context[k.L_ROW_COUNT]), int(context[k.L_AT])
+                before = int(context[k.X_AT])
+                stopped = k.fields(context.ctypes.data)
+                count, at = int(context[k.X_COUNT]), int(context[k.X_AT])
                 if count:
-                    yield _batch(rows[:count], data)
+                    yield Slice(data, rows[:, :count], options)
                 if stopped != c.EXHAUSTED or at == before:
                     break
+            position += at
             if stopped == c.LOG_FILE_END:
                 return
-            if stopped == c.BAD_RECORD:
-                _end_or_damage(split, data, at, position + at)
-                return
-            if at == 0:
-                return  # a record that is cut by the end of what may be read
-            position += at
+            if stopped == c.BAD_RECORD or at == 0:
+                reason = int(context[k.X_REASON]) if stopped == c.BAD_RECORD else c.REASON_LENGTH
+                following = yield from _behind_damage(split, reader, base, position, REASONS[reason], options)
+                if following is None:
+                    return
+                position = following
 
 
-def _end_or_damage(split: Split, data: bytes, at: int, log_offset: int) -> None:
-    head = data[at : at + record.HEAD.size]
-    if split.is_last or not any(head):
-        return
-    raise DamagedStoreError(
-        "no sound record begins here, and the log goes on", file=split.path, offset=log_offset - split.begin, advice="See manage.py check_store"
-    )
+def _open(split: Split, disk: Disk) -> Reader:
+    try:
+        return disk.open_reader(Path(split.path))
+    except StoreError:
+        if disk.exists(Path(split.path)):
+            raise
+        raise StoreError(f"{split.path} is gone: the broker deleted what was too old while the store was read; read again") from None
 
 
-def _batch(rows: np.ndarray, data: bytes) -> pa.RecordBatch:
-    columns = [
-        _topics(rows, data),
-        pa.array(rows[:, k.ROW_QUEUE_ID].astype(np.int32)),
-        pa.array(rows[:, k.ROW_QUEUE_OFFSET].copy()),
-        pa.array(rows[:, k.ROW_LOG_OFFSET].copy()),
-        pa.array(rows[:, k.ROW_STORE_MS] * 1000).cast(SCHEMA.field("store_time").type),
-        pa.array(rows[:, k.ROW_SIZE].astype(np.int32)),
-        pa.array(rows[:, k.ROW_SYS_FLAG].astype(np.int32)),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+def _behind_damage(split: Split, reader: Reader, base: int, at: int, reason: str, options: Options) -> Iterator:
+    """Where good records go on behind a bad one; None when they do not."""
+    following = _next_record(split, reader, base, at + 1)
+    if following is None and split.is_last:
+        rest = reader.read(at - base, min(WINDOW, split.end - at))
+        if options.damage == "report" and any(rest):
+            yield at, split.end - at, f"torn end: {reason}; nothing good follows, the log ends here"
+        return None
+    if options.damage == "fail":
+        raise DamagedStoreError(f"{reason}, and the log goes on", file=split.path, offset=at - base, advice="Option damage=skip passes over it; see pipeline audit")
+    if options.damage == "report":
+        goes_on = "in the next stretch" if following is None else f"at {following}"
+        yield at, (split.end if following is None else following) - at, f"{reason}; good records go on {goes_on}"
+    return following
 
 
-def _topics(rows: np.ndarray, data: bytes) -> pa.Array:
-    """The names, by a dictionary of those that differ. Names of one hash are told apart by their bytes."""
-    names: dict[bytes, int] = {}
-    _, first, inverse = np.unique(rows[:, (k.ROW_TOPIC_HASH, k.ROW_TOPIC_LENGTH)], axis=0, return_index=True, return_inverse=True)
-    groups = np.empty(len(first), dtype=np.int32)
-    for group, row in enumerate(first):
-        groups[group] = names.setdefault(_name(rows[row], data), len(names))
-    indices = groups[inverse.reshape(-1)]
-    return pa.DictionaryArray.from_arrays(pa.array(indices), pa.array([name.decode("utf-8", "replace") for name in names])).cast(pa.string())
+def _next_record(split: Split, reader: Reader, base: int, begin: int) -> int | None:
+    """Log offset of the next good record of the stretch, found by its magic and its own place."""
+    position = begin
+    while position < split.end:
+        data = reader.read(position - base, min(WINDOW + 8, split.end - position))
+        at = data.find(b"\xda\xa3\x20", 4)
+        while 4 <= at < WINDOW + 4:
+            if _is_good(reader, base, position + at - 4, split.end):
+                return position + at - 4
+            at = data.find(b"\xda\xa3\x20", at + 1)
+        position += WINDOW
+    return None
 
 
-def _name(row: np.ndarray, data: bytes) -> bytes:
-    begin = int(row[k.ROW_TOPIC_AT])
-    return data[begin : begin + int(row[k.ROW_TOPIC_LENGTH])]
+def _is_good(reader: Reader, base: int, at: int, end: int) -> bool:
+    head = reader.read(at - base, record.HEAD.size)
+    if len(head) < record.HEAD.size or not record.read_head(head).is_record:
+        return False
+    size = record.read_head(head).total_size
+    if not record.MIN_RECORD <= size <= min(MAX_RECORD, end - at):
+        return False
+    try:
+        record.decode(reader.read(at - base, size), log_offset=at, max_size=MAX_RECORD)
+    except FormatError:
+        return False
+    return True

@@ -72,8 +72,8 @@ def _version_of(java: Path) -> int:
     return int(found.group(1)) if found else 0
 
 
-def open_session(cache: Path, cores: int = 2, heap: str = "1g") -> SparkSession:
-    """A session in local mode with the source `rocketmq` registered; whoever opens it calls `stop`.
+def open_session(cache: Path, cores: int = 2, heap: str = "1g", **more: str) -> SparkSession:
+    """A session in local mode with the source `rocketmq` registered; whoever opens it calls `stop`. `more` are settings of Spark.
 
     `SPARK_MASTER` in the environment names another master. What Spark writes goes below `cache`; its user interface is
     off and it listens on loopback alone.
@@ -86,6 +86,7 @@ def open_session(cache: Path, cores: int = 2, heap: str = "1g") -> SparkSession:
 
     from pyspark.sql import SparkSession
 
+    from broker_store.kernels import fields  # noqa: F401  (compiled once here, not by every worker at once)
     from broker_store.pipeline.source import RocketMQDataSource
 
     work = cache / "spark"
@@ -103,11 +104,18 @@ def open_session(cache: Path, cores: int = 2, heap: str = "1g") -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.python.filterPushdown.enabled": "true",
     }
     builder = SparkSession.builder
-    for name, value in settings.items():
+    for name, value in (settings | more).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(RocketMQDataSource)
     return session
+
+
+def words_of(error: Exception) -> str | None:
+    """The sentence of one of our own errors that Spark wrapped, from a worker or from planning; None when there is none."""
+    told = re.findall(r"^broker_store\.errors\.\w+: (.+)$", str(error), re.MULTILINE)
+    return told[-1] if told else None

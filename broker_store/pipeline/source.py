@@ -1,37 +1,55 @@
-"""The Spark data source `rocketmq`: the records of a store directory, whether a broker runs on it or not.
+"""The Spark data source `rocketmq`: a store directory as tables, whether a broker runs on it or not.
 
     spark.dataSource.register(RocketMQDataSource)
-    spark.read.format("rocketmq").option("store", "/data/store").option("live", "/data/run/live").load()
+    spark.read.format("rocketmq").option("topic", "orders").load("/data/store")
 
-`live` is the live page of the broker that runs on the store; without it everything in the files is read.
+Options stand in options.py, columns in batches.py and derived.py. Spark's interface for sources in Python has no way to
+tell which columns a query uses: option `columns`, or a schema that is given, is how to leave out what is not needed. Its
+filters are taken where they can be answered from numbers, topics and tags; `open_session` switches that on, a session
+of your own must set spark.sql.python.filterPushdown.enabled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql import datasource as ds
 
+from broker_store.engine.disk import Disk
 from broker_store.errors import MisuseError
-from broker_store.pipeline.splits import Split, splits_of
+from broker_store.pipeline.columns import COLUMNS, columns_of
+from broker_store.pipeline.options import Options, Test, microseconds, read_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
-SCHEMA = "topic string, queue_id int, queue_offset long, log_offset long, store_time timestamp, record_bytes int, sys_flag int"
+    from broker_store.pipeline.derived import Pieces
+    from broker_store.pipeline.splits import Split
+
+_OPERATORS = {
+    ds.EqualTo: "in",
+    ds.GreaterThan: ">",
+    ds.GreaterThanOrEqual: ">=",
+    ds.LessThan: "<",
+    ds.LessThanOrEqual: "<=",
+}
+_NUMBERS = {"queue_id", "queue_offset", "log_offset", "record_bytes", "sys_flag", "reconsume_times", "body_bytes"}
+_NEVER_NULL = _NUMBERS | {"topic", "store_time"}
 
 
 @dataclass
-class StretchPartition(InputPartition):
-    """One stretch of the log; what travels to a worker."""
+class Partition(ds.InputPartition):
+    """One stretch of the log, or some pieces of the derived files; what travels to a worker. None has nothing to read."""
 
-    split: Split
+    value: Split | Pieces | None
 
 
-class RocketMQDataSource(DataSource):
+class RocketMQDataSource(ds.DataSource):
     """See the module."""
 
     @classmethod
@@ -39,29 +57,77 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> str:
-        return SCHEMA
+        options = read_options(self.options)
+        wanted = columns_of(options.table, options.columns)
+        return ", ".join(f"`{name}` {_spark_type(options.table, name)}" for name in wanted)
 
-    def reader(self, schema) -> RocketMQReader:
-        store = self.options.get("store")
-        if not store:
-            raise MisuseError("the source needs option store, a store directory")
-        return RocketMQReader(store, self.options.get("live"))
+    def reader(self, schema: StructType) -> RocketMQReader:
+        options = read_options(self.options)
+        for field in schema.fields:
+            _spark_type(options.table, field.name)
+        return RocketMQReader(options, tuple(schema.fieldNames()))
 
 
-class RocketMQReader(DataSourceReader):
-    """Reads one store."""
+def _spark_type(table: str, name: str) -> str:
+    if name not in COLUMNS[table]:
+        raise MisuseError(f"the table {table} has no column {name}; it has {', '.join(COLUMNS[table])}")
+    return COLUMNS[table][name]
 
-    def __init__(self, store: str, live: str | None):
-        self._store, self._live = store, live
 
-    def partitions(self) -> list[StretchPartition]:
-        splits = splits_of(Path(self._store), Path(self._live) if self._live else None)
-        return [StretchPartition(split) for split in splits]
+class RocketMQReader(ds.DataSourceReader):
+    """Reads one table of one store."""
 
-    def read(self, partition: StretchPartition | None) -> Iterator[pa.RecordBatch]:
-        # Numba and Arrow are loaded in the worker that reads, not where the query is planned. A store without a
-        # record has no partition, for which Spark asks once with None.
-        from broker_store.pipeline.batches import batches_of
+    def __init__(self, options: Options, columns: tuple[str, ...]):
+        self._options, self._columns = options, columns
 
-        if partition is not None:
-            yield from batches_of(partition.split)
+    def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:
+        for given in filters:
+            test = _test_of(given) if self._options.table == "records" and self._options.damage != "report" else None
+            if test is not None:
+                self._options = dataclasses.replace(self._options, tests=(*self._options.tests, *test))
+            else:
+                yield given
+
+    def partitions(self) -> list[Partition]:
+        # Planning a query loads neither Arrow nor Numba.
+        from broker_store.pipeline import splits
+
+        options, disk = self._options, Disk()
+        if options.table == "records":
+            splits.log_files(options.path, disk)
+            splits.check_topics(options.path, options.topics, disk)
+            work = splits.splits_of(options.path, options.live, options.tests, options.partition_bytes, disk)
+        else:
+            from broker_store.pipeline.derived import pieces_of
+
+            work = pieces_of(options, disk)
+        # Without any partition Spark asks once with a value of its own.
+        return [Partition(one) for one in work] or [Partition(None)]
+
+    def read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
+        from broker_store.pipeline import batches, derived
+
+        if partition.value is None:
+            return
+        read = batches.batches_of if self._options.table == "records" else derived.batches_of
+        yield from read(partition.value, self._columns, self._options)
+
+
+def _test_of(given: ds.Filter) -> tuple[Test, ...] | None:
+    """The filter as tests, () when it always holds; None when Spark must look itself."""
+    if len(given.attribute if hasattr(given, "attribute") else ()) != 1:
+        return None
+    (column,) = given.attribute
+    if isinstance(given, ds.IsNotNull):
+        return () if column in _NEVER_NULL else None
+    values = given.value if isinstance(given, ds.In) else (getattr(given, "value", None),)
+    operator = "in" if isinstance(given, ds.In) else _OPERATORS.get(type(given))
+    if operator is None or not values:
+        return None
+    if column == "store_time" and operator != "in" and isinstance(values[0], datetime):
+        return ((column, operator, microseconds(values[0])),)
+    is_number = column in _NUMBERS and all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+    is_name = column in ("topic", "tags") and operator == "in" and all(isinstance(value, str) for value in values)
+    if not (is_number or is_name):
+        return None
+    return ((column, operator, tuple(values) if operator == "in" else values[0]),)

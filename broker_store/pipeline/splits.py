@@ -1,18 +1,30 @@
-"""Which stretches of a commit log there are to read: one for each of its files, a partition each.
+"""Which stretches of a commit log there are to read, a partition each: whole records, about as many bytes in each.
 
-A record begins at the first byte of every file and none spans two, so a file can be read by itself. The end of what
-may be read is where a running broker has dispatched to, told by its live page; without one it is where the records
-end, which only reading shows.
+A record begins at the first byte of every file and none spans two; within a file the consume queues tell where records
+begin, so nothing of the log is read to find out but one record at each cut. That record must be good and be the one the
+queue means: units of a damaged queue only make fewer cuts. Without queues a file is one stretch.
+
+The end of what may be read is where a running broker has dispatched to, told by its live page. Without one it is where
+the records end, which only reading shows: the last stretch `is_last`, behind it nothing follows. A file that a broker
+had made ready and never wrote to is none.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker_store.engine.disk import Disk
-from broker_store.engine.live_page import read_live_page
-from broker_store.errors import StoreError
+from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.live_page import LivePosition, read_live_page
+from broker_store.errors import FormatError, NotFoundError, StoreError
+from broker_store.formats import config_json, queue_unit, record
+from broker_store.pipeline.options import PARTITION_BYTES, Test, bounds
+
+MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker may be set to
+QUEUES_ASKED = 64  # the longest queues; more are not asked for a cut
+CLOCK_MARGIN_US = 3600 * 1_000_000  # a stretch is passed over by its times only when it is this far away: clocks are set back
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +38,192 @@ class Split:
     is_last: bool
 
 
-def splits_of(store: Path, live_page: Path | None = None, disk: Disk | None = None) -> list[Split]:
-    """The stretches of the log of `store`, oldest first. StoreError when it is no store."""
-    disk = disk or Disk()
+@dataclass(frozen=True, slots=True)
+class QueueFile:
+    """A file of a consume queue that holds units: numbers [first, end)."""
+
+    path: str
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A consume queue and its files, oldest first."""
+
+    topic: str
+    queue_id: int
+    files: tuple[QueueFile, ...]
+
+    @property
+    def unit_count(self) -> int:
+        return sum(file.end - file.first for file in self.files)
+
+
+def position_of(live_page: Path | None, disk: Disk) -> LivePosition | None:
+    """Where the broker on a store is; None when none runs. StoreError while it recovers."""
+    live = None if live_page is None else read_live_page(disk, live_page)
+    if live is not None and live.state in ("opening", "recovering"):
+        raise StoreError(f"a broker is opening the store of {live_page}; wait until it has recovered")
+    return live
+
+
+def log_files(store: Path, disk: Disk, live: LivePosition | None = None) -> list[tuple[Path, int, int]]:
+    """(path, log offset of its first byte, log offset of its end) of the files that hold records. StoreError when `store` is none."""
     directory = store / "commitlog"
     if not disk.is_directory(directory):
         raise StoreError(f"{store} is no store: it has no directory commitlog")
-    live = None if live_page is None else read_live_page(disk, live_page)
-    if live is not None and live.state in ("opening", "recovering"):
-        raise StoreError(f"{store} is being opened by a broker; wait until it has recovered")
-    splits = []
-    for name in sorted(disk.list_names(directory)):
-        if len(name) != 20 or not name.isdigit():
+    found = []
+    for name in disk.list_names(directory):
+        if len(name) == 20 and name.isdigit():
+            base, size = int(name), disk.size_of(directory / name)
+            end = base + size if live is None else min(base + size, live.dispatched)
+            if end > base:
+                found.append((directory / name, base, end))
+    while len(found) > 1 and live is None and not any(_read(disk, found[-1][0], 0, record.HEAD.size)):
+        found.pop()
+    return found
+
+
+def splits_of(
+    store: Path, live_page: Path | None = None, tests: tuple[Test, ...] = (), partition_bytes: int = PARTITION_BYTES, disk: Disk | None = None
+) -> list[Split]:
+    """The stretches that may hold records the tests let pass, oldest first."""
+    disk = disk or Disk()
+    files = log_files(store, disk, position_of(live_page, disk))
+    least, most = bounds(tests, "log_offset")
+    wanted = [(path, base, end) for path, base, end in files if end > least and base <= most]
+    targets = [at for _, base, end in wanted for at in range(base + partition_bytes, end - partition_bytes // 2, partition_bytes)]
+    # Those who read on where another has ended begin at a record: a cut there spares them what lies before.
+    targets += [at for _, base, end in wanted for at in (least, most + 1) if base < at < end]
+    cuts = find_cuts(store, files, sorted(set(targets)), partition_bytes, disk)
+    stretches = []
+    for path, base, end in wanted:
+        size = disk.size_of(path)
+        edges = [base, *(cut for cut in cuts if base < cut < end), end]
+        for begin, until in zip(edges, edges[1:], strict=False):
+            stretches.append(Split(str(path), begin, until, base + size, end == files[-1][2] and until == end))
+    stretches = [split for split in stretches if split.end > least and split.begin <= most]
+    return _within_times(stretches, tests, disk)
+
+
+def find_cuts(store: Path, files: list[tuple[Path, int, int]], targets: list[int], reach: int, disk: Disk) -> list[int]:
+    """Where records begin, at or less than `reach` behind each target, as far as the queues know."""
+    found: dict[int, int] = {}
+    if not targets:
+        return []
+    for queue in sorted(queues_of(store, disk), key=lambda queue: -queue.unit_count)[:QUEUES_ASKED]:
+        for target in targets:
+            if target in found:
+                continue
+            number, unit = _first_unit_from(queue, target, disk)
+            if unit is not None and unit.log_offset - target < max(reach, 1) and is_record_of(queue, number, unit, files, disk):
+                found[target] = unit.log_offset
+        if len(found) == len(targets):
+            break
+    return sorted(set(found.values()))
+
+
+def _first_unit_from(queue: Queue, target: int, disk: Disk) -> tuple[int, queue_unit.QueueUnit | None]:
+    """(number, unit) of the first that points to `target` or behind it."""
+    for file in queue.files:
+        if unit_at(file, file.end - 1, disk).log_offset < target:
             continue
-        base, size = int(name), disk.size_of(directory / name)
-        end = base + size if live is None else min(base + size, live.dispatched)
-        if end > base:
-            splits.append(Split(str(directory / name), base, end, base + size, False))
-    if splits:
-        last = splits[-1]
-        splits[-1] = Split(last.path, last.begin, last.end, last.file_end, True)
-    return splits
+        with disk.open_reader(Path(file.path)) as reader:
+
+            def unit(number: int, file: QueueFile = file, reader: Reader = reader) -> queue_unit.QueueUnit:
+                return queue_unit.decode(reader.read((number - file.first) * queue_unit.SIZE, queue_unit.SIZE))
+
+            numbers = range(file.first, file.end)
+            number = numbers[bisect_left(numbers, target, key=lambda number: unit(number).log_offset)]
+            return number, unit(number)
+    return 0, None
+
+
+def is_record_of(queue: Queue, number: int, unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], disk: Disk) -> bool:
+    """Whether the record that a unit points to is good and says it is of that queue and number."""
+    for path, base, end in files:
+        if base <= unit.log_offset and unit.log_offset + unit.size <= end and record.MIN_RECORD <= unit.size <= MAX_RECORD:
+            try:
+                found = record.decode(_read(disk, path, unit.log_offset - base, unit.size), log_offset=unit.log_offset, max_size=MAX_RECORD)
+            except FormatError:
+                return False
+            return (found.topic, found.queue_id, found.queue_offset) == (queue.topic, queue.queue_id, number)
+    return False
+
+
+def _within_times(splits: list[Split], tests: tuple[Test, ...], disk: Disk) -> list[Split]:
+    least, most = bounds(tests, "store_time")
+    if not splits or not any(name == "store_time" for name, _, _ in tests):
+        return splits
+    times = [_store_time(split, disk) for split in splits]
+    kept = []
+    for place, split in enumerate(splits):
+        begin, following = times[place], times[place + 1] if place + 1 < len(splits) else None
+        too_late = begin is not None and begin - CLOCK_MARGIN_US > most
+        too_early = following is not None and following + CLOCK_MARGIN_US < least
+        if not (too_late or too_early):
+            kept.append(split)
+    return kept
+
+
+def _store_time(split: Split, disk: Disk) -> int | None:
+    """Store time of the first record, in microseconds; None when none begins there."""
+    head = _read(disk, Path(split.path), split.begin - (split.file_end - disk.size_of(Path(split.path))), record.FIXED[3].size)
+    if len(head) < record.FIXED[3].size or not record.read_head(head).is_record:
+        return None
+    (sys_flag,) = record.SYS_FLAG.unpack(head, record.SYS_FLAG_AT)
+    fixed = record.FIXED[(sys_flag >> 4) & 3]
+    return record.STORE_TIMESTAMP.unpack(head, fixed.offset["store_timestamp"])[0] * 1000
+
+
+def check_topics(store: Path, topics: tuple[str, ...], disk: Disk) -> None:
+    """NotFoundError for a topic that the store does not know; one without queues and settings knows no topic and refuses none."""
+    known = set(disk.list_names(store / "consumequeue"))
+    try:
+        table = config_json.read(disk.read_file(store / "config" / "topics.json") or b"{}").get("topicConfigTable")
+        known |= set(table) if isinstance(table, dict) else set()
+    except (FormatError, AttributeError):
+        return  # what it would have named is not known
+    for topic in topics:
+        if known and topic not in known:
+            shown = ", ".join(sorted(name for name in known if name[0] != "%")[:20])
+            raise NotFoundError(f"there is no topic {topic} in {store}; it has {shown}{' and more' if len(known) > 20 else ''}")
+
+
+def queues_of(store: Path, disk: Disk) -> Iterator[Queue]:
+    """Every consume queue; the unit behind its last is found by halving."""
+    top = store / "consumequeue"
+    for topic in disk.list_names(top):
+        for name in disk.list_names(top / topic):
+            if not (name.isascii() and name.isdigit() and len(name) < 10):
+                continue
+            files = []
+            for file in disk.list_names(top / topic / name):
+                if len(file) == 20 and file.isdigit():
+                    first = int(file) // queue_unit.SIZE
+                    path = top / topic / name / file
+                    files.append(QueueFile(str(path), first, first + disk.size_of(path) // queue_unit.SIZE))
+            while files and (end := _units_end(files[-1], disk)) == files[-1].first:
+                files.pop()
+            if files:
+                files[-1] = QueueFile(files[-1].path, files[-1].first, end)
+            yield Queue(topic, int(name), tuple(files))
+
+
+def _units_end(file: QueueFile, disk: Disk) -> int:
+    """The number behind the last unit: the file is data, then zero."""
+    with disk.open_reader(Path(file.path)) as reader:
+        numbers = range(file.first, file.end)
+        return file.first + bisect_left(
+            numbers, True, key=lambda number: not any(reader.read((number - file.first) * queue_unit.SIZE, queue_unit.SIZE))
+        )
+
+
+def unit_at(file: QueueFile, number: int, disk: Disk) -> queue_unit.QueueUnit:
+    return queue_unit.decode(_read(disk, Path(file.path), (number - file.first) * queue_unit.SIZE, queue_unit.SIZE))
+
+
+def _read(disk: Disk, path: Path, offset: int, length: int) -> bytes:
+    with disk.open_reader(path) as reader:
+        return reader.read(offset, length)

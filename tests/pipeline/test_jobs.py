@@ -1,31 +1,136 @@
-"""Statistics by Spark over a store of the real broker, through the data source."""
+"""Statistics and lineage against a plain reader; the command that runs a job as a child process, and its end."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections import Counter, defaultdict
+from math import ceil
 from pathlib import Path
 
 import pytest
 
-from tests.support import stores
-
-PROJECT = Path(__file__).resolve().parents[2]
 pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not installed here")
 
+from broker_store.messages import Message
+from broker_store.pipeline import jobs
+from tests.pipeline import plain
+from tests.support import stores
+from tests.support.hand_store import Clock, opened
 
-def test_the_command_counts_each_topic_and_tells_how_far_it_is(tmp_path):
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def rank(values: list[int], share: float) -> int:
+    return sorted(values)[ceil(share * len(values)) - 1]
+
+
+def test_statistics_equal_those_of_a_plain_slow_reader(spark, tmp_path):
+    store = stores.unpack("clean-small", tmp_path)
+    records = plain.records(store)
+    result = jobs.statistics(spark, store)
+    by_topic = defaultdict(list)
+    for one in records:
+        by_topic[one.topic].append(one)
+    assert {row["topic"] for row in result["topics"]} == set(by_topic)
+    for row in result["topics"]:
+        mine = by_topic[row["topic"]]
+        sizes, delays = [one.size for one in mine], [one.store_timestamp - one.born_timestamp for one in mine]
+        assert (row["messages"], row["bytes"], row["smallest"], row["largest"]) == (len(mine), sum(sizes), min(sizes), max(sizes))
+        assert row["distinct_keys"] == len({key for one in mine for key in one.keys})
+        assert row["queues"] == len({one.queue_id for one in mine})
+        assert (row["first_ms"], row["last_ms"]) == (min(one.store_timestamp for one in mine), max(one.store_timestamp for one in mine))
+        for share in (50, 95, 99):
+            assert row[f"size_p{share}"] == rank(sizes, share / 100)
+            assert row[f"delay_ms_p{share}"] == rank(delays, share / 100)
+    assert {(row["topic"], row["tags"]): row["messages"] for row in result["tags"]} == Counter((one.topic, one.tags) for one in records)
+    assert {row["hour_ms"]: row["messages"] for row in result["hours"]} == Counter(one.store_timestamp // 3_600_000 * 3_600_000 for one in records)
+    keys = Counter((one.topic, key) for one in records for key in one.keys)
+    hot = [row for row in result["hot_keys"] if row["messages"] > 1]
+    assert {(row["topic"], row["key"]): row["messages"] for row in hot}.items() <= keys.items()
+    assert result["hot_keys"][0]["messages"] == max(keys.values())
+    assert (result["messages"], result["bytes"]) == (len(records), sum(one.size for one in records))
+    for file in result["index"]:
+        assert file["longest_chain"] >= file["mean_chain"] == pytest.approx(file["entries"] / file["slots_used"])
+
+
+def test_lineage_follows_a_key_across_topics_and_groups_are_those_of_retries(spark, tmp_path):
+    root = tmp_path / "store"
+    clock = Clock()
+    messages = [
+        Message("orders", 0, b"1", b"KEYS\1o-1 x\2UNIQ_KEY\1U1\2"),
+        Message("orders", 0, b"2", b"KEYS\1o-11\2"),
+        Message("payments", 1, b"3", b"KEYS\1o-1\2"),
+        Message("SCHEDULE_TOPIC_XXXX", 2, b"1", b"KEYS\1o-1\2DELAY\x013\2REAL_TOPIC\1%RETRY%g\2", reconsume_times=1),
+        Message("%RETRY%g", 0, b"1", b"KEYS\1o-1\2UNIQ_KEY\1U1\2", reconsume_times=1),
+        Message("%DLQ%g", 0, b"1", b"KEYS\1o-1\2", reconsume_times=16),
+        Message("audit", 0, b"9", b"ORIGIN_MESSAGE_ID\1o-1\2"),
+    ]
+    with opened(root, clock) as store:
+        for message in messages:
+            clock.advance(1_000)
+            store.put(message)
+    result = jobs.lineage(spark, root, "o-1")
+    assert [(row["topic"], row["step"]) for row in result["records"]] == [
+        ("orders", "stored"),
+        ("payments", "stored"),
+        ("SCHEDULE_TOPIC_XXXX", "waits for delivery to %RETRY%g (level 3)"),
+        ("%RETRY%g", "delivered to group g again, attempt 1"),
+        ("%DLQ%g", "given up by group g after 16 attempts"),
+        ("audit", "stored"),
+    ]
+    assert {row["group"]: row["messages"] for row in jobs.statistics(spark, root)["groups"]} == {"g": 2}
+
+
+def command(*arguments: str, data: Path) -> subprocess.Popen:
+    """A job in a process of its own, as a worker runs it."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(data)}
+    line = [sys.executable, "manage.py", "pipeline", *arguments, "--data", str(data), "--cores", "1", "--heap", "512m", "--json", "--progress"]
+    return subprocess.Popen(line, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def in_session(leader: int) -> list[int]:
+    """Processes of the session that a process leads, those that have ended and are not yet waited for left out."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(session) == leader and state != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_the_command_tells_how_far_it_is_and_its_end_ends_every_process_of_it(tmp_path):
     store = stores.unpack("golden-clean", tmp_path)
-    # A process of its own, as the job runs it: a JVM in the tests' process would outlive this test.
-    command = [sys.executable, "manage.py", "pipeline", "statistics", "--data", str(tmp_path), "--store", str(store), "--json", "--progress"]
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path)}
-    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr[-2000:]
-    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    child = command("lineage", "--key", "nobody's", "--store", str(store), data=tmp_path)
+    events = [json.loads(line) for line in child.stdout if line.startswith("{")]
+    errors = child.communicate(timeout=120)[1]
+    assert child.returncode == 0, errors[-2000:]
     assert events[0]["progress"]["text"] == "starting Spark"
-    result = events[-1]["result"]
-    assert (result["messages"], result["bytes"], result["complete"]) == (70, 24_400, True)
-    (topic,) = [topic for topic in result["topics"] if topic["topic"] == "TopicX"]
-    assert (topic["messages"], topic["queues"], topic["smallest"]) == (11, 4, 173)
+    assert events[-1]["result"] == {"key": "nobody's", "records": [], "complete": True}
+    assert in_session(child.pid) == []
+
+
+def test_a_job_that_is_called_off_leaves_no_process_behind(tmp_path):
+    store = stores.unpack("golden-clean", tmp_path)
+    child = command("audit", "--store", str(store), data=tmp_path)
+    for line in child.stdout:
+        if '"records"' in line:
+            break
+    assert len(in_session(child.pid)) > 1
+    child.send_signal(signal.SIGTERM)
+    child.communicate(timeout=120)
+    assert child.returncode not in (0, None)
+    assert in_session(child.pid) == []
+
+
+def test_a_wrong_store_is_told_before_spark_starts(tmp_path):
+    child = command("audit", "--store", str(tmp_path / "nowhere"), data=tmp_path)
+    output, errors = child.communicate(timeout=60)
+    assert (child.returncode, output) == (1, "")
+    assert errors == f"CommandError: {tmp_path}/nowhere is no store: it has no directory commitlog\n"

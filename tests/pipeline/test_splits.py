@@ -9,8 +9,9 @@ import pytest
 
 from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePage
-from broker_store.errors import StoreError
-from broker_store.pipeline.splits import splits_of
+from broker_store.errors import MisuseError, NotFoundError, StoreError
+from broker_store.pipeline.options import read_options
+from broker_store.pipeline.splits import check_topics, splits_of
 from tests.support import stores
 
 
@@ -34,13 +35,40 @@ def live(tmp_path):
         page.close()
 
 
-def test_each_file_is_a_stretch_and_the_last_is_known_as_such(store):
+def test_each_file_with_records_is_a_stretch_and_the_last_is_known_as_such(store):
     splits = splits_of(store)
     files = sorted((store / "commitlog").iterdir())
+    assert not any(files.pop().read_bytes()), "the broker had made it ready"
     assert [split.path for split in splits] == [str(file) for file in files]
     assert [split.begin for split in splits] == [int(file.name) for file in files]
     assert [split.is_last for split in splits] == [False] * (len(files) - 1) + [True]
     assert pickle.loads(pickle.dumps(splits)) == splits
+
+
+def test_a_topic_that_is_not_there_is_named_with_those_that_are(store):
+    check_topics(store, ("Roll",), Disk())
+    with pytest.raises(NotFoundError, match="no topic nowhere.*Roll"):
+        check_topics(store, ("nowhere",), Disk())
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "needs a path"),
+        ({"path": "x", "colums": "topic"}, "no option colums"),
+        ({"path": "x", "table": "queue"}, "want one of records"),
+        ({"path": "x", "from_time": "yesterday"}, "from_time is 'yesterday'"),
+        ({"path": "x", "queue": "a"}, "queue is 'a'"),
+    ],
+)
+def test_a_wrong_option_is_named(given, sentence):
+    with pytest.raises(MisuseError, match=sentence):
+        read_options(given)
+
+
+def test_times_are_milliseconds_or_iso_text(tmp_path):
+    for text in ("1763719200000", "2025-11-21T10:00:00Z", "2025-11-21T10:00:00", "2025-11-21T12:00:00+02:00"):
+        assert read_options({"path": "x", "from_time": text}).tests == (("store_time", ">=", 1_763_719_200_000_000),)
 
 
 def test_nothing_beyond_what_a_running_broker_has_dispatched_is_read(store, live):

@@ -1,9 +1,15 @@
-"""manage.py pipeline statistics: counts per topic, by Spark."""
+"""manage.py pipeline audit|statistics|lineage|archive: Spark jobs over the stored messages.
+
+With --json --progress the standard output is lines of JSON, {"progress": ...} and at last {"result": ...}: so a process
+that must not import pyspark starts it as a child, watches it and ends it. Ended by SIGTERM, it takes its JVM along.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
+import signal
 from pathlib import Path
 
 from django.conf import settings
@@ -20,22 +26,28 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser) -> None:
         verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-        statistics = verbs.add_parser("statistics", help="messages, bytes and times of each topic")
-        statistics.add_argument("--store", type=Path, metavar="DIR", help="the store directory; the data directory's when absent")
-        statistics.add_argument("--data", metavar="DIR", help="the broker's data directory")
-        statistics.add_argument("--cores", type=int, default=2, help="how many partitions are read at once (2)")
-        statistics.add_argument("--json", action="store_true", help="print JSON")
-        statistics.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
+        shared = argparse.ArgumentParser(add_help=False)
+        shared.add_argument("--store", type=Path, metavar="DIR", help="the store directory; the data directory's when absent")
+        shared.add_argument("--data", metavar="DIR", help="the broker's data directory")
+        shared.add_argument("--cores", type=int, default=2, help="how many partitions are read at once (2)")
+        shared.add_argument("--heap", default="1g", help="memory of the JVM (1g)")
+        shared.add_argument("--json", action="store_true", help="print JSON")
+        shared.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
+        verbs.add_parser("audit", parents=[shared], help="check every record, queue unit and index entry against one another; ends with 1 on errors")
+        verbs.add_parser("statistics", parents=[shared], help="counts, sizes, keys and delays of each topic, tag, group and hour; how the index is filled")
+        lineage = verbs.add_parser("lineage", parents=[shared], help="where a key went, across topics")
+        lineage.add_argument("--key", required=True, help="a key, a unique key or the id of a message")
+        archive = verbs.add_parser("archive", parents=[shared], help="bring new records into Parquet files by topic and day")
+        archive.add_argument("--out", type=Path, metavar="DIR", help="the archive; `archive` in the data directory when absent")
 
     def handle(self, *arguments: str, **options) -> None:
         if importlib.util.find_spec("pyspark") is None:
             raise CommandError("Spark is not installed; install it with: make pipeline")
-        from broker_store.pipeline import jobs
-        from broker_store.pipeline.session import open_session
+        from broker_store.pipeline.session import open_session, words_of
 
         data = Path(options["data"] or settings.DATA_DIRECTORY)
-        store = options["store"] or run_file.store_directory(data)
-        live = data / "run" / "live" if run_file.live_position(store, data) is not None else None
+        store = (options["store"] or run_file.store_directory(data)).absolute()
+        live = (data / "run" / "live").absolute() if run_file.live_position(store, data) is not None else None
 
         def tell(text: str, done: int | None = None, total: int | None = None) -> None:
             if options["progress"]:
@@ -43,22 +55,83 @@ class Command(BaseCommand):
                 self.stdout.write(json.dumps(event) if options["json"] else f"{text} {done or ''}")
                 self.stdout.flush()
 
-        tell("starting Spark")
+        def end(*_: object) -> None:
+            raise SystemExit(143)
+
+        signal.signal(signal.SIGTERM, end)  # so that `stop` below ends the JVM
         try:
-            session = open_session(data / "cache", cores=max(1, options["cores"]))
+            # What is wrong with the store is told before a JVM is started for it.
+            self._look(store)
+            tell("starting Spark")
+            session = open_session(data / "cache", cores=max(1, options["cores"]), heap=options["heap"])
             try:
-                tell("reading the log")
-                result = jobs.statistics(session, store.absolute(), live and live.absolute(), tell)
+                result = self._run(session, store, live, data, tell, options)
             finally:
                 session.stop()
         except BrokerStoreError as error:
             raise CommandError(str(error)) from None
-        self._show(result, options)
-
-    def _show(self, result: dict, options: dict) -> None:
+        except Exception as error:
+            words = words_of(error)
+            if words is None:
+                raise
+            raise CommandError(words) from None
         if options["json"]:
             self.stdout.write(json.dumps({"result": result} if options["progress"] else result))
-            return
-        columns = {"topic": "TOPIC", "messages": "MESSAGES", "bytes": "BYTES", "queues": "QUEUES", "first_ms": "FIRST", "last_ms": "LAST"}
+        else:
+            getattr(self, f"_show_{options['verb']}")(result)
+        if options["verb"] == "audit" and not result["ok"]:
+            raise SystemExit(1)
+
+    @staticmethod
+    def _look(store: Path) -> None:
+        from broker_store.engine.disk import Disk
+        from broker_store.pipeline.splits import log_files
+
+        log_files(store, Disk())
+
+    @staticmethod
+    def _run(session, store: Path, live: Path | None, data: Path, tell, options: dict) -> dict:
+        from broker_store.pipeline import jobs
+
+        if options["verb"] == "lineage":
+            return jobs.lineage(session, store, options["key"], live, tell)
+        if options["verb"] == "archive":
+            return jobs.archive(session, store, (options["out"] or data / "archive").absolute(), live, tell)
+        return {"audit": jobs.audit, "statistics": jobs.statistics}[options["verb"]](session, store, live, tell)
+
+    def _show_audit(self, result: dict) -> None:
+        rows = ([one["severity"], one["kind"], one["file"], "" if one["offset"] is None else str(one["offset"]), one["what"]] for one in result["findings"])
+        if result["findings"]:
+            self.stdout.write(table(["SEVERITY", "KIND", "FILE", "OFFSET", "WHAT"], rows))
+        verdict = "in order" if result["ok"] else f"{result['errors']} errors"
+        counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result["counts"].items() if name != "log_end")
+        self.stdout.write(f"{counted}: {verdict}.")
+
+    def _show_statistics(self, result: dict) -> None:
+        columns = {
+            "topic": "TOPIC",
+            "messages": "MESSAGES",
+            "bytes": "BYTES",
+            "queues": "QUEUES",
+            "size_p50": "SIZE P50",
+            "size_p99": "SIZE P99",
+            "distinct_keys": "KEYS",
+            "delay_ms_p50": "DELAY MS P50",
+            "first_ms": "FIRST",
+            "last_ms": "LAST",
+        }
         self.stdout.write(table(list(columns.values()), ([cell(topic[name], name) for name in columns] for topic in result["topics"])))
+        for file in result["index"]:
+            chain = f"longest chain {file['longest_chain']}, mean {file['mean_chain']:.2f}"
+            self.stdout.write(f"index {file['file']}: {file['entries']:,} entries in {file['slots_used']:,} of {file['slots']:,} slots, {chain}")
         self.stdout.write(f"{result['messages']:,} messages, {result['bytes']:,} bytes in {len(result['topics'])} topics.")
+
+    def _show_lineage(self, result: dict) -> None:
+        columns = {"store_ms": "STORED", "topic": "TOPIC", "queue_id": "QUEUE", "queue_offset": "OFFSET", "log_offset": "IN THE LOG", "step": "WHAT"}
+        self.stdout.write(table(list(columns.values()), ([cell(step[name], name) for name in columns] for step in result["records"])))
+        self.stdout.write(f"{len(result['records'])} records of {result['key']}{'' if result['complete'] else ', the first of more'}.")
+
+    def _show_archive(self, result: dict) -> None:
+        for begin, end in result["missing"]:
+            self.stdout.write(f"missing: [{begin}, {end}) of the log was deleted before it was archived")
+        self.stdout.write(f"{result['records']:,} records in {result['files']} files, {result['bytes']:,} bytes; the archive holds the log up to {result['to']}.")

@@ -1,0 +1,192 @@
+"""Archive: the records of a store as Parquet files by topic and day, a stretch of the log after another.
+
+    OUT/manifest.json                            which stretches are in it, and their files: what counts
+    OUT/records/topic=T/day=2026-11-21/FROM-00000.parquet
+    OUT/unfinished/                              what a run is writing
+    OUT/lock                                     held while one runs
+
+A run goes on where the manifest ends. For each stretch: write to unfinished/, move the files to their places, put the
+stretch into the manifest (a new file beside the old, synced, renamed). Killed anywhere, the next run removes what the
+manifest does not name and does that stretch again from the log, so nothing is there twice and nothing is missing. File
+names come from the stretch and rows stand in the order of the log, so the same stretch makes the same files.
+
+Whoever wants exactly what counts while a run may be under way reads the files that the manifest names.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_store.engine.disk import Disk
+from broker_store.errors import DamagedStoreError, MisuseError
+from broker_store.formats import record
+from broker_store.pipeline import splits
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FORMAT = 1
+STEP_BYTES = 1 << 30  # of the log, committed at once: what a killed run loses at most
+FILE_BYTES = 256 << 20  # of the log, about, in one file of a topic and day: no task has to hold more
+DAY_UTC = "yyyy-MM-dd"
+
+
+def archive(read: Callable[..., DataFrame], store: Path, live_page: Path | None, out: Path, tell, step_bytes: int = STEP_BYTES) -> dict:
+    """Bring the archive `out` up to the end of the store. {"records", "bytes", "files", "from", "to", "missing"} of this run."""
+    disk = Disk()
+    live = splits.position_of(live_page, disk)
+    files = splits.log_files(store, disk, live)
+    (out / "records").mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(out / "lock", "w") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise MisuseError(f"another run is writing to the archive {out}") from None
+        manifest = _read_manifest(out)
+        _remove_unnamed(out, manifest)
+        _check_same_store(manifest, files, disk, out)
+        first = files[0][1] if files else 0
+        begin = max(manifest["to"], first)
+        if begin > manifest["to"] and manifest["runs"]:
+            manifest["missing"].append([manifest["to"], begin])  # the broker deleted it before it was archived
+        done = {"records": 0, "bytes": 0, "files": 0, "from": begin, "to": begin, "missing": manifest["missing"]}
+        end = files[-1][2] if files else 0
+        while done["to"] < end:
+            tell("archive", done["to"] - begin, end - begin)
+            until = _step_end(store, files, done["to"], end, step_bytes, disk)
+            written = _archive_stretch(read, out, manifest, done["to"], until, is_last=until == end)
+            for name in ("records", "bytes", "files"):
+                done[name] += written[name]
+            done["to"] = written["to"]
+            if until == end:
+                break
+    return done
+
+
+def _step_end(store: Path, files, begin: int, end: int, step_bytes: int, disk: Disk) -> int:
+    """A place about `step_bytes` on where a record begins; the file's end when the queues know none in it."""
+    if end - begin <= step_bytes:
+        return end
+    target = begin + step_bytes
+    cuts = splits.find_cuts(store, files, [target], step_bytes, disk)
+    return cuts[0] if cuts else next(file_end for _, base, file_end in files if base <= target <= file_end)
+
+
+def _archive_stretch(read: Callable[..., DataFrame], out: Path, manifest: dict, begin: int, until: int, is_last: bool) -> dict:
+    """Write, move, commit. The last stretch ends with its last record: what follows in the file may be written yet."""
+    from pyspark.sql import functions as f
+
+    unfinished = out / "unfinished"
+    rows = read("records", from_offset=begin, to_offset=until)
+    rows = rows.withColumn("day", f.date_format("store_time", DAY_UTC)).withColumn("part", f.floor((f.col("log_offset") - begin) / FILE_BYTES))
+    # A task a topic, day and part; in it the order of the log, so that the same stretch gives the same files.
+    ordered = rows.repartition("topic", "day", "part").sortWithinPartitions("topic", "day", "part", "log_offset")
+    ordered.write.mode("overwrite").partitionBy("topic", "day", "part").option("compression", "zstd").parquet(str(unfinished))
+    stretch = {"from": begin, "files": [], "records": 0, "bytes": 0}
+    to, last = begin, manifest["last"]
+    for path in sorted(unfinished.rglob("*.parquet")):
+        about = _facts_of(path)
+        part = int(path.parent.name.removeprefix("part="))
+        place = Path("records") / path.parent.parent.parent.name / path.parent.parent.name
+        stretch["files"].append({"path": place / f"{begin:020d}-{part:05d}.parquet", "source": path, **about})
+        stretch["records"] += about["records"]
+        stretch["bytes"] += about["bytes"]
+        if about["end"] > to:
+            to, last = about["end"], about["last"]
+    stretch["to"] = to = to if is_last else until
+    for file in stretch["files"]:
+        target = out / file["path"]
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _sync(file["source"])
+        os.replace(file.pop("source"), target)
+        _sync(target.parent)
+        del file["end"], file["last"]
+        file["path"] = str(file["path"])
+    if stretch["files"]:
+        manifest["runs"].append(stretch)
+    if to > begin:
+        manifest["to"], manifest["last"] = to, last
+        _write_manifest(out, manifest)
+    shutil.rmtree(unfinished)
+    return {"records": stretch["records"], "bytes": stretch["bytes"], "files": len(stretch["files"]), "to": to}
+
+
+def _facts_of(path: Path) -> dict:
+    """Rows, bytes and the last record of a file; rows stand in the order of the log."""
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    groups = file.metadata.num_row_groups
+    rows = file.read_row_group(groups - 1, columns=["log_offset", "record_bytes", "body_crc", "queue_offset"])
+    last = rows.slice(rows.num_rows - 1).to_pylist()[0]
+    return {
+        "records": file.metadata.num_rows,
+        "bytes": path.stat().st_size,
+        "end": last["log_offset"] + last["record_bytes"],
+        "last": last,
+    }
+
+
+# The manifest ------------------------------------------------------------------------------------------------------
+
+
+def _read_manifest(out: Path) -> dict:
+    try:
+        manifest = json.loads((out / "manifest.json").read_bytes())
+    except FileNotFoundError:
+        return {"format": FORMAT, "to": 0, "last": None, "missing": [], "runs": []}
+    except ValueError as error:
+        raise MisuseError(f"{out}/manifest.json cannot be read ({error}); put back a copy of it, or archive to another directory") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise MisuseError(f"{out}/manifest.json is of another format; archive to another directory")
+    return manifest
+
+
+def _write_manifest(out: Path, manifest: dict) -> None:
+    Disk().replace_file(out / "manifest.json", json.dumps(manifest, indent=1).encode())
+
+
+def _remove_unnamed(out: Path, manifest: dict) -> None:
+    """What a run that was killed left behind."""
+    shutil.rmtree(out / "unfinished", ignore_errors=True)
+    named = {str(out / file["path"]) for run in manifest["runs"] for file in run["files"]}
+    for path in (out / "records").rglob("*.parquet"):
+        if str(path) not in named:
+            path.unlink()
+
+
+def _check_same_store(manifest: dict, files, disk: Disk, out: Path) -> None:
+    """The last archived record must stand in this log, when the log still reaches there."""
+    last = manifest["last"]
+    if last is None:
+        return
+    for path, base, end in files:
+        if base <= last["log_offset"] < end:
+            with disk.open_reader(path) as reader:
+                raw = reader.read(last["log_offset"] - base, record.FIXED_IPV4.size)
+            found = dict(zip(record.FIXED_IPV4.offset, record.FIXED_IPV4.unpack(raw), strict=True))
+            wanted = {"log_offset": last["log_offset"], "total_size": last["record_bytes"], "body_crc": last["body_crc"], "queue_offset": last["queue_offset"]}
+            if {name: found[name] for name in wanted} != wanted:
+                raise DamagedStoreError(
+                    f"is not the log that {out} was made from: another record stands there",
+                    file=str(path),
+                    offset=last["log_offset"] - base,
+                    advice="Archive it to another directory.",
+                )
+            return
+    if files and last["log_offset"] >= files[-1][2]:
+        raise MisuseError(f"the archive {out} ends at {manifest['to']}, this log at {files[-1][2]}: it is of another store; archive to another directory")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,150 @@
+"""What a reader of the source asks for: the options, checked once, as small values that travel to the workers.
+
+    path        the store directory; also what load(path) gives
+    live        the live page of the broker that runs on it; `run/live` beside the store is found by itself
+    table       records (default), units, entries, slots, index_files
+    columns     names of the columns wanted, with commas; all without it, but for `body_plain`
+    topic, tag  one name, or several with commas; `||` between tags is understood too
+    queue       a queue id, or several with commas
+    from_time, to_time       store time: milliseconds since 1970, or ISO text (UTC when it names no zone); to is not included
+    from_offset, to_offset   log offsets; to is not included
+    damage      fail (default), skip, or report: a row with `problem` for each stretch that holds no good record
+    partition_bytes          how much of the log, about, is a partition
+    plain_bytes, plain_ratio how large `body_plain` may become, in bytes and in times the stored body
+
+A test is (column, operator, value), where the operator is one of >=, >, <, <=, in; those of several options all hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from broker_store.engine.disk import Disk
+from broker_store.errors import MisuseError
+
+TABLES = ("records", "units", "entries", "slots", "index_files")
+DAMAGE = ("fail", "skip", "report")
+PARTITION_BYTES = 64 << 20  # a tenth of a second or so of reading: even, and little is lost when a task is tried again
+PLAIN_BYTES = 16 << 20
+PLAIN_RATIO = 1000
+
+Test = tuple[str, str, object]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked options; times in microseconds since 1970, as they stand in Arrow."""
+
+    path: Path
+    live: Path | None = None
+    table: str = "records"
+    columns: tuple[str, ...] | None = None
+    tests: tuple[Test, ...] = ()
+    damage: str = "fail"
+    partition_bytes: int = PARTITION_BYTES
+    plain_bytes: int = PLAIN_BYTES
+    plain_ratio: int = PLAIN_RATIO
+    topics: tuple[str, ...] = field(default=())  # those that were asked for by name, which must exist
+
+
+_KNOWN = {
+    "path", "live", "table", "columns", "topic", "tag", "queue", "from_time", "to_time", "from_offset", "to_offset",
+    "damage", "partition_bytes", "plain_bytes", "plain_ratio",
+}  # fmt: skip
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """MisuseError names the option that is wrong."""
+    options = {name.lower(): value for name, value in given.items()}
+    unknown = options.keys() - _KNOWN
+    if unknown:
+        raise MisuseError(f"the source rocketmq has no option {min(unknown)}; there are {', '.join(sorted(_KNOWN))}")
+    if not options.get("path"):
+        raise MisuseError("the source rocketmq needs a path: the store directory")
+    path = Path(options["path"].removeprefix("file:")).absolute()
+    topics = _names(options, "topic")
+    tests: list[Test] = []
+    if topics:
+        tests.append(("topic", "in", topics))
+    if "queue" in options:
+        tests.append(("queue_id", "in", tuple(_whole("queue", value) for value in _names(options, "queue"))))
+    if "tag" in options:
+        tests.append(("tags", "in", _names({"tag": options["tag"].replace("||", ",")}, "tag")))
+    for name, operator in (("from_time", ">="), ("to_time", "<")):
+        if name in options:
+            tests.append(("store_time", operator, _time(name, options[name])))
+    for name, operator in (("from_offset", ">="), ("to_offset", "<")):
+        if name in options:
+            tests.append(("log_offset", operator, _whole(name, options[name])))
+    return Options(
+        path,
+        Path(options["live"]).absolute() if options.get("live") else _live_beside(path),
+        _one_of(options, "table", TABLES),
+        _names(options, "columns") or None,
+        tuple(tests),
+        _one_of(options, "damage", DAMAGE),
+        max(1, _whole("partition_bytes", options.get("partition_bytes", PARTITION_BYTES))),
+        _whole("plain_bytes", options.get("plain_bytes", PLAIN_BYTES)),
+        _whole("plain_ratio", options.get("plain_ratio", PLAIN_RATIO)),
+        topics,
+    )
+
+
+def _live_beside(path: Path) -> Path | None:
+    live = path.parent / "run" / "live"
+    return live if Disk().exists(live) else None
+
+
+def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    value = options.get(name, choices[0])
+    if value not in choices:
+        raise MisuseError(f"option {name} is {value!r:.60}, want one of {', '.join(choices)}")
+    return value
+
+
+def _names(options: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in options.get(name, "").split(",") if part.strip())
+
+
+def _whole(name: str, value: object) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise MisuseError(f"option {name} is {value!r:.60}, want an integer from 0")
+    return number
+
+
+def _time(name: str, value: str) -> int:
+    if value.isdigit():
+        return int(value) * 1000
+    try:
+        return microseconds(datetime.fromisoformat(value))
+    except ValueError:
+        raise MisuseError(f"option {name} is {value!r:.60}, want milliseconds since 1970 or a time such as 2026-11-21T10:00:00Z") from None
+
+
+def microseconds(moment: datetime) -> int:
+    """Since 1970; a time without a zone is UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    delta = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def bounds(tests: tuple[Test, ...], column: str) -> tuple[int, int]:
+    """(least, most) that the tests leave of an integer column, both included."""
+    least, most = -(1 << 63), (1 << 63) - 1
+    for name, operator, value in tests:
+        if name != column:
+            continue
+        if operator == "in":
+            least, most = max(least, min(value, default=most)), min(most, max(value, default=least))
+        elif operator in (">=", ">"):
+            least = max(least, value + (operator == ">"))
+        else:
+            most = min(most, value - (operator == "<"))
+    return least, most
