@@ -106,7 +106,7 @@ class HashIndex:
         self.current: IndexFile | None = None
         self._found, self._maps, self._lookup = Words(_MOST_FOUND), Words(16), Words(c.K_WORDS)
         self._lookup[c.K_FILE_COUNT] = -1
-        self._lookup[c.K_SLOTS] = geometry.slots
+        self._lookup[c.K_SLOTS], self._lookup[c.K_ENTRIES] = geometry.slots, geometry.entries
         self._lookup[c.K_FOUND], self._lookup[c.K_FOUND_ROOM] = self._found.address, _MOST_FOUND
         self._new_names = False
 

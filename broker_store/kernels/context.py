@@ -261,6 +261,7 @@ K_FOUND = 3  # address of room for log offsets
 K_FOUND_ROOM = 4
 K_TOPIC_LENGTH = 5
 K_KEY_LENGTH = 6
+K_ENTRIES = 7  # entry numbers of a file are below, whatever its header says
 K_WORDS = 8
 
 # What a lookup gives beside what it found.

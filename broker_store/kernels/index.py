@@ -145,14 +145,14 @@ def write_header(context):
 
 
 @inlined
-def _walk_chain(address, slots, hashed, begin_ms, end_ms, target, room):
+def _walk_chain(address, slots, limit, hashed, begin_ms, end_ms, target, room):
     """Log offsets of matching entries, newest first, into `room` int64 at `target`; returns how many.
 
     The walk ends where Apache's does, and also when an entry number does not decrease: a chain of a damaged file may
     loop (spec 5, Query).
     """
     begin = load_be64(address)
-    count = load_be32(address + 36)
+    count = min(load_be32(address + 36), limit)
     entries = address + HEADER_BYTES + slots * 4
     number = load_be32(address + HEADER_BYTES + (hashed % slots) * 4)
     found = 0
@@ -189,7 +189,7 @@ def walk_files(lookup, topic, key, most, begin_ms, end_ms):
             continue
         begin = load_be64(address)
         if begin <= end_ms and load_be64(address + 8) >= begin_ms:
-            found += _walk_chain(address, slots, hashed, begin_ms, end_ms, target + 8 * found, most - found)
+            found += _walk_chain(address, slots, get(lookup, c.K_ENTRIES), hashed, begin_ms, end_ms, target + 8 * found, most - found)
         if begin < begin_ms:
             break  # older files end before the time asked for
     return found

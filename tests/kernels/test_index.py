@@ -1,6 +1,7 @@
 """Hashes, chains and slots of the index, against the formats and the slow store."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ def follow(memory, key, begin_ms, end_ms, room):
     words, files, found = Words(c.K_WORDS), Words(1), Words(ENTRIES)
     files[0] = memory.ctypes.data
     words.array[: c.K_FOUND_ROOM + 1] = (files.address, 1, SLOTS, found.address, ENTRIES)
+    words[c.K_ENTRIES] = ENTRIES
     return find_offsets(words.address, "T", f"k{key}", room, begin_ms, end_ms)
 
 
@@ -84,6 +86,16 @@ def test_a_damaged_chain_that_loops_or_points_nowhere_still_ends(made, pokes):
     for key in range(3):
         found = follow(memory, key, 0, 2**62, ENTRIES)
         assert len(found) < ENTRIES and set(found) <= {entry.log_offset for entry in model.entries[1:]}
+
+
+@pytest.mark.parametrize("count", [ENTRIES + 1, 2**31 - 1])
+def test_a_header_that_counts_more_entries_than_a_file_holds_leads_nowhere(count):
+    memory = held(model_of([(1, 0), (2, 0)]).to_bytes())
+    memory[36:40] = np.frombuffer(count.to_bytes(4, "big"), dtype=np.uint8)
+    slot_at = index_file.HEADER.size + hash_of("T#k1") % SLOTS * 4
+    for slot in (ENTRIES, 1 << 30):
+        memory[slot_at : slot_at + 4] = np.frombuffer(slot.to_bytes(4, "big"), dtype=np.uint8)
+        assert follow(memory, 1, 0, 2**62, ENTRIES) == []
 
 
 @given(puts)
