@@ -54,9 +54,10 @@ class Query:
         }
         return command.answer(0, None, fields, b"".join(records))
 
-    def by_log_offset(self, command: Command, channel: Channel) -> Command:
+    async def by_log_offset(self, command: Command, channel: Channel) -> Command:
+        """Any place of the log, of which most is cold: it reads in a thread."""
         header = read_header(RequestCode.VIEW_MESSAGE_BY_ID, command.fields)
-        raw = self._store.record_at(header.offset) if header.offset >= 0 else None
+        raw = await asyncio.to_thread(self._store.record_at, header.offset) if header.offset >= 0 else None
         if raw is None:
             return command.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         return command.answer(0, None, None, bytes(raw))
