@@ -31,7 +31,7 @@ CONFIG_BYTES = 256 << 20
 
 
 def audit(spark: SparkSession, read, store: Path, live_page: Path | None, tell) -> dict:
-    """{"findings": [{severity, kind, file, offset, what}], "kinds": {kind: count}, "counts": {...}, "ok"}.
+    """{"findings": [{severity, kind, file, offset, what}], "kinds": {kind: count}, "counts": {...}, "ok"}; files seen from the store.
 
     `read(table, **options)` gives a table of the store.
     """
@@ -65,7 +65,8 @@ class _Audit:
     def add(self, severity: str, kind: str, file: object, offset: int | None, what: str, count: int = 1) -> None:
         self.kinds[kind] = self.kinds.get(kind, 0) + count
         if sum(one["kind"] == kind for one in self.findings) < TOLD:
-            self.findings.append({"severity": severity, "kind": kind, "file": str(file), "offset": offset, "what": what})
+            inside = Path(file).relative_to(self.store) if Path(file).is_relative_to(self.store) else file
+            self.findings.append({"severity": severity, "kind": kind, "file": str(inside), "offset": offset, "what": what})
 
     def told(self, rows: DataFrame, order: list[str]) -> list:
         """The first of the rows; those beyond are counted with the last."""
