@@ -97,6 +97,8 @@ def open_session(cache: Path, cores: int = 2, heap: str = "1g", **more: str) -> 
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": heap,
+        "spark.executor.memory": heap,
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(work),

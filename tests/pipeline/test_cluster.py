@@ -1,0 +1,78 @@
+"""The same command on a standalone master with two workers, started here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not installed here")
+
+import pyspark
+
+from broker_store.pipeline.session import java_home
+from tests.pipeline import plain
+from tests.support import stores
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+class Started:
+    """A Spark daemon as a child, in the foreground; `word(pattern)` waits for what it says."""
+
+    def __init__(self, environment: dict[str, str], name: str, *arguments: str):
+        spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        line = [str(spark_class), f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0", *arguments]
+        self._process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def word(self, pattern: str) -> str:
+        for line in self._process.stderr:
+            found = re.search(pattern, line)
+            if found:
+                return found.group(0)
+        raise AssertionError(f"it ended with {self._process.wait()} before it said {pattern}")
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture
+def master(tmp_path):
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(java_home(tmp_path)),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_WORKER_DIR": str(tmp_path / "work"),
+    }
+    started = [Started(environment, "master.Master", "--port", "0")]
+    try:
+        address = started[0].word(r"spark://127\.0\.0\.1:\d+")
+        for _ in range(2):
+            started.append(Started(environment, "worker.Worker", "--cores", "1", "--memory", "600m", address))
+            started[-1].word("Successfully registered")
+        yield address
+    finally:
+        for one in reversed(started):
+            one.end()
+
+
+@pytest.mark.slow
+def test_a_job_gives_the_same_on_two_workers(tmp_path, master):
+    store = stores.unpack("clean-small", tmp_path)
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path), "SPARK_MASTER": master}
+    line = [sys.executable, "manage.py", "pipeline", "audit", "--data", str(tmp_path), "--store", str(store), "--heap", "512m", "--json"]
+    with tempfile.TemporaryFile("w+") as errors:
+        done = subprocess.run(line, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+        errors.seek(0)
+        assert done.returncode == 0, errors.read()[-3000:]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["ok"]
+    assert result["counts"]["records"] == len(plain.records(store))
