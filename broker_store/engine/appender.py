@@ -18,19 +18,18 @@ from broker_store.config import StoreSettings
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import ConsumeQueues
 from broker_store.engine.hash_index import HashIndex
-from broker_store.engine.object_layout import TUPLE_ITEMS, message_layout
+from broker_store.engine.object_layout import message_layout
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.errors import DiskFullError, NameError_, StoreError, SyncError
 from broker_store.formats import names, record
 from broker_store.kernels import context as c
-from broker_store.kernels.append import append, append_and_dispatch, record_offsets
+from broker_store.kernels.append import append_group, append_on, record_offsets
 from broker_store.messages import Message, PutResult, PutStatus
 
 NUDGE_BYTES = 2 << 20  # appended between two looks of the preallocator
 LONGEST_BUSY_MS = 10_000_000  # longer than this no append takes: the clock was set
 _GROUP = 1024  # rows a kernel call; larger groups are appended in several
 _MOST_OFFSETS = 4096
-_PACK_GROUP = struct.Struct("=8q").pack_into  # the words from NOW_MS to MESSAGES
 _RESULT = struct.Struct("=5q").unpack_from
 _RESULT_AT = c.D_LOG_OFFSET * 8
 _RESULTS = struct.Struct(f"{_RESULT_AT}x5q")
@@ -99,7 +98,7 @@ class Surroundings(Protocol):
         """A sync failed, which is final."""
 
     def appended(self, needs_blocks: bool) -> None:
-        """A group is in the log; `needs_blocks` now and then, for the preallocator."""
+        """A group is in the log, and there is something to do: a sync, somebody to tell, or blocks to prepare."""
 
 
 class Appender:
@@ -123,10 +122,9 @@ class Appender:
         self.busy_until_ms = 0
         self._busy_after_ms = settings.os_page_cache_busy_time_out_mills
         self._nudge_at = 0
-        self._append = append if settings.flush_disk_type == "SYNC_FLUSH" else append_and_dispatch
+        self._syncs_first = settings.flush_disk_type == "SYNC_FLUSH"
         # What a group needs, made once.
         self._view, self._address = context.view, context.address
-        self._group_words = self._view[c.NOW_MS : c.MESSAGES + 1].cast("B")
         self._rows = np.zeros((_GROUP, c.D_WORDS), dtype=np.int64)
         self._row_bytes = memoryview(self._rows).cast("B")
         self._row_hosts = np.zeros(_GROUP * c.HOST_ROOM, dtype=np.uint8)
@@ -135,6 +133,7 @@ class Appender:
         self._view[c.DESCRIPTORS] = self._rows.ctypes.data
         self._view[c.ROW_HOSTS] = self._row_hosts.ctypes.data
         self._view[c.LAYOUT] = self._layout.address
+        self._view[c.SYNC_FIRST] = int(self._syncs_first)
         self._view[c.MAX_BODY] = settings.max_message_size
         self._view[c.MAX_RECORD] = settings.max_message_size + record.MAX_BEYOND_BODY
         self._view[c.INDEX_ENABLED] = int(settings.message_index_enable)
@@ -200,9 +199,8 @@ class Appender:
         if now_ms < self.last_ms:
             # The clock stepped back: store times never decrease along the log, or recovery would start too late.
             now_ms = self.last_ms
-        _PACK_GROUP(self._group_words, 0, now_ms, len(messages), 0, -1, 0, 0, is_batch, id(messages) + TUPLE_ITEMS)
-        address = self._address
-        while stopped := self._append(address):
+        stopped = append_group(self._address, messages, now_ms, is_batch)
+        while stopped:
             if stopped >= c.LOG_FILE_END:
                 self._around.settle(stopped)
                 break
@@ -210,6 +208,7 @@ class Appender:
                 self._help_describe(stopped, messages[view[c.DESCRIBED]])
             else:
                 self._make_room(stopped, messages)
+            stopped = append_on(self._address)
         self.last_ms = now_ms
         took_ms = self._clock() - now_ms
         if self._busy_after_ms < took_ms < LONGEST_BUSY_MS:
@@ -224,7 +223,8 @@ class Appender:
         needs_blocks = at >= self._nudge_at
         if needs_blocks:
             self._nudge_at = at + NUDGE_BYTES
-        self._around.appended(needs_blocks)
+        if needs_blocks or self._syncs_first or view[c.ARRIVAL_COUNT]:
+            self._around.appended(needs_blocks)
         return now_ms
 
     def _count_refusal(self, status: PutStatus) -> PutStatus:

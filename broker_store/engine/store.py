@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from broker_store.config import StoreSettings
@@ -45,7 +45,7 @@ from broker_store.errors import (
 )
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.kernels import context as c
-from broker_store.messages import Message, PutResult, PutStatus
+from broker_store.messages import PutStatus
 
 _BLOCKING_FLAGS = ("closed", "slave", "sync_failed", "disk_full", "no_room", "dispatch_failed", "inspect")
 
@@ -119,7 +119,8 @@ class MessageStore:
         self._tombstones = Tombstones(self.read_config, self.write_config, self._context)
         self._rebuild: IndexRebuild | None = None
         self._rebuild_worker: Worker | None = None
-        # The doors of reading, bound here: a frame that only passes on would take as long as a short read.
+        # The doors of writing and reading, bound here: a frame that only passes on would take as long as a short read.
+        self.put, self.put_many, self.put_batch = self.appender.put, self.appender.put_many, self.appender.put_batch
         self.get, self.get_blocking, self.query_keys = self.reads.get, self.reads.get_blocking, self.reads.query_keys
         self.record_at, self.log_bytes, self.read_units = self.reads.record_at, self.reads.log_bytes, self.reads.read_units
         self.min_offset, self.max_offset = self.reads.min_offset, self.reads.max_offset
@@ -319,18 +320,7 @@ class MessageStore:
         self._set_flag("sync_failed", cause)
         self._fail_waiting(PutStatus.SERVICE_NOT_AVAILABLE)
 
-    # Writing ------------------------------------------------------------------------------------------------------------
-
-    def put(self, message: Message) -> PutResult:
-        return self.appender.put(message)
-
-    def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
-        return self.appender.put_many(messages)
-
-    def put_batch(self, message: Message) -> PutResult:
-        return self.appender.put_batch(message)
-
-    # What the appender asks for (appender.Surroundings).
+    # What the appender asks for (appender.Surroundings) -----------------------------------------------------------------
 
     def trouble(self, flag: str, cause: str) -> None:
         self._set_flag(flag, cause)

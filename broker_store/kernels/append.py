@@ -14,7 +14,7 @@ from numba import njit, types
 
 from broker_store.kernels import context as c
 from broker_store.kernels.crc import crc32
-from broker_store.kernels.describe import describe_messages
+from broker_store.kernels.describe import describe_messages, take_group
 from broker_store.kernels.dispatch import dispatch_records, most_keys
 from broker_store.kernels.memory import (
     copy_memory,
@@ -31,6 +31,7 @@ from broker_store.kernels.memory import (
     store_be64,
     store_u8,
 )
+from broker_store.kernels.objects import argument, door, has_failed, int_argument, new_int, wrong_call
 
 MAGIC_V1 = -626843481
 MAGIC_V2 = -626843477
@@ -254,28 +255,49 @@ def _append_rows(context):
 
 
 @inlined
-def _append_messages(context):
-    """Describe the messages that are left and append their rows; DONE or a stop code of either."""
+def _go_on(context):
+    """Describe the messages that are left, append their rows and, when all are in, confirm and dispatch them, where a sync
+    need not come first; DONE or the stop code of any of these."""
     stopped = c.DONE
     if get(context, c.DESCRIBED) < get(context, c.DESCRIPTOR_COUNT):
         stopped = describe_messages(context)
-    return stopped if stopped != c.DONE else _append_rows(context)
-
-
-@njit(types.int64(types.int64), cache=True)
-def append(context):
-    """Append only (sync flush): DONE or a stop code."""
-    return _append_messages(context)
-
-
-@njit(types.int64(types.int64), cache=True)
-def append_and_dispatch(context):
-    """Append and, when all rows are in, confirm and dispatch them (async flush); DONE or a stop code of either."""
-    stopped = _append_messages(context)
-    if stopped != c.DONE:
+    if stopped == c.DONE:
+        stopped = _append_rows(context)
+    if stopped != c.DONE or get(context, c.SYNC_FIRST) == 1:
         return stopped
     put(context, c.CONFIRMED, get(context, c.LOG_BASE) + get(context, c.LOG_AT))
     return dispatch_records(context, 0x7FFFFFFFFFFFFFFF)
+
+
+@door
+def append_group(self, arguments, count):
+    """(context, tuple of messages, store time, 1 when each body is a chain) -> DONE or a stop code; the caller holds the tuple."""
+    if count != 4:
+        return wrong_call()
+    context = int_argument(arguments, 0)
+    now_ms = int_argument(arguments, 2)
+    is_batch = int_argument(arguments, 3)
+    if has_failed():
+        return 0
+    take_group(context, argument(arguments, 1))
+    put(context, c.NOW_MS, now_ms)
+    put(context, c.GROUP_BATCH, is_batch)
+    put(context, c.DESCRIBED, 0)
+    put(context, c.DESCRIPTOR_DONE, 0)
+    put(context, c.REFUSED_ROWS, 0)
+    put(context, c.KEY_ROOM_GRANTED, -1)
+    return new_int(_go_on(context))
+
+
+@door
+def append_on(self, arguments, count):
+    """(context) -> the same, after what the group stopped for is mended."""
+    if count != 1:
+        return wrong_call()
+    context = int_argument(arguments, 0)
+    if has_failed():
+        return 0
+    return new_int(_go_on(context))
 
 
 @njit(types.void(types.int64, types.int64), cache=True)

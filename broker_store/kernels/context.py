@@ -23,6 +23,7 @@ LAYOUT = 11  # address of the M_* words
 ROW_HOSTS = 12  # address of HOST_ROOM bytes a row, for IPv6 hosts
 STORED_COUNT = 13  # running total of records appended in this run
 STORED_BYTES = 14
+SYNC_FIRST = 15  # 1: what is appended is confirmed and dispatched when it is on the disk (SYNC_FLUSH)
 
 DISPATCH_ADDRESS = 16  # of the log file that is dispatched
 DISPATCH_BASE = 17
@@ -54,7 +55,7 @@ INDEX_END_OFFSET = 45
 INDEX_SLOTS_USED = 46
 INDEX_KEYS_DONE = 47  # entries of the current record that went into the file before
 
-# These are set together for each group.
+# These are set for each group.
 NOW_MS = 48  # store time of the group
 DESCRIPTOR_COUNT = 49
 DESCRIPTOR_DONE = 50  # out: rows appended so far

@@ -101,6 +101,13 @@ def _names_inner_count(properties, length):
 
 
 @inlined
+def take_group(context, messages):
+    """The next group: a tuple of messages."""
+    put(context, c.MESSAGES, messages + _TUPLE_ITEMS)
+    put(context, c.DESCRIPTOR_COUNT, load64(messages + _SIZE))
+
+
+@inlined
 def describe_messages(context):
     """Make the rows that are left; DONE or the stop code of the message DESCRIBED."""
     layout = get(context, c.LAYOUT)
