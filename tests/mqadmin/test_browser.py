@@ -154,7 +154,8 @@ def test_a_search_field_narrows_the_table_as_one_types(page, address):
     page.fill("input[name=q]", "pay")
     page.wait_for_function("() => document.querySelectorAll('#table tbody tr').length === 1")
     assert page.inner_text("#table tbody tr td.name") == "payments"
-    assert "q=pay" in page.url
+    # A frame that came while one typed may have narrowed the table before the search itself, which alone moves the address.
+    page.wait_for_url("**/topics/?*q=pay*")
     # The table is fetched again as the numbers move, and stays as narrow as it was.
     with page.expect_response(lambda response: "q=pay" in response.url and "/topics/" in response.url):
         pass
