@@ -51,12 +51,11 @@ from broker_store.formats.record import StoredMessage
 from broker_store.messages import LOOPBACK_HOST, GetRequest, GetStatus, Message
 from broker_store.protocol.command import VERSION
 from broker_store.server.admin import RUNNING_VERSION, Admin
-from broker_store.server.http import NewMessage
+from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
 
 CALL_SECONDS = 3.0
-MAX_FOUND = 1_000  # messages in one answer
 READ_BYTES = 1 << 20  # asked for in one read of a queue
 SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time
 SCAN_SECONDS = 5.0
@@ -566,7 +565,7 @@ class EmbeddedCluster:
             raise NotFoundError(f"topic {topic} has no queue {queue_id}; it has {len(self._queue_ids(config))}")
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         begin = max(offset, low)
-        messages, next_offset = await self._in_thread(self._read_queue, topic, queue_id, begin, min(limit, MAX_FOUND))
+        messages, next_offset = await self._in_thread(self._read_queue, topic, queue_id, begin, min(limit, MAX_LIMIT))
         return Found(messages, next_offset=next_offset, min_offset=low, max_offset=high)
 
     def _read_queue(self, topic: str, queue_id: int, offset: int, limit: int, end_ms: int = FOR_EVER_MS, budget: _Budget | None = None) -> tuple[list[StoredMessage], int]:
@@ -595,7 +594,7 @@ class EmbeddedCluster:
         `budget` bounds the bytes read.
         """
         queue_ids = self._queue_ids(self._topic_config(topic))
-        limit, left = min(limit, MAX_FOUND), _Budget(budget)
+        limit, left = min(limit, MAX_LIMIT), _Budget(budget)
         if begin_ms is None:
             return await self._in_thread(self._scan_back, topic, queue_ids, end_ms, limit, left)
         return await self._in_thread(self._scan, topic, queue_ids, begin_ms, end_ms, limit, left)
@@ -642,7 +641,7 @@ class EmbeddedCluster:
 
     async def _by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
         store = self._parts.store
-        asked = min(limit, MAX_FOUND)
+        asked = min(limit, MAX_LIMIT)
         # The walk through the index stays on the loop, where index files come and go; records are read in a thread.
         offsets = store.index.query(topic, key, asked, begin_ms, end_ms)
         records = await self._in_thread(lambda: [store.record_at(offset) for offset in sorted(offsets)])

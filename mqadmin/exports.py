@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from broker_store.server.http import MAX_LIMIT
 from mqadmin.rest_client import RestClient
 
 FORMS = ("jsonl", "csv")
 DEFAULT_LIMIT = 1_000_000
 MAX_MESSAGES = 10_000_000
-PAGE = 500  # messages asked for at once
 LEAVE_FREE_RATIO = 0.15  # of the disk; the store begins to refuse at 10 % free
 CSV_FIELDS = (
     "topic", "queue_id", "queue_offset", "log_offset", "message_id", "offset_message_id", "tag", "keys", "store_time", "born_time",
@@ -45,7 +45,7 @@ def messages_of_topic(broker: RestClient, topic: str, begin_ms: int | None, end_
         if begin_ms is not None:
             offset = max(offset, int(broker.get(f"{path}/offset", time_ms=begin_ms)["offset"]))
         while offset < end and left > 0:
-            page = broker.get(f"{path}/messages", offset=offset, limit=min(PAGE, left, end - offset))
+            page = broker.get(f"{path}/messages", offset=offset, limit=min(MAX_LIMIT, left, end - offset))
             for message in page["messages"]:
                 if end_ms is not None and int(message["store_time_ms"]) > end_ms:
                     offset = end

@@ -1,4 +1,4 @@
-"""Lists in pieces: `limit` items after `cursor`; the answer's `next` is the cursor of the rest, null at the end.
+"""Lists in pieces: `limit` items after `cursor`, at most MAX_LIMIT; the answer's `next` is the cursor of the rest, null at the end.
 
 A cursor holds the sort key of the last item given, so what is created or deleted meanwhile neither repeats nor hides
 any other item. It is opaque to clients.
@@ -11,10 +11,10 @@ import binascii
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from broker_store.server.http import MAX_LIMIT
 from broker_store.server.problems import Problem
 
-DEFAULT_LIMIT = 100
-MAX_LIMIT = 1_000
+DEFAULT_LIMIT = MAX_LIMIT  # whoever gives no limit gets as much as there may be
 MAX_CURSOR = 1_024
 
 

@@ -119,11 +119,11 @@ class Topics(Page):
     items: list[Topic]
 
 
-class Queues(Schema):
+class Queues(Page):
     items: list[Queue]
 
 
-class Readers(Schema):
+class Readers(Page):
     items: list[Reader]
 
 

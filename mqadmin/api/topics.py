@@ -91,11 +91,12 @@ async def delete_topic(request: HttpRequest, topic: str, confirm: Confirm = None
 
 
 @router.get("/topics/{topic}/queues", response=schemas.Queues)
-async def topic_queues(request: HttpRequest, topic: str):
-    return {"items": found_topic(topic)["queues"]}
+async def topic_queues(request: HttpRequest, topic: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
+    """The queues of a topic by their ids."""
+    return paging.page(found_topic(topic)["queues"], lambda queue: f"{queue['queue_id']:010d}", cursor, limit)
 
 
 @router.get("/topics/{topic}/groups", response=schemas.Readers)
-async def topic_groups(request: HttpRequest, topic: str):
-    """Which groups read the topic, and how far behind each is."""
-    return {"items": found_topic(topic)["readers"]}
+async def topic_groups(request: HttpRequest, topic: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
+    """Which groups read the topic by name, and how far behind each is."""
+    return paging.page(found_topic(topic)["readers"], lambda reader: reader["group"], cursor, limit)

@@ -13,12 +13,12 @@ from django.urls import reverse
 from broker_store.errors import NotFoundError
 from broker_store.formats import names
 from broker_store.server.documents import host_text, inflate
+from broker_store.server.http import MAX_LIMIT
 from mqadmin import clusters
 from mqadmin.views.bytes_view import byte_lines, record_fields
 from mqadmin.views.page import page, trouble, whole
 
 LIMIT = 32
-MAX_LIMIT = 200
 DAY_MS = 24 * 3_600_000
 SHOWN_BODY = 64 << 10  # bytes of a body on the page; all of it by the download
 PREVIEW = 160

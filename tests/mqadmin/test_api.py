@@ -149,7 +149,36 @@ async def test_lists_come_in_pages_that_neither_repeat_nor_lose(cluster, local):
             break
     assert seen == sorted(topic["name"] for topic in cluster.topics())
     assert (await local.get("/api/v1/topics", {"cursor": "??"})).json()["code"] == "invalid"
-    assert (await local.get("/api/v1/topics", {"limit": 100_000})).json()["code"] == "invalid_fields"
+
+
+LISTS = (
+    "/topics", "/topics/orders/queues", "/topics/orders/groups", "/topics/orders/messages", "/topics/orders/queues/0/messages", "/groups",
+    "/messages?topic=orders&key=k", "/store/files", "/jobs", "/audit", "/auth/tokens",
+)  # fmt: skip
+
+
+async def test_every_list_has_at_most_100_rows_and_a_larger_limit_is_told_so(cluster, local):
+    described = (await local.get("/api/v1/openapi.json")).json()["paths"]
+    limited = {path for path, operations in described.items() for parameter in operations.get("get", {}).get("parameters", ()) if parameter["name"] == "limit"}
+    assert limited == {f"/api/v1{path.partition('?')[0]}".replace("orders", "{topic}").replace("queues/0", "queues/{queue_id}") for path in LISTS}
+    for path in limited:
+        (limit,) = [parameter["schema"] for parameter in described[path]["get"]["parameters"] if parameter["name"] == "limit"]
+        assert (limit["minimum"], limit["maximum"]) == (1, 100), path
+    for path in LISTS:
+        answer = await local.get(f"/api/v1{path}{'&' if '?' in path else '?'}limit=101")
+        assert (answer.status_code, "100" in answer.json()["detail"]) in ((422, True), (400, True)), path
+
+
+async def test_what_lies_behind_a_full_page_is_on_the_next(cluster, local, monkeypatch):
+    names = [f"t{number:03d}" for number in range(250)]
+    monkeypatch.setattr(cluster, "topics", lambda among=None: [cluster.topic("orders") | {"name": name} for name in names])
+    seen, cursor, sizes = [], None, []
+    while cursor or not sizes:
+        page = (await local.get("/api/v1/topics", {"cursor": cursor} if cursor else {})).json()
+        sizes.append(len(page["items"]))
+        seen += [topic["name"] for topic in page["items"]]
+        cursor = page["next"]
+    assert (seen, sizes) == (names, [100, 100, 50])
 
 
 async def test_64_bit_numbers_are_strings(cluster, local):

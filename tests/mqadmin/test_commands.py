@@ -88,6 +88,11 @@ async def test_messages_are_sent_found_and_followed(cluster, tmp_path):
         assert sum(len(asked[2]) for asked in cluster.asked[1:]) == 1200
         found = json.loads(await run(tmp_path, "message", "get", "--topic", "orders", "--key", "k", "--json"))
         assert len(found) == 2
+        # A page of REST has at most 100, a command as many as it was asked for.
+        placed = json.loads(await run(tmp_path, "message", "get", "--topic", "orders", "--queue", "2", "--offset", "7", "--limit", "250", "--json"))
+        assert [int(message["queue_offset"]) for message in placed] == list(range(7, 257))
+        with pytest.raises(CommandError, match="100"):
+            await run(tmp_path, "message", "get", "--topic", "orders", "--limit", "101")
         followed = await run(tmp_path, "message", "tail", "orders", "--from-start", "--queue", "2", "--count", "5", "--json")
         assert [json.loads(line)["queue_offset"] for line in followed.splitlines()] == ["0", "1", "2", "3", "4"]
         with pytest.raises(CommandError, match="topic_not_found"):

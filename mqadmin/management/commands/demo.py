@@ -68,8 +68,8 @@ class Command(BaseCommand):
             raise CommandError(f"the broker did not answer: {error}") from None
 
     def _clean(self, broker: RestClient) -> None:
-        groups = {group["name"] for group in broker.pages("/groups", limit=1000)}
-        topics = {topic["name"] for topic in broker.pages("/topics", limit=1000)}
+        groups = {group["name"] for group in broker.pages("/groups")}
+        topics = {topic["name"] for topic in broker.pages("/topics")}
         for group in groups.intersection(GROUPS):
             broker.delete(f"/groups/{segment(group)}", confirm=group)
         mine = {*TOPICS, *(retry_topic(group) for group in GROUPS), *(dead_letter_topic(group) for group in GROUPS)}

@@ -30,7 +30,7 @@ class Command(BrokerCommand):
 
     def do_list(self, options) -> None:
         with self.broker() as broker:
-            items = list(broker.pages("/groups", limit=1000))
+            items = list(broker.pages("/groups"))
         columns = {"name": "GROUP", "kind": "KIND", "clients": "CLIENTS", "model": "MODEL", "lag": "LAG", "out_per_s": "OUT/S", "topics": "TOPICS"}
         self.show_table(items, columns, empty="There are no groups.")
 

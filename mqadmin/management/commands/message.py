@@ -2,16 +2,17 @@
 
 import base64
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from django.core.management.base import CommandError
 
+from broker_store.server.http import MAX_LIMIT
 from mqadmin.management.base import BrokerCommand, cell, printable
 from mqadmin.rest_client import RestClient, segment
 
 BATCH = 500  # messages sent in one request
 WAIT_MS = 2_000  # of one long pull of `tail`; with several queues it goes round them
-PAGE = 100
 
 
 class Command(BrokerCommand):
@@ -34,7 +35,7 @@ class Command(BrokerCommand):
         get.add_argument("--key")
         get.add_argument("--queue", type=int)
         get.add_argument("--offset", type=int)
-        get.add_argument("--limit", type=int, default=32)
+        get.add_argument("--limit", type=int, default=32, help=f"at most so many; by key and the newest, up to {MAX_LIMIT}")
         get.add_argument("--body", action="store_true", help="write the body alone, byte for byte")
         tail = add("tail", "messages of a topic as they come, until stopped")
         tail.add_argument("topic")
@@ -88,8 +89,7 @@ class Command(BrokerCommand):
         if topic and options["key"]:
             return broker.get("/messages", topic=topic, key=options["key"], limit=options["limit"])["messages"]
         if topic and options["queue"] is not None:
-            path = f"/topics/{segment(topic)}/queues/{options['queue']}/messages"
-            return broker.get(path, offset=options["offset"], limit=options["limit"])["messages"]
+            return list(_of_queue(broker, f"/topics/{segment(topic)}/queues/{options['queue']}/messages", options["offset"], options["limit"]))
         if topic:
             return broker.get(f"/topics/{segment(topic)}/messages", limit=options["limit"])["messages"]
         raise CommandError("give an id, or --topic with --key, with --queue and --offset, or alone for the newest")
@@ -97,7 +97,7 @@ class Command(BrokerCommand):
     def do_tail(self, options) -> None:
         topic, left = options["topic"], options["count"]
         with self.broker() as broker:
-            queues = broker.get(f"/topics/{segment(topic)}/queues")["items"]
+            queues = broker.pages(f"/topics/{segment(topic)}/queues")
             wanted = [queue for queue in queues if options["queue"] in (None, queue["queue_id"])]
             if not wanted:
                 raise CommandError(f"topic {topic} has no queue {options['queue']}")
@@ -108,7 +108,7 @@ class Command(BrokerCommand):
                 given = 0
                 for queue_id in places:
                     wait_ms = max(50, WAIT_MS // len(places)) if idle else 0
-                    limit = PAGE if left is None else min(PAGE, left)
+                    limit = MAX_LIMIT if left is None else min(MAX_LIMIT, left)
                     if limit < 1:
                         break
                     path = f"/topics/{segment(topic)}/queues/{queue_id}/messages"
@@ -121,6 +121,17 @@ class Command(BrokerCommand):
                     if page["messages"]:
                         idle = False
                 idle = given == 0
+
+
+def _of_queue(broker: RestClient, path: str, offset: int | None, limit: int) -> Iterator[dict]:
+    """Up to `limit` messages of a queue, page after page."""
+    while limit > 0:
+        page = broker.get(path, offset=offset, limit=min(MAX_LIMIT, limit))
+        yield from page["messages"]
+        limit -= len(page["messages"])
+        if not page["messages"]:
+            return
+        offset = page["next_offset"]
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -57,7 +57,7 @@ class Command(BrokerCommand):
         def offline(store: OfflineStore) -> list[dict]:
             return [file for file in store.files() if all(value in (None, file[name]) for name, value in wanted.items())]
 
-        files = self._ask(options, lambda broker: list(broker.pages("/store/files", limit=1000, **wanted)), offline)
+        files = self._ask(options, lambda broker: list(broker.pages("/store/files", **wanted)), offline)
         columns = {
             "kind": "KIND",
             "topic": "TOPIC",

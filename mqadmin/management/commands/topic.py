@@ -27,7 +27,7 @@ class Command(BrokerCommand):
 
     def do_list(self, options) -> None:
         with self.broker() as broker:
-            items = list(broker.pages("/topics", kind=options["kind"], limit=1000))
+            items = list(broker.pages("/topics", kind=options["kind"]))
         columns = {
             "name": "TOPIC",
             "kind": "KIND",
