@@ -4,8 +4,8 @@
     make bench ONLY=put,batch           some sections; `--list` names them
     make bench ARGS="--repeats 1 --quick"   a look, a tenth of the messages
 
-Each measurement is a process of its own that has the machine to itself; ours and Apache's take turns, and which of them goes first changes with each
-repeat. A row is the median over the repeats with lowest and highest, and the ratio of the medians. Lines as they were printed go to build/bench/results.jsonl;
+Each measurement is a process of its own that has the machine to itself, with nothing left to write back and memory full of file cache; ours and Apache's take
+turns, and which of them goes first changes with each repeat. A row is the median over the repeats with lowest and highest, and the ratio of the medians. Lines as they were printed go to build/bench/results.jsonl;
 `--write` puts the table of each section that was run into docs/BENCHMARKS.md, with the day and the machine it was measured on.
 """
 
@@ -19,10 +19,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.bench import memory, replay
+from tests.bench.page_cache import PageCache
 from tests.interop.brokers import ApacheBroker, OurBroker
 from tests.interop.clients import BUILD, JAVA_5, java_missing
 
@@ -67,6 +69,16 @@ class Run:
         self.unique = 32
         WORK.mkdir(parents=True, exist_ok=True)
         self._raw = open(WORK / "results.jsonl", "a")
+        self._page_cache = PageCache(WORK / "holes")
+
+    def level_ground(self) -> None:
+        """What an earlier measurement left dirty, or free, is not the next one's to write or to touch."""
+        os.sync()
+        self._page_cache.fill()
+
+    def close(self) -> None:
+        self._page_cache.remove()
+        self._raw.close()
 
     def n(self, count: int) -> int:
         return count // 10 if self.quick else count
@@ -95,7 +107,7 @@ class Run:
 
 def store_lines(run: Run, side: str, directory: Path, mode: str, **options) -> list[dict]:
     """Runs one bench-store mode on one side, ours by bench_store.py, and gives the lines it printed."""
-    os.sync()   # what an earlier measurement left dirty is not this one's to write
+    run.level_ground()
     words = [f"{name}={value}" for name, value in options.items() if value is not None]
     if side == OURS:
         command = [sys.executable, "-m", "tests.bench.bench_store", str(directory), mode, f"unique={run.unique}", *words]
@@ -226,7 +238,7 @@ def bench_clean(run: Run) -> None:
 
 
 def client_lines(run: Run, side: str, nameserver: str, scenario: str, **options) -> list[dict]:
-    os.sync()
+    run.level_ground()
     words = [f"{name}={value}" for name, value in options.items()]
     done = subprocess.run([str(PEERS / "bench-client.sh"), nameserver, scenario, *words], stdin=subprocess.DEVNULL, capture_output=True,
                           env=dict(os.environ, RMQ_BUILD=str(BUILD)), timeout=600)
@@ -302,6 +314,7 @@ def bench_replay(run: Run) -> None:
 def bench_memory(run: Run) -> None:
     for order in run.turns():
         for side in order:
+            run.level_ground()
             broker = broker_of(side, **({"arguments": ("--web-port", str(memory.free_port()))} if side == OURS else {})).start()
             try:
                 run.add(side, "start on an empty store to READY", "s", broker.seconds_to_ready, **({"limit": 4.0} if side == OURS else {}))
@@ -372,7 +385,11 @@ def main() -> None:
         parser.error(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     if reason := java_missing(JAVA_5):
         raise SystemExit(f"make bench measures beside Apache's store and broker: {reason}")
-    run = Run(arguments.repeats, arguments.quick, arguments.seconds)
+    with closing(Run(arguments.repeats, arguments.quick, arguments.seconds)) as run:
+        measure(run, wanted, arguments.write)
+
+
+def measure(run: Run, wanted: list[str], write: bool) -> None:
     load = os.getloadavg()[0]
     run.say(f"{machine()}; load before the run {load:.1f}")
     like_java(run)
@@ -382,7 +399,7 @@ def main() -> None:
         SECTIONS[section](run)
         text = table(list(run.rows.values())[seen:])
         print(f"\n{text}", flush=True)
-        if arguments.write:
+        if write:
             how = f"{time.strftime('%Y-%m-%d')}, {machine()}. {run.repeats} repeats, load {load:.1f} before the run."
             path = ROOT / "docs" / "BENCHMARKS.md"
             path.write_text(renewed(path.read_text(), section, f"{how}\n\n{text}"))

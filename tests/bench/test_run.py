@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.bench import page_cache
 from tests.bench.run import APACHE, OURS, ROOT, SECTIONS, Row, main, renewed, table
 
 
@@ -51,3 +52,21 @@ def test_an_unknown_section_is_named_with_those_there_are(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main()
     assert "no section recovery; there are put, batch" in capsys.readouterr().err
+
+
+def test_memory_is_filled_only_while_it_is_free_and_takes_no_disk(tmp_path, monkeypatch):
+    free = iter([1 << 50, 1 << 50, 0])
+    monkeypatch.setattr(page_cache, "free_bytes", lambda: next(free))
+    cache = page_cache.PageCache(tmp_path / "holes")
+    cache.fill()
+    assert next(free, None) is None and (tmp_path / "holes").stat().st_blocks * 512 < page_cache.STEP
+    cache.remove()
+    assert not (tmp_path / "holes").exists()
+
+
+def test_memory_that_stays_free_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_cache, "free_bytes", lambda: 1 << 50)
+    monkeypatch.setattr(page_cache.os, "posix_fadvise", lambda *_: None)
+    cache = page_cache.PageCache(tmp_path / "holes")
+    with pytest.raises(RuntimeError, match="stay free"):
+        cache.fill()
