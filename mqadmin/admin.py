@@ -2,7 +2,8 @@
 
 Whoever may change here has the role for it (roles.py): rights follow it and nothing else, so a page, REST and the
 admin never disagree. Saving, deleting and the actions ask the cluster and leave one audit record each; Django's own
-entries are not written beside them.
+entries are not written beside them. What cannot be taken back (a deletion, a reset of offsets) is done one at a time
+and wants the name typed; a wrong name leaves its record, too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote, unquote
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group as UserGroup
@@ -22,7 +24,9 @@ from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django_rq.admin import QueueAdmin
 from django_rq.models import Dashboard
 from redis.exceptions import RedisError
@@ -111,11 +115,29 @@ def _unavailable(request: HttpRequest, problem: Problem) -> HttpResponse:
     return TemplateResponse(request, "admin/cluster_unavailable.html", context, status=problem.status).render()
 
 
+class ConfirmForm(forms.Form):
+    """The name once more."""
+
+    confirm = forms.CharField(required=False, label="Name", strip=True, widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off", "required": True}))
+
+    def __init__(self, name: str, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self._name = name
+        self.fields["confirm"].help_text = f"type {name} to delete it"
+
+    def clean_confirm(self) -> str:
+        if self.cleaned_data["confirm"] != self._name:
+            raise ValidationError(f"Type {self._name} to delete it.")
+        return self._name
+
+
 class ClusterAdmin(ModelAdmin):
     """What topics and groups have in common. `fields_to_save` are those the cluster takes."""
 
     kind: str
     fields_to_save: tuple[str, ...]
+    fields_to_remember: tuple[str, ...]  # what a deletion's record keeps beside them
+    actions = ("delete_one",)
     list_per_page = 100
     show_full_result_count = False
     actions_on_bottom = False
@@ -145,7 +167,13 @@ class ClusterAdmin(ModelAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         return self.model.objects.filter(pk=object_id).first()
 
+    def get_actions(self, request: HttpRequest) -> dict:
+        """Without Django's deletion of many, which asks for no name."""
+        return {name: action for name, action in super().get_actions(request).items() if name != "delete_selected"}
+
     def changelist_view(self, request: HttpRequest, extra_context: dict | None = None) -> HttpResponse:
+        if request.POST.get("action") in {*self.actions} - {*self.get_actions(request)}:
+            raise PermissionDenied  # Django would only say that no action was selected, and leave no record
         return self._or_sentence(request, lambda: super(ClusterAdmin, self).changelist_view(request, extra_context))
 
     # Django calls these two within a transaction. An error that left it would take back the audit record of the failure.
@@ -154,7 +182,39 @@ class ClusterAdmin(ModelAdmin):
         return self._or_sentence(request, lambda: super(ClusterAdmin, self)._changeform_view(request, object_id, form_url, extra_context))
 
     def _delete_view(self, request: HttpRequest, object_id: str, extra_context: dict | None) -> HttpResponse:
-        return self._or_sentence(request, lambda: super(ClusterAdmin, self)._delete_view(request, object_id, extra_context))
+        return self._or_sentence(request, lambda: self._confirm_and_delete(request, object_id))
+
+    def _confirm_and_delete(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        obj = self.get_object(request, unquote(object_id))
+        if not self.has_delete_permission(request, obj):
+            raise PermissionDenied
+        if obj is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
+        form = ConfirmForm(obj.pk, request.POST if request.method == "POST" else None)
+        if form.is_valid():
+            self.delete_model(request, obj)
+            return self.response_delete(request, str(obj), obj.pk)
+        if form.is_bound:
+            audit.unconfirmed(roles.caller_of(request.user), "delete", self.kind, obj.pk)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"Delete {obj.pk}",
+            "opts": self.opts,
+            "name": obj.pk,
+            "back": reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"),
+            "loss": self._loss(obj),
+            "form": form,
+        }
+        return TemplateResponse(request, "admin/confirm_delete.html", context)
+
+    @admin.action(description="Delete a %(verbose_name)s…", permissions=["delete"])
+    def delete_one(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
+        """To the page that asks for the name."""
+        chosen = list(queryset[:2])
+        if len(chosen) == 1:
+            return redirect(f"admin:{self.opts.app_label}_{self.opts.model_name}_delete", quote(chosen[0].pk))
+        self.message_user(request, "Choose one: each is deleted by its own name.", messages.WARNING)
+        return None
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: dict | None = None) -> HttpResponse:
         return self._or_sentence(request, lambda: super(ClusterAdmin, self).history_view(request, object_id, extra_context))
@@ -188,19 +248,9 @@ class ClusterAdmin(ModelAdmin):
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         cluster = clusters.current()
-        before = {name: getattr(obj, name) for name in self.fields_to_save}
+        before = {name: getattr(obj, name) for name in (*self.fields_to_save, *self.fields_to_remember)}
         with audit.audited(roles.caller_of(request.user), "delete", self.kind, obj.pk, before=before):
             cluster.call(lambda: self._delete(cluster, obj.pk))
-
-    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
-        for obj in queryset:
-            self.delete_model(request, obj)
-
-    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[list, dict, set, list]:
-        """What the page before deleting shows: nothing hangs on a topic or group in the database."""
-        objs = list(objs)
-        missing = set() if all(self.has_delete_permission(request, obj) for obj in objs) else {self.opts.verbose_name}
-        return [str(obj) for obj in objs], {self.opts.verbose_name_plural: len(objs)}, missing, []
 
     def _create(self, cluster: Any, name: str, values: dict) -> None:
         raise NotImplementedError
@@ -209,6 +259,10 @@ class ClusterAdmin(ModelAdmin):
         raise NotImplementedError
 
     def _delete(self, cluster: Any, name: str) -> None:
+        raise NotImplementedError
+
+    def _loss(self, obj: Any) -> str:
+        """What a deletion takes away, in a sentence."""
         raise NotImplementedError
 
     # The audit record is the history; Django's entries would say the same again, with less in them.
@@ -227,6 +281,7 @@ class ClusterAdmin(ModelAdmin):
 class TopicAdmin(ClusterAdmin):
     kind = "topic"
     fields_to_save = ("read_queues", "write_queues", "perm", "order")
+    fields_to_remember = ("messages",)
     fields = ("name", *fields_to_save)
     list_display = ("name", "kind", "read_queues", "write_queues", "permission", "messages", "groups")
     search_fields = ("name",)
@@ -244,6 +299,9 @@ class TopicAdmin(ClusterAdmin):
 
     def _delete(self, cluster: Any, name: str) -> None:
         cluster.delete_topic(name)
+
+    def _loss(self, obj: Topic) -> str:
+        return f"{_counted(obj.messages, 'message')} can no longer be read; {_counted(obj.groups, 'group')} will find nothing here. This cannot be undone."
 
 
 class ResetForm(forms.Form):
@@ -274,10 +332,11 @@ class ResetForm(forms.Form):
 class GroupAdmin(ClusterAdmin):
     kind = "group"
     fields_to_save = ("consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times")
+    fields_to_remember = ("lag",)
     fields = ("name", *fields_to_save)
     list_display = ("name", "kind", "consume_enable", "broadcast", "orderly", "retry_max_times", "clients", "lag")
     search_fields = ("name",)
-    actions = ("reset_offset",)
+    actions = (*ClusterAdmin.actions, "reset_offset")
 
     def _create(self, cluster: Any, name: str, values: dict) -> None:
         cluster.create_group(name, **values)
@@ -287,6 +346,9 @@ class GroupAdmin(ClusterAdmin):
 
     def _delete(self, cluster: Any, name: str) -> None:
         cluster.delete_group(name)
+
+    def _loss(self, obj: Group) -> str:
+        return f"Its offsets are forgotten: {_counted(obj.clients, 'connected client')} would start over. This cannot be undone."
 
     @admin.action(description="Reset offsets of a group…", permissions=["operator"])
     def reset_offset(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
@@ -309,6 +371,7 @@ class GroupAdmin(ClusterAdmin):
                 self._reset(request, cluster, name, wanted)
                 return None
             if form.cleaned_data["confirm"]:
+                audit.unconfirmed(roles.caller_of(request.user), "reset_offset", "group", name, **wanted)
                 form.add_error("confirm", f"Type {name} to do it.")
             moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=True))
         context = {
@@ -326,6 +389,11 @@ class GroupAdmin(ClusterAdmin):
         with audit.audited(roles.caller_of(request.user), "reset_offset", "group", name, **wanted) as record:
             record["moves"] = moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=False))
         self.message_user(request, f"{name}: {len(moves)} offsets of {wanted['topic']} are moved.", messages.SUCCESS)
+
+
+def _counted(number: int | None, noun: str) -> str:
+    """A number with its noun; what is not known is said to be so."""
+    return f"an unknown number of {noun}s" if number is None else f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _reset(cluster: Any, group: str, wanted: dict, *, dry_run: bool) -> list[dict]:

@@ -75,6 +75,11 @@ def refused(caller: Caller, method: str, path: str) -> None:
     end(entry, "forbidden")
 
 
+def unconfirmed(caller: Caller, action: str, kind: str, name: str, **detail: object) -> None:
+    """The entry of a dangerous action that was not begun, because the name typed to confirm it was another."""
+    end(begin(caller, action, kind, name, detail), "confirmation_needed")
+
+
 @contextmanager
 def audited(caller: Caller, action: str, kind: str, name: str, **detail: object) -> Iterator[dict]:
     """`with audited(...) as more:` around the change; what is put into `more` joins the entry."""

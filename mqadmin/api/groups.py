@@ -73,9 +73,9 @@ async def delete_group(request: HttpRequest, group: str, confirm: Confirm = None
     """Delete a group and its offsets; `confirm` is its name. Its clients, if any run, start over."""
     caller = need(request, "admin")
     before = found_group(group)
-    if confirm != group:
-        raise Problem("confirmation_needed", f"deleting {group} forgets its offsets; repeat with ?confirm={group}")
     async with aaudited(caller, "delete", "group", group, before={name: before[name] for name in (*CONFIG_FIELDS, "topics", "lag")}):
+        if confirm != group:
+            raise Problem("confirmation_needed", f"deleting {group} forgets its offsets; repeat with ?confirm={group}")
         clusters.current().delete_group(group)
     return Status(204, None)
 
@@ -90,8 +90,6 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
         raise Problem("invalid", "value goes with to=time and to=offset, and only with these")
     if body.value is not None and body.value < 0:
         raise Problem("invalid", "value must not be negative")
-    if not body.dry_run and body.confirm != group:
-        raise Problem("confirmation_needed", f"moving the offsets of {group} makes it read again or skip; repeat with confirm={group}")
     wanted = {"topic": body.topic, "to": body.to, "value": body.value, "queue_id": body.queue_id}
 
     def reset(dry_run: bool) -> list[dict]:
@@ -101,5 +99,7 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
         moves = reset(True)
     else:
         async with aaudited(caller, "reset_offset", "group", group, **wanted) as record:
+            if body.confirm != group:
+                raise Problem("confirmation_needed", f"moving the offsets of {group} makes it read again or skip; repeat with confirm={group}")
             record["moves"] = moves = reset(False)
     return {"group": group, "topic": body.topic, "dry_run": body.dry_run, "moves": moves}

@@ -83,9 +83,9 @@ async def delete_topic(request: HttpRequest, topic: str, confirm: Confirm = None
     """Delete a topic, its queues and its messages' places in them; `confirm` is its name."""
     caller = need(request, "admin")
     before = found_topic(topic)
-    if confirm != topic:
-        raise Problem("confirmation_needed", f"deleting {topic} ends {before['messages']} messages; repeat with ?confirm={topic}")
     async with aaudited(caller, "delete", "topic", topic, before={name: before[name] for name in (*CONFIG_FIELDS, "messages")}):
+        if confirm != topic:
+            raise Problem("confirmation_needed", f"deleting {topic} ends {before['messages']} messages; repeat with ?confirm={topic}")
         clusters.current().delete_topic(topic)
     return Status(204, None)
 

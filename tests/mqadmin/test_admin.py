@@ -78,21 +78,53 @@ def test_only_what_changed_is_sent(cluster):
     assert record["detail"] == {"before": {"write_queues": 8}, "after": {"write_queues": 12}}
 
 
-def test_deleting_shows_a_page_first_and_leaves_a_record_each(cluster):
-    admin = browser("superuser")
-    assert b"orders" in admin.get("/admin/mqadmin/topic/orders/delete/").content
+@pytest.mark.parametrize(("kind", "name", "loss"), [("topic", "orders", "1,804,221 messages can no longer be read"), ("group", "billing", "2 connected clients would start over")])
+def test_a_deletion_wants_the_name_typed_and_each_try_leaves_one_record(cluster, kind, name, loss):
+    admin, path = browser("superuser"), f"/admin/mqadmin/{kind}/{name}/delete/"
+    assert loss in admin.get(path).content.decode()
+    assert records() == []
+    for typed in ({"post": "yes"}, {"confirm": ""}, {"confirm": name.upper()}):
+        page = admin.post(path, typed)
+        assert (page.status_code, f"Type {name} to delete it." in page.content.decode()) == (200, True)
     assert cluster.asked == []
-    admin.post("/admin/mqadmin/topic/orders/delete/", {"post": "yes"})
-    admin.post("/admin/mqadmin/group/", {"action": "delete_selected", "_selected_action": ["billing", "search-index"], "post": "yes"})
-    assert cluster.asked == [("delete_topic", "orders"), ("delete_group", "billing"), ("delete_group", "search-index")]
-    assert [record["name"] for record in records()] == ["orders", "billing", "search-index"]
+    assert [(record["action"], record["name"], record["outcome"]) for record in records()] == [("delete", name, "confirmation_needed")] * 3
+    assert admin.post(path, {"confirm": name}).status_code == 302
+    assert cluster.asked == [(f"delete_{kind}", name)]
+    assert len(records()) == 4
+    assert (records()[-1]["outcome"], {"messages", "lag"} & records()[-1]["detail"]["before"].keys() != set()) == ("done", True)
+
+
+def test_of_a_list_one_is_deleted_at_a_time_by_the_page_that_asks_for_its_name(cluster):
+    admin = browser("superuser")
+    answer = admin.post("/admin/mqadmin/topic/", {"action": "delete_one", "_selected_action": ["%RETRY%billing"]}, follow=True)
+    assert "type %RETRY%billing to delete it" in answer.content.decode()
+    answer = admin.post("/admin/mqadmin/group/", {"action": "delete_one", "_selected_action": ["billing", "search-index"]}, follow=True)
+    assert b"Choose one" in answer.content
+    admin.post("/admin/mqadmin/group/", {"action": "delete_selected", "_selected_action": ["billing"], "post": "yes"})
+    assert cluster.asked == [] and records() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/admin/mqadmin/topic/orders/delete/", {"confirm": "orders"}),
+        ("/admin/mqadmin/group/billing/delete/", {"confirm": "billing"}),
+        ("/admin/mqadmin/topic/", {"action": "delete_one", "_selected_action": ["orders"]}),
+        ("/admin/mqadmin/group/", {"action": "reset_offset", "_selected_action": ["billing"], "topic": "orders", "to": "earliest", "confirm": "billing"}),
+    ],
+)
+def test_what_a_viewer_may_not_do_leaves_one_record_of_the_refusal(cluster, path, fields):
+    assert browser("viewer").post(path, fields).status_code == 403
+    assert cluster.asked == []
+    (record,) = records()
+    assert (record["outcome"], record["detail"]["role"], record["name"]) == ("forbidden", "viewer", path)
 
 
 def test_what_belongs_to_the_system_can_be_looked_at_only(cluster):
     admin = browser("superuser")
     assert admin.get("/admin/mqadmin/topic/TBW102/change/").status_code == 200
     assert admin.post("/admin/mqadmin/topic/TBW102/change/", {"read_queues": 1, "write_queues": 1, "perm": 6}).status_code == 403
-    assert admin.post("/admin/mqadmin/topic/TBW102/delete/", {"post": "yes"}).status_code == 403
+    assert admin.post("/admin/mqadmin/topic/TBW102/delete/", {"confirm": "TBW102"}).status_code == 403
     assert cluster.asked == []
 
 
@@ -106,10 +138,11 @@ def test_a_reset_previews_then_wants_the_name_then_moves(cluster):
     page = admin.post("/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest", "confirm": "wrong"})
     assert b"Type billing to do it" in page.content
     assert cluster.asked == []
+    assert [(record["action"], record["name"], record["outcome"]) for record in records()] == [("reset_offset", "billing", "confirmation_needed")]
     page = admin.post("/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest", "confirm": "billing"})
     assert page.status_code == 302
     assert cluster.asked == [("reset_offset", "billing", "orders", "earliest", None, None)]
-    (record,) = records()
+    _, record = records()
     assert (record["action"], record["name"], len(record["detail"]["moves"])) == ("reset_offset", "billing", 8)
 
 
@@ -151,7 +184,7 @@ def test_a_token_is_shown_once_and_revoked_by_an_action(cluster):
 
 def test_the_trail_cannot_be_changed(cluster):
     admin = browser("superuser")
-    admin.post("/admin/mqadmin/topic/orders/delete/", {"post": "yes"})
+    admin.post("/admin/mqadmin/topic/orders/delete/", {"confirm": "orders"})
     entry = LogEntry.objects.get()
     assert admin.get(f"/admin/admin/logentry/{entry.pk}/change/").status_code == 200
     assert admin.post(f"/admin/admin/logentry/{entry.pk}/delete/", {"post": "yes"}).status_code == 403

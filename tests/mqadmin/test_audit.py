@@ -33,9 +33,8 @@ DANGEROUS = (
     ("form", "post", "/jobs/some-job/cancel", {}, None, "cancel", "some-job"),
     ("form", "post", "/admin/mqadmin/topic/add/", {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6}, "create_topic", "create", "fresh"),
     ("form", "post", "/admin/mqadmin/topic/orders/change/", {"read_queues": 8, "write_queues": 12, "perm": 6}, "update_topic", "update", "orders"),
-    ("form", "post", "/admin/mqadmin/topic/orders/delete/", {"post": "yes"}, "delete_topic", "delete", "orders"),
-    ("form", "post", "/admin/mqadmin/group/billing/delete/", {"post": "yes"}, "delete_group", "delete", "billing"),
-    ("form", "post", "/admin/mqadmin/group/", {"action": "delete_selected", "_selected_action": ["billing"], "post": "yes"}, "delete_group", "delete", "billing"),
+    ("form", "post", "/admin/mqadmin/topic/orders/delete/", {"confirm": "orders"}, "delete_topic", "delete", "orders"),
+    ("form", "post", "/admin/mqadmin/group/billing/delete/", {"confirm": "billing"}, "delete_group", "delete", "billing"),
     ("form", "post", "/admin/mqadmin/group/",
      {"action": "reset_offset", "_selected_action": ["billing"], "topic": "orders", "to": "latest", "confirm": "billing"}, "reset_offset", "reset_offset", "billing"),
 )  # fmt: skip
@@ -78,6 +77,28 @@ def test_each_dangerous_action_leaves_one_record_whether_it_succeeds_or_fails(ad
     assert (record["outcome"] != "done") == fails
     if not fails:
         assert record["outcome"] == "done"
+
+
+UNCONFIRMED = [
+    (door, method, address.replace("confirm=", "confirm=un"), fields and {name: "another" if name == "confirm" else value for name, value in fields.items()}, action, name)
+    for door, method, address, fields, _, action, name in DANGEROUS
+    if "confirm" in (fields or address)
+]
+
+
+@pytest.mark.parametrize("case", UNCONFIRMED, ids=lambda case: f"{case[1]} {case[2].partition('?')[0]} {case[4]}")
+def test_another_name_than_that_of_what_is_to_go_changes_nothing_and_leaves_one_record(administrator, fake_cluster, case):
+    *request, action, name = case
+    ask(administrator, *request)
+    assert fake_cluster.asked == []
+    (record,) = records()
+    assert (record["action"], record["name"], record["outcome"], record["by"]) == (action, name, "confirmation_needed", "user:the-admin")
+
+
+def test_each_dangerous_action_that_cannot_be_taken_back_wants_the_name():
+    assert [(case[0], case[4], case[5]) for case in UNCONFIRMED] == [
+        (door, action, name) for door in ("api", "form") for action, name in (("delete", "orders"), ("delete", "billing"), ("reset_offset", "billing"))
+    ]
 
 
 JOB = {
