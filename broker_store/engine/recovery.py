@@ -26,6 +26,7 @@ Where this differs from Apache's and why stands in RELIABILITY.md section 1.
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from broker_store.config import StoreSettings
@@ -101,7 +102,7 @@ class Recovery:
             for queue in self._queues:
                 self._drop_if_deleted(queue)
                 self._find_queue_end(queue, clean)
-            step.detail = f"{len(self._queues)} queues"
+            step.detail = f"{len(self._queues):,} queues"
         start = self._choose_start(clean)
         place = self._index_place(start, clean)
         agreement = Agreement(self._context, self._queues, self._index, self._dispatcher, place)
@@ -112,7 +113,7 @@ class Recovery:
         self._lower_stamps()
         with report.step("cut queues at the log's end") as step:
             cut = sum(self._cut_queue(queue, end) for queue in self._queues)
-            step.detail = f"{cut} units pointed at or beyond {end}" if cut else "nothing beyond the log's end"
+            step.detail = f"{cut:,} units pointed at or beyond {end:,}" if cut else "nothing beyond the log's end"
         agreed = end if agreement.end is None else agreement.end
         dispatch_from = self._mend_index(start.base, agreement.index_place(agreed), end, place)
         self._dispatch_again(dispatch_from, end, [] if agreed == end else self._go_back(compared_from))
@@ -136,21 +137,21 @@ class Recovery:
         report = self._report
         with report.step("load the commit log") as step:
             self._log.load()
-            step.detail = f"{len(self._log.files)} files of {self._log.file_size} bytes"
+            step.detail = f"{len(self._log.files):,} files of {self._log.file_size:,} bytes"
         with report.step("load the queues") as step:
             self._queues.load()
-            step.detail = f"{len(self._queues)} queues"
+            step.detail = f"{len(self._queues):,} queues"
         with report.step("load the checkpoint") as step:
             self._checkpoint.load()
             stamps = self._checkpoint.stamps
             step.detail = (
-                f"log {stamps.physic_msg_timestamp}, queues {stamps.logics_msg_timestamp}, index {stamps.index_msg_timestamp}"
+                f"log {_time(stamps.physic_msg_timestamp)}, queues {_time(stamps.logics_msg_timestamp)}, index {_time(stamps.index_msg_timestamp)}"
                 if self._checkpoint.found
                 else "there is none: its stamps count as 0"
             )
         with report.step("load the index") as step:
             self._index.load()
-            step.detail = f"{len(self._index.files)} files"
+            step.detail = f"{len(self._index.files):,} files"
 
     def _empty_log(self) -> None:
         """No log file at all: what queues and index point to does not exist (spec/store-behaviour.md 4.3)."""
@@ -241,7 +242,7 @@ class Recovery:
             if clean:
                 known = max((queue.row[c.Q_LOG_END] for queue in self._queues), default=0)
                 chosen = next((file for file in reversed(files) if file.base <= known), files[0])
-                step.detail = f"the queues know the log up to {known}"
+                step.detail = f"the queues know the log up to {known:,}"
             else:
                 limit = self._checkpoint.stamps.min_timestamp
                 chosen = files[0]
@@ -250,7 +251,7 @@ class Recovery:
                     if first_ms is not None and 0 < first_ms <= limit:
                         chosen = file
                         break
-                step.detail = f"its first record must not be younger than {limit} (the checkpoint less 3 s)"
+                step.detail = f"its first record must not be younger than {_time(limit)} (the checkpoint less 3 s)"
             step.file = chosen.path.name
             self._report.total_bytes = files[-1].end - chosen.base
         return chosen
@@ -316,7 +317,7 @@ class Recovery:
                 step.messages += words[c.S_COUNT]
                 if agreement.end is not None:
                     break
-            step.detail = f"from {begin} on"
+            step.detail = f"from {begin:,} on"
         return begin
 
     def _scan(self, start: MappedFile, agreement: Agreement) -> int:
@@ -344,9 +345,9 @@ class Recovery:
                     last_ms, any_good = words[c.S_LAST_MS], True
                 end = file.base + words[c.S_AT]
                 if stopped == c.LOG_FILE_END:
-                    step.detail = f"a blank closes the file at {words[c.S_AT]}"
+                    step.detail = f"a blank closes the file at {words[c.S_AT]:,}"
                 elif stopped == c.BAD_RECORD:
-                    step.detail = f"{_REASONS[words[c.S_REASON]]}, at {words[c.S_AT]}"
+                    step.detail = f"{_REASONS[words[c.S_REASON]]}, at {words[c.S_AT]:,}"
             if stopped == c.LOG_FILE_END and not is_last:
                 number += 1
                 end = files[number].base
@@ -378,8 +379,8 @@ class Recovery:
             return
         lost = self._log.files[-1].end - file.base - at
         what = (
-            f"{reason}, but the checkpoint says that records up to store time {stamp} were on disk"
-            f" (the last good one is of {last_ms}); cutting here would lose what follows, up to {lost} bytes"
+            f"{reason}, but the checkpoint says that records up to store time {_time(stamp)} were on disk"
+            f" (the last good one is of {_time(last_ms or 0)}); cutting here would lose what follows, up to {lost:,} bytes"
         )
         if self._settings.accept_damage:
             self._report.finding("error", what + "; accepted", file.path.name, at)
@@ -464,11 +465,11 @@ class Recovery:
                     kept = self._lost_and_found() / f"commitlog.{file.path.name}.from-{at}"
                     self._disk.copy_range(region, at, last - at, kept)
                     self._report.cut_bytes += last - at
-                    self._report.finding("info", f"{last - at} bytes copied to {kept.relative_to(self._root.parent)}", file.path.name, at)
+                    self._report.finding("info", f"{last - at:,} bytes copied to {kept.relative_to(self._root.parent)}", file.path.name, at)
                     region.punch(at)
                 region.sync(at, region.size - at)
                 step.file = file.path.name
-            step.detail = f"the log ends at {end}" + (f", {removed} later files away" if removed else "")
+            step.detail = f"the log ends at {end:,}" + (f", {removed:,} later files away" if removed else "")
 
     def _cut_queue(self, queue: ConsumeQueue, log_end: int) -> int:
         """Take away units of records at or beyond the log's end; returns how many."""
@@ -523,7 +524,7 @@ class Recovery:
             dispatch_from = agreed.log_offset
             if is_beyond:  # it was not compared: its entries may end anywhere
                 dispatch_from = min(dispatch_from, self._log.minimum if behind is None else max(self._log.minimum, behind))
-            step.detail = f"{cut} entries and {gone} files taken out, {linked} files linked anew; goes on from {dispatch_from}"
+            step.detail = f"{cut:,} entries and {gone:,} files taken out, {linked:,} files linked anew; goes on from {dispatch_from:,}"
             return dispatch_from
 
     def _stored_ms(self, log_offset: int) -> int | None:
@@ -550,7 +551,7 @@ class Recovery:
                 walked_from = back if walked_from == start else self._log.minimum
                 self._dispatcher.start_at(walked_from)
                 self._report.finding(
-                    "warning", f"units {queue.maximum} to {unit - 1} are missing and are made again from the log",
+                    "warning", f"units {queue.maximum:,} to {unit - 1:,} are missing and are made again from the log",
                     f"consumequeue/{queue.topic}/{queue.queue_id}",
                 )
                 return
@@ -559,7 +560,7 @@ class Recovery:
                 queue.begin_behind(unit)
                 return
             raise DamagedStoreError(
-                f"units {queue.maximum} to {unit - 1} are missing and the log does not hold their records either",
+                f"units {queue.maximum:,} to {unit - 1:,} are missing and the log does not hold their records either",
                 file=str(queue.directory),
                 advice=f"See `manage.py check_store {self._root}`; start with --accept-damage to go on without them.",
             )
@@ -579,7 +580,7 @@ class Recovery:
             for queue in gone_back:
                 self._drop_queue_files(queue, queue.maximum)
             step.messages = self._report.redispatched
-            step.detail = f"from {start} to {end}, {self._report.redispatched} units were written"
+            step.detail = f"from {start:,} to {end:,}, {self._report.redispatched:,} units were written"
 
     # After the crash ------------------------------------------------------------------------------------------------
 
@@ -604,6 +605,13 @@ class Recovery:
             if not first.is_pre_blank and first.log_offset < log_offset:
                 return file.base // UNIT
         return queue.files[0].base // UNIT
+
+
+def _time(ms: int) -> str:
+    """A time of a record or of the checkpoint for a sentence; one that no calendar has (the bytes may be damaged) as its number."""
+    if not 0 < ms < 253_402_300_800_000:
+        return f"{ms:,} ms" if ms else "none"
+    return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC"
 
 
 def _data_end(region: Region, at: int) -> int:

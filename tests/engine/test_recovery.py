@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from broker_store.engine import recovery
 from broker_store.errors import DamagedStoreError, OtherDiskError, StoreError
 from broker_store.formats import checkpoint, record
 from broker_store.formats.index_file import IndexGeometry
@@ -135,7 +136,8 @@ def test_what_a_killed_process_left_whole_is_compared_and_not_made_again(open_st
     store = open_store()
     report = store.recovery_report()
     steps = {step["name"]: step["detail"] for step in report["steps"]}
-    assert steps["mend the index"] == f"0 entries and 0 files taken out, 0 files linked anew; goes on from {report['log_end']}"
+    assert steps["mend the index"] == f"0 entries and 0 files taken out, 0 files linked anew; goes on from {report['log_end']:,}"
+    assert steps["cut the log at its end"] == f"the log ends at {report['log_end']:,}"
     assert (report["kind"], report["redispatched"], report["findings"]) == ("abnormal", 0, [])
     assert {path: path.read_bytes() for path in store.root.rglob("*/*") if path.is_file()} == before
     all_there(store, stored)
@@ -155,7 +157,7 @@ def test_dispatch_goes_on_where_a_killed_process_stopped(open_store):
     store = open_store()
     all_there(store, stored)
     (step,) = (step for step in store.recovery_report()["steps"] if step["name"] == "dispatch again")
-    assert step["detail"].startswith(f"from {half} to ") and 0 < step["messages"] < missing
+    assert step["detail"].startswith(f"from {half:,} to ") and 0 < step["messages"] < missing
 
 
 def stamp(store):
@@ -200,6 +202,14 @@ def test_a_torn_tail_is_cut_kept_aside_and_never_comes_back(open_store):
     assert not any(path.read_bytes()[kept.log_end :])
     again = store.put(message(body=b"new"))
     assert (again.log_offset, again.queue_offset) == (kept.log_end, 1)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(0, "none"), (1_764_000_000_007, "2025-11-24 16:00:00.007 UTC"), (-1, "-1 ms"), ((1 << 63) - 1, "9,223,372,036,854,775,807 ms"), (253_402_300_799_999, "9999-12-31 23:59:59.999 UTC")],
+)
+def test_a_time_in_the_report_is_one_that_people_read_whatever_the_bytes_say(ms, text):
+    assert recovery._time(ms) == text
 
 
 def test_a_killed_recovery_is_done_again(open_store):
