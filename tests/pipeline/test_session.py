@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
+import os
+import re
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +52,30 @@ def test_the_wrapper_leaves_out_one_argument_and_keeps_every_other_as_it_is(tmp_
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "$HOME", "", "--add-modules=java.sql"]
     told = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
     assert told.split("\n")[:-1] == ["-cp", "a b", "$HOME", "", "--add-modules=java.sql"]
+
+
+def test_spark_shows_no_page_and_listens_on_loopback_alone(spark):
+    """Whatever the address of a user interface is: none answers, and no socket of the JVM is open to other machines."""
+    assert spark.sparkContext.uiWebUrl is None
+    assert spark.conf.get("spark.ui.enabled") == "false"
+    addresses = listening(spark.sparkContext._gateway.proc.pid)
+    assert addresses, "the driver waits for its workers somewhere"
+    assert all(address.is_loopback for address in addresses), addresses
+
+
+def listening(pid: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """The addresses on which a process listens, by Linux's own tables."""
+    inodes = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink(entry)))
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                words = re.findall("........", fields[1].partition(":")[0])  # each in the machine's byte order
+                raw = b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words)
+                address = ipaddress.ip_address(raw)
+                found.append(getattr(address, "ipv4_mapped", None) or address)
+    return found
