@@ -67,7 +67,7 @@ class PutResult:
 
 
 class GetStatus(enum.Enum):
-    """Apache's GetMessageStatus; the name is the remark of a pull answer."""
+    """Apache's GetMessageStatus and two of ours; the name is the remark of a pull answer."""
 
     FOUND = 0
     NO_MATCHED_MESSAGE = 1
@@ -79,6 +79,8 @@ class GetStatus(enum.Enum):
     NO_MATCHED_LOGIC_QUEUE = 7
     NO_MESSAGE_IN_QUEUE = 8
     OFFSET_RESET = 9
+    MESSAGE_DAMAGED = 10  # ours: the message at the next offset is not as it was stored
+    READ_FAILED = 11  # ours: the disk did not give it
 
 
 @dataclass(slots=True)

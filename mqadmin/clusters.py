@@ -573,6 +573,14 @@ class EmbeddedCluster:
         store, messages = self._process.store, []
         while len(messages) < limit and (budget is None or not budget.is_spent):
             result = store.get_blocking(GetRequest(topic, queue_id, offset, limit - len(messages), READ_BYTES))
+            if result.status is GetStatus.MESSAGE_DAMAGED:
+                if budget is None:
+                    if messages:
+                        break  # who asks on from there is told
+                    raise Problem("damaged", f"the message at offset {offset} of {topic}/{queue_id} is not as it was stored")
+                budget.left_out += 1
+                offset += 1
+                continue
             if result.status is not GetStatus.FOUND:
                 if result.next_offset <= offset or result.next_offset >= result.max_offset:
                     break
@@ -610,6 +618,8 @@ class EmbeddedCluster:
         found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset), reverse=True)
         if budget.is_spent:
             return Found(found[:limit], False, _SPENT)
+        if budget.left_out:
+            return Found(found[:limit], False, budget.omission)
         if older or len(found) > limit:
             return Found(found[:limit], False, f"the newest {len(found[:limit])} are shown; ask for more, or give a time to begin at")
         return Found(found)
@@ -624,6 +634,8 @@ class EmbeddedCluster:
         found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset))
         if budget.is_spent:
             return Found(found[:limit], False, _SPENT)
+        if budget.left_out:
+            return Found(found[:limit], False, budget.omission)
         if len(found) > limit:
             return Found(found[:limit], False, f"the first {limit} are shown; ask for more, or narrow the time")
         return Found(found)
@@ -644,7 +656,7 @@ class EmbeddedCluster:
         asked = min(limit, MAX_LIMIT)
         # The walk through the index stays on the loop, where index files come and go; records are read in a thread.
         offsets = store.index.query(topic, key, asked, begin_ms, end_ms)
-        records = await self._in_thread(lambda: [store.record_at(offset) for offset in sorted(offsets)])
+        records = await self._in_thread(lambda: [store.record_at(offset, False) for offset in sorted(offsets)])
         messages = [record.decode(raw, check_crc=False) for raw in records if raw is not None]
         messages = [stored for stored in messages if stored.topic == topic and (key in stored.keys or key == stored.unique_key)]
         positions = store.positions()
@@ -663,7 +675,7 @@ class EmbeddedCluster:
             log_offset = -1
         positions = store.positions()
         if positions["min"] <= log_offset < positions["confirmed"]:
-            raw = await self._in_thread(store.record_at, log_offset)
+            raw = await self._in_thread(store.record_at, log_offset, False)
             if raw is not None and (stored := record.decode(raw, check_crc=False)).offset_id == id.upper():
                 return Found([stored])
         if not id:
@@ -680,7 +692,7 @@ class EmbeddedCluster:
 
     async def message(self, log_offset: int) -> tuple[StoredMessage, bytes]:
         """The message whose record begins at a place of the log, and its bytes; its CRC may be wrong."""
-        raw = await self._in_thread(self._parts.store.record_at, log_offset)
+        raw = await self._in_thread(self._parts.store.record_at, log_offset, False)
         if raw is None:
             raise NotFoundError(f"no message begins at position {log_offset:,} of the log; it may have been cleaned away")
         return record.decode(raw, check_crc=False), raw
@@ -837,7 +849,12 @@ class _Budget:
 
     def __init__(self, bytes_left: int):
         self.bytes_left = bytes_left
+        self.left_out = 0  # messages that are not as they were stored
         self._until = time.monotonic() + SCAN_SECONDS
+
+    @property
+    def omission(self) -> str:
+        return f"{self.left_out} messages are left out that are not as they were stored; see the flags of the store"
 
     @property
     def is_spent(self) -> bool:

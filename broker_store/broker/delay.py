@@ -139,6 +139,11 @@ class Delay:
         """Put what was read to its real place; the time of the level's next step."""
         if result.status is not GetStatus.FOUND:
             # Records that are gone are passed over; a read that did not get on (the readers are busy) is repeated later.
+            if result.status is GetStatus.MESSAGE_DAMAGED and result.next_offset == level.offset:
+                # All groups share a level: one message that is not as it was stored must not keep back those behind it.
+                self.dropped += 1
+                level.offset += 1
+                return now_ms
             level.retry_ms = 0 if result.next_offset > level.offset else now_ms + RETRY_MS
             level.offset = max(level.offset, result.next_offset)
             return level.retry_ms or now_ms

@@ -11,10 +11,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.disk import Disk, Reader
 from broker_store.errors import StoreError
+from broker_store.kernels.scan import count_sound
 from broker_store.messages import GetRequest, GetResult, GetStatus
 
 THREADS = 4
@@ -23,6 +26,7 @@ _UNIT = struct.Struct(">qiq")
 _WIDEST_SPAN = 1 << 20  # records that lie closer together are fetched by one read
 _MOST_UNITS = 800
 _SMALLEST_RECORD = 91
+_NOWHERE = -1  # the log offset of what is not known
 
 
 class LogReaders:
@@ -58,10 +62,10 @@ class LogReaders:
 
 
 class ColdReads:
-    """The pool. `wake(function)` runs a function on the loop."""
+    """The pool. `wake(function)` runs a function on the loop; `on_damage(cause, log offset)` is called there."""
 
-    def __init__(self, readers: LogReaders, wake: Callable[[Callable[[], None]], None]):
-        self._readers, self._wake = readers, wake
+    def __init__(self, readers: LogReaders, wake: Callable[[Callable[[], None]], None], on_damage: Callable[[str, int], None]):
+        self._readers, self._wake, self._on_damage = readers, wake, on_damage
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cold-read")
         self._in_flight: dict[str, int] = {}
         self.count = 0
@@ -89,9 +93,12 @@ class ColdReads:
             else:
                 del self._in_flight[request.group]
             if error is not None:
-                result = GetResult(
-                    GetStatus.OFFSET_FOUND_NULL, request.offset, queue.minimum, queue.maximum
-                )
+                # A file that retention or the topic's deletion took away meanwhile is no failure of the disk.
+                is_gone = queue.closed or request.offset < queue.minimum
+                status = GetStatus.OFFSET_FOUND_NULL if is_gone else GetStatus.READ_FAILED
+                if not is_gone:
+                    self._on_damage(f"a read failed: {error}", _NOWHERE)
+                result = GetResult(status, request.offset, queue.minimum, queue.maximum)
             done(result)
 
         def work() -> None:
@@ -111,19 +118,22 @@ class ColdReads:
         wanted: list[tuple[int, int]] = []
         taken = looked = 0
         minimum = self._readers._log.minimum
-        gone = False
+        gone = bad = False
         for log_offset, size, tags_code in _UNIT.iter_unpack(raw[: len(raw) // UNIT * UNIT]):
             if len(wanted) >= request.max_count or (wanted and taken + size > request.max_bytes):
                 break
             if request.tag_codes is not None and _signed(tags_code) not in request.tag_codes:
                 looked += 1
                 continue
-            if log_offset < minimum or size < _SMALLEST_RECORD or log_offset + size > confirmed:
+            if log_offset < minimum:
                 if wanted:
                     break
                 gone = True
                 looked += 1
                 continue
+            if size < _SMALLEST_RECORD or log_offset + size > confirmed:
+                bad = True
+                break
             wanted.append((log_offset, size))
             taken += size
             looked += 1
@@ -131,20 +141,29 @@ class ColdReads:
         if not raw:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, offset, queue.minimum, queue.maximum)
         records = self._fetch(wanted)
+        if len(records) < len(wanted):
+            # A file went away between the look and the read, or a record is not sound: what follows is asked for again.
+            lacking = wanted[len(records)][0]
+            following = offset + self._units_to(raw, lacking)
+            bad = lacking >= self._readers._log.minimum
+        if not records and bad:
+            self._tell_damage(f"unit {following} of {queue.topic}/{queue.queue_id} leads to no record that is as it was stored", raw, following - offset)
+            return GetResult(GetStatus.MESSAGE_DAMAGED, following, queue.minimum, queue.maximum)
         if not records:
             status = GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE
             return GetResult(status, following, queue.minimum, queue.maximum)
-        if len(records) < len(wanted):
-            # A file went away between the look and the read: what follows is asked for again.
-            following = offset + self._units_to(raw, wanted[len(records)][0])
         return GetResult(GetStatus.FOUND, following, queue.minimum, queue.maximum, b"".join(records), len(records))
+
+    def _tell_damage(self, what: str, raw: bytes, number: int) -> None:
+        log_offset = _UNIT.unpack_from(raw, number * UNIT)[0]
+        self._wake(lambda: self._on_damage(f"{what}, at {log_offset} of the log", log_offset))
 
     @staticmethod
     def _units_to(raw: bytes, log_offset: int) -> int:
         return next(n for n, unit in enumerate(_UNIT.iter_unpack(raw)) if unit[0] == log_offset)
 
     def _fetch(self, wanted: list[tuple[int, int]]) -> list[bytes]:
-        """The records, neighbours by one read; ends at the first that is not there."""
+        """The records, neighbours by one read; ends at the first that is not there or not as it was stored."""
         records: list[bytes] = []
         at = 0
         while at < len(wanted):
@@ -159,16 +178,29 @@ class ColdReads:
                 last += 1
             end = wanted[last][0] + wanted[last][1]
             span = self._readers.read(start, end - start)
-            for log_offset, size in wanted[at : last + 1]:
-                piece = span[log_offset - start : log_offset - start + size]
-                if len(piece) < size:
-                    return records
-                records.append(piece)
+            asked = [(log_offset, size) for log_offset, size in wanted[at : last + 1] if log_offset + size - start <= len(span)]
+            sound = _count_sound(span, start, asked)
+            records += [span[log_offset - start : log_offset - start + size] for log_offset, size in asked[:sound]]
+            if sound <= last - at:
+                return records
             at = last + 1
         return records
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _count_sound(span: bytes, start: int, places: list[tuple[int, int]]) -> int:
+    """How many of the first records at `places` are whole and have the CRC they were stored with; `span` is the log from `start` on."""
+    if not places:
+        return 0
+    table, content = np.array(places, dtype=np.int64), np.frombuffer(span, dtype=np.uint8)
+    return count_sound(content.ctypes.data, start, table.ctypes.data, len(places))
+
+
+def is_sound(raw: bytes, log_offset: int) -> bool:
+    """Whether a record that was read from `log_offset` is as it was stored."""
+    return _count_sound(raw, log_offset, [(log_offset, len(raw))]) == 1
 
 
 def _signed(tags_code: int) -> int:

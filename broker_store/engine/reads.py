@@ -3,6 +3,7 @@
     get ──► read_queue (kernels/read.py) ──► one piece of bytes, when all of it is in memory
               │ stops: a file to enter or map, pages to ask about (engine/residency.py), and it goes on
               └ cold: a thread reads by position (engine/cold.py)
+              └ damaged: a record that an earlier run wrote is not as it was stored; nobody gets it, and `on_damage` hears of it
 
 What this run wrote last is in memory and touched at once. Of what is older each page is asked about first, because a
 fault on the loop would stop every connection. Loop thread, unless a docstring says otherwise.
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from broker_store.config import StoreSettings
-from broker_store.engine.cold import ColdReads, LogReaders
+from broker_store.engine.cold import ColdReads, LogReaders, is_sound
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk
@@ -53,11 +54,13 @@ class Reads:
         queues: ConsumeQueues,
         index: HashIndex,
         wake: Callable[[Callable[[], None]], None],
+        on_damage: Callable[[str, int], None],
     ):
         self._settings, self._log, self._queues, self._index = settings, log, queues, index
         self._view = context.view
         self._readers = LogReaders(disk, log)
-        self._cold = ColdReads(self._readers, wake)
+        self._cold = ColdReads(self._readers, wake, on_damage)
+        self._wake, self._on_damage = wake, on_damage
         self._filters: dict[frozenset[int], Words] = {}
         self.gets = self.get_messages = self.get_bytes = self.cold_gets = self.key_lookups = 0
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -229,8 +232,11 @@ class Reads:
 
     # The log ------------------------------------------------------------------------------------------------------------
 
-    def record_at(self, log_offset: int) -> bytes | None:
-        """The raw record at a log offset, None when no sound one begins there. Any thread."""
+    def record_at(self, log_offset: int, check_crc: bool = True) -> bytes | None:
+        """The raw record at a log offset, None when no sound one begins there. Any thread.
+
+        Without `check_crc` also one whose body or properties have changed: for who shows damage.
+        """
         confirmed = self._view[c.CONFIRMED]
         if not self._log.minimum <= log_offset < confirmed:
             return None
@@ -244,6 +250,9 @@ class Reads:
             return None
         raw = raw[:size] if size <= len(raw) else self._readers.read(log_offset, size)
         if len(raw) < size or raw[28:36] != log_offset.to_bytes(8, "big"):
+            return None
+        if check_crc and not is_sound(raw, log_offset):
+            self._wake(lambda: self._on_damage(f"the record at {log_offset} of the log is not as it was stored", log_offset))
             return None
         return raw
 
@@ -325,7 +334,9 @@ class Reads:
         return KeyQueryResult(offsets, records, *self._index.end())
 
     def _can_look_on(self, stopped: int) -> bool:
-        """Do what a lookup stopped for; False when it would wait for the disk. Raises StoreError."""
+        """Do what a lookup stopped for; False when it would wait for the disk, or when one record is to be left out. Raises StoreError."""
+        if stopped == c.LOOKUP_DAMAGED:
+            return False
         if stopped == c.LOOKUP_UNENTERED:
             self._index.enter_files()
             return True

@@ -1,4 +1,5 @@
-"""Which pages of a mapped file are in memory, as far as was heard: a touch of them will not wait for the disk.
+"""Which pages of a mapped file are in memory, as far as was heard: a touch of them will not wait for the disk. And which of its
+records were looked at and found sound.
 
 A page fault that reads the disk would stop every connection, so the loop touches older pages only when the system says
 that they are in memory. Asking costs 2 to 6 µs, as much as a whole read, so the answer for a block counts for a round:
@@ -13,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from broker_store.engine.disk import Region
-from broker_store.kernels.residency import BLOCK_BYTES, PAGE_BITS, PAGES_A_BLOCK, STRIDE
+from broker_store.kernels.residency import BLOCK_BYTES, BYTES_A_BIT, PAGE_BITS, PAGES_A_BLOCK, STRIDE
 
 _WORDS_A_BLOCK = STRIDE // 8
 
@@ -23,7 +24,8 @@ class Residency:
 
     def __init__(self, region: Region):
         self._region = region
-        words = np.zeros(-(-region.size // BLOCK_BYTES) * _WORDS_A_BLOCK, dtype=np.int64)
+        # What nobody asks about takes no memory: zeros come from the system as they are touched.
+        words = np.zeros(-(-region.size // BLOCK_BYTES) * _WORDS_A_BLOCK + region.size // (64 * BYTES_A_BIT) + 1, dtype=np.int64)
         self.address = words.ctypes.data
         self._words = memoryview(words)
         self._pages = self._words.cast("B")

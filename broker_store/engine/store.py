@@ -99,7 +99,7 @@ class MessageStore:
         self.appender.store_host = store_host
         self._checkpoint = CheckpointFile(self._disk, self.root / "checkpoint")
         self._retention = Retention(self._disk, settings, self.root, log_path)
-        self.reads = Reads(settings, self._disk, self._context, self.log, self.queue_table, self.index, self._wake)
+        self.reads = Reads(settings, self._disk, self._context, self.log, self.queue_table, self.index, self._wake, self._found_damage)
         self._log_flusher = LogFlusher(self.log, lambda: self.appender.last_ms, self._flushed)
         self._round_flusher = RoundFlusher(
             self._context,
@@ -114,6 +114,7 @@ class MessageStore:
         self._lock = lock
         self._workers: list[Worker] = []
         self._flags: dict[str, tuple[str, int]] = {}
+        self._damage_at = -1
         self._waiting: deque[tuple[int, int, Callable[[PutStatus], None]]] = deque()
         self._config_lock = threading.Lock()
         self._tombstones = Tombstones(self.read_config, self.write_config, self._context)
@@ -320,6 +321,11 @@ class MessageStore:
         self._set_flag("sync_failed", cause)
         self._fail_waiting(PutStatus.SERVICE_NOT_AVAILABLE)
 
+    def _found_damage(self, cause: str, log_offset: int) -> None:
+        """A read came to bytes that are not as they were stored. Writing goes on; the flag stays until the place is cleaned away."""
+        self._damage_at = max(self._damage_at, log_offset)
+        self._set_flag("damage_found", f"{cause}; `manage.py check_store DIR` tells of all there is")
+
     # What the appender asks for (appender.Surroundings) -----------------------------------------------------------------
 
     def trouble(self, flag: str, cause: str) -> None:
@@ -504,6 +510,8 @@ class MessageStore:
 
     def _correct_after_cleaning(self) -> None:
         minimum = self.log.minimum
+        if self._damage_at < minimum:
+            self._clear_flag("damage_found")
         for queue in self.queue_table:
             for file in queue.files_before(minimum):
                 self._disk.unlink(file.path)

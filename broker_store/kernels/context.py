@@ -250,9 +250,10 @@ READ_COLD = 2  # the unit at R_OFFSET has a record that no file holds
 READ_GONE = 3  # its record is below the log's first byte
 READ_BAD_UNIT = 4
 READ_OUTSIDE = 5  # the queue has no such unit
-READ_UNENTERED = 6  # its units are in a file that was not entered for reading
-READ_UNMAPPED = 7  # the log file that is needed is not mapped
-READ_ASK = 8  # it is not known whether pages that are needed are in memory
+READ_DAMAGED = 6  # its record is not what was stored
+READ_UNENTERED = 7  # its units are in a file that was not entered for reading
+READ_UNMAPPED = 8  # the log file that is needed is not mapped
+READ_ASK = 9  # it is not known whether pages that are needed are in memory
 
 # A key lookup's context -----------------------------------------------------------------------------------------------
 K_FILES = 0  # address of the index files' map addresses, newest first
@@ -270,3 +271,4 @@ LOOKUP_DONE = 0
 LOOKUP_UNENTERED = 1  # the files are to be entered in K_FILES first
 LOOKUP_UNMAPPED = 2
 LOOKUP_ASK = 3
+LOOKUP_DAMAGED = 4  # a record is not what was stored

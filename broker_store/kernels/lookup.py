@@ -26,7 +26,7 @@ from broker_store.kernels.objects import (
     wrong_call,
 )
 from broker_store.kernels.read import LEAST_RECORD, ask
-from broker_store.kernels.residency import is_in_memory
+from broker_store.kernels.residency import is_in_memory, is_sound
 
 _MAGIC_V1 = -626843481
 _MAGIC_V2 = -626843477
@@ -88,6 +88,8 @@ def _plan(context, lookup, found):
         if not is_hot and not is_in_memory(known, place, size, round_number):
             ask(context, number, place, size)
             return c.LOOKUP_ASK, 0
+        if not is_hot and not is_sound(known, file_size, place, record, size, log_offset):
+            return c.LOOKUP_DAMAGED, 0
         put(offsets, sound, log_offset)
         store64(runs + 16 * sound, record)
         store64(runs + 16 * sound + 8, size)

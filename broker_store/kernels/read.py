@@ -1,6 +1,7 @@
 """Read: follow the units of a queue and copy the records they name, back to back, as a pull answer carries them.
 
-First the plan: which records, under which limits, and that touching them will not wait for the disk. Then one piece of
+First the plan: which records, under which limits, that touching them will not wait for the disk, and that those which were
+on it are as they were stored. Then one piece of
 bytes is made for all of them and each is copied once; neighbours in the log are copied together.
 """
 
@@ -21,7 +22,7 @@ from broker_store.kernels.objects import (
     put_into_tuple,
     wrong_call,
 )
-from broker_store.kernels.residency import is_in_memory
+from broker_store.kernels.residency import is_in_memory, is_sound
 
 UNIT_BYTES = 20
 LEAST_RECORD = 91
@@ -122,11 +123,16 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
             ask(context, number, place, size)
             stopped = c.READ_UNMAPPED
             break
-        if log_offset < hot_from and not is_in_memory(get(get(writer, c.LOG_RESIDENCY), number), place, size, round_number):
-            ask(context, number, place, size)
-            stopped = c.READ_ASK
-            break
         address += place
+        if log_offset < hot_from:
+            known = get(get(writer, c.LOG_RESIDENCY), number)
+            if not is_in_memory(known, place, size, round_number):
+                ask(context, number, place, size)
+                stopped = c.READ_ASK
+                break
+            if not is_sound(known, file_size, place, address, size, log_offset):
+                stopped = c.READ_DAMAGED
+                break
         if address == run_end:
             length_at = runs + 16 * run_count - 8
             store64(length_at, load64(length_at) + size)

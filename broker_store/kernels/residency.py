@@ -1,18 +1,22 @@
-"""What is known about which pages of a mapped file are in memory (engine/residency.py), as kernels see it.
+"""What is known about a mapped file (engine/residency.py), as kernels see it: which pages are in memory, which records are sound.
 
     a block of 256 KiB: int64 the round in which it was asked about | a byte a page, lowest bit 1: in memory then
+    behind all blocks:  a bit for every 64 bytes of the file, 1: the record that begins there was found as it was stored
 
 A kernel touches a page of older log only when it was in memory in this round; for others it stops and lets Python ask.
+A record of older log is checked when it is first read; it is longer than 64 bytes, so that a bit speaks of one.
 """
 
 from __future__ import annotations
 
-from broker_store.kernels.memory import inlined, load64, load_u8
+from broker_store.kernels.memory import inlined, load64, load_u8, store_u8
+from broker_store.kernels.scan import is_as_stored
 
 PAGE_BITS = 12
 PAGES_A_BLOCK = 64
 BLOCK_BYTES = PAGES_A_BLOCK << PAGE_BITS
 STRIDE = 8 + PAGES_A_BLOCK
+BYTES_A_BIT = 64
 
 
 @inlined
@@ -23,4 +27,17 @@ def is_in_memory(known, place, size, round_number):
         block = known + page // PAGES_A_BLOCK * STRIDE
         if load64(block) != round_number or load_u8(block + 8 + page % PAGES_A_BLOCK) & 1 == 0:
             return False
+    return True
+
+
+@inlined
+def is_sound(known, file_size, place, address, size, log_offset):
+    """Whether the record at `place` of the file, which lies at `address`, is as it was stored; looked at once."""
+    cell = place // BYTES_A_BIT
+    byte = known + (file_size + BLOCK_BYTES - 1) // BLOCK_BYTES * STRIDE + (cell >> 3)
+    bit = 1 << (cell & 7)
+    if load_u8(byte) & bit == 0:
+        if not is_as_stored(address, size, log_offset):
+            return False
+        store_u8(byte, load_u8(byte) | bit)
     return True

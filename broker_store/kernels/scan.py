@@ -1,6 +1,6 @@
 """Scan: is what lies in a log file a chain of good records, and where does the chain end?
 
-Used by recovery, in slices, with the interpreter lock released. A record is good only if its length (91 to S_MAX_RECORD),
+Used by recovery, in slices, with the interpreter lock released, and by reads of what an earlier run wrote. A record is good only if its length (91 to S_MAX_RECORD),
 magic, own physical offset, body CRC, topic and property syntax hold (RELIABILITY.md R5, R6, G5). Nothing read
 from the file is trusted before it is bounded by the file's end.
 """
@@ -18,6 +18,7 @@ _MAGIC_V1 = -626843481
 _MAGIC_V2 = -626843477
 _BLANK_MAGIC = -875286124
 _SMALLEST = 91
+_NEVER = 1 << 62
 
 
 @inlined
@@ -77,6 +78,23 @@ def check_record(record, left, place, max_record, check_crc, strict_above):
     if check_crc and body_length > 0 and (crc32(body, body_length) & 0x7FFFFFFF) != load_be32(record + 8):
         return 0, c.REASON_BODY_CRC
     return total, 0
+
+
+@inlined
+def is_as_stored(record, size, place):
+    """Whether the record of `size` bytes at address `record`, all of them in memory, still is what was written at `place`."""
+    found, _ = check_record(record, size, place, size, True, _NEVER)
+    return found == size
+
+
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def count_sound(address, base, table, count):
+    """How many of the first of `count` records are as they were stored: pairs (log offset, size) at `table`, bytes of the log from `base` at `address`."""
+    for number in range(count):
+        place, size = load64(table + 16 * number), load64(table + 16 * number + 8)
+        if not is_as_stored(address + place - base, size, place):
+            return number
+    return count
 
 
 @njit(types.int64(types.int64), cache=True, nogil=True)

@@ -50,6 +50,8 @@ _CODES = {
     GetStatus.OFFSET_OVERFLOW_BADLY: _OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: _OFFSET_MOVED,
     GetStatus.OFFSET_RESET: _OFFSET_MOVED,
+    GetStatus.MESSAGE_DAMAGED: int(ResponseCode.SYSTEM_ERROR),
+    GetStatus.READ_FAILED: int(ResponseCode.SYSTEM_ERROR),
 }
 
 _parse = lru_cache(maxsize=1024)(filters.parse)

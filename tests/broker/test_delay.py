@@ -109,6 +109,19 @@ def test_a_read_that_found_the_readers_busy_is_repeated_later(world):
     assert len(world.delivered()) == 1
 
 
+def test_what_changed_on_the_disk_is_passed_over_and_counted_and_a_failed_read_is_repeated(world):
+    world.send(1, b"bad")
+    world.send(1, b"good")
+    world.now_ms += 1_000
+    get, status = world.store.get, GetStatus.READ_FAILED
+    world.store.get = lambda request, done: GetResult(status, 0, 0, 2) if request.offset == 0 else get(request, done)
+    assert world.delay.step(world.now_ms) == world.now_ms + 100
+    status = GetStatus.MESSAGE_DAMAGED
+    while (due_ms := world.delay.step(world.now_ms + 100)) is not None:
+        assert due_ms <= world.now_ms + 100
+    assert [message.body for message in world.delivered()] == [b"good"] and world.delay.dropped == 1
+
+
 def test_the_position_is_saved_only_as_far_as_the_log_is_synced():
     world = World(sync_flush=True)
     world.send(1)

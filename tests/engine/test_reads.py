@@ -1,12 +1,14 @@
 """Reading: what may be touched on the loop and what not, records across borders, limits by distance, keys of any text."""
 
 import ctypes
+import random
 import sys
 import threading
 
 import pytest
 
 from broker_store.engine.disk import Disk, Region
+from broker_store.errors import StoreError
 from broker_store.formats import record
 from broker_store.kernels import context as c
 from broker_store.kernels.lookup import find_records
@@ -297,6 +299,93 @@ def test_index_files_that_come_and_go_are_noticed(open_store):
             store.flush(), store.round()
             assert store.delete_expired(any_age=True, most=1) == 1
             assert store.query_keys("topic", "u0", 9).records == []
+
+
+# Damage --------------------------------------------------------------------------------------------------------------
+
+
+def change(store, at, bit):
+    """Change a bit of the log's first file on the disk; once more, and it is as it was."""
+    with open(store.log.files[0].path, "r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << bit]))
+
+
+def flags(store):
+    return [flag["name"] for flag in store.snapshot()["flags"]]
+
+
+@pytest.fixture(params=["in memory", "cold"])
+def old(request, open_store, monkeypatch):
+    """A store of which the first of three files was written by an earlier run; recovery looks at the last only."""
+    store = reopened(open_store, [message(body=b"%03d" % number * 100, keys=(f"k{number}",)) for number in range(100)])
+    assert len(store.log.files) == 3
+    if request.param == "cold":
+        monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
+    store.places = [place for number in range(30) for place in store.index.query("topic", f"k{number}", 1, 0, 1 << 62)]
+    return store
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_record_that_changed_on_the_disk_is_given_to_nobody(old, seed):
+    rng = random.Random(seed)
+    number = rng.randrange(30)
+    watched = [*range(12), *range(28, 36), *range(84, 84 + 4 + 300 + 1)]  # size, magic, CRC, its own place, body and the lengths around
+    at, bit = old.places[number] + rng.choice(watched), rng.randrange(8)
+    change(old, at, bit)
+    seen, offset = [], 0
+    while offset < number:
+        result = read(old, offset)
+        seen += bodies(result)
+        offset = result.next_offset
+    assert (seen, offset) == ([b"%03d" % before * 100 for before in range(number)], number)
+    for result in (old.get(GetRequest("topic", 0, number)), old.get_blocking(GetRequest("topic", 0, number))):
+        assert (result.status, result.next_offset, result.body) == (GetStatus.MESSAGE_DAMAGED, number, b"")
+    assert old.query_keys("topic", f"k{number}", 9).records == [] and old.record_at(old.places[number]) is None
+    assert bodies(read(old, number + 1))[0] == b"%03d" % (number + 1) * 100
+    assert flags(old) == ["damage_found"] and str(old.places[number]) in old.snapshot()["flags"][0]["cause"]
+    assert old.put(message(body=b"goes on")).ok
+    change(old, at, bit)
+    assert bodies(read(old, number))[0] == b"%03d" % number * 100
+
+
+def test_the_flag_of_damage_goes_with_the_file_it_was_found_in(old):
+    change(old, old.places[5] + 200, 3)
+    assert read(old, 5).status is GetStatus.MESSAGE_DAMAGED
+    assert old.record_at(old.places[5], check_crc=False) is not None  # who shows damage may see it
+    old.put(message())
+    old.flush(), old.round()
+    assert old.delete_expired(any_age=True, most=1) == 1
+    assert flags(old) == []
+
+
+def test_a_unit_that_leads_nowhere_is_not_passed_over(old):
+    path = old.queue_table.find("topic", 0).files[0].path
+    whole = path.read_bytes()
+    for unit in (bytes(20), whole[140:148] + b"\x7f\xff\xff\xff" + whole[152:160], b"\x7f" + whole[141:160]):
+        path.write_bytes(whole[:140] + unit + whole[160:])
+        assert [found.body[:3] for found in record.decode_all(read(old, 5).body)] == [b"005", b"006"]
+        assert (read(old, 7).status, read(old, 7).next_offset) == (GetStatus.MESSAGE_DAMAGED, 7)
+    path.write_bytes(whole)
+    assert bodies(read(old, 7))[0] == b"007" * 100
+
+
+def test_a_disk_that_does_not_give_what_is_read_is_an_error_and_a_flag(open_store, monkeypatch):
+    store = reopened(open_store, [message() for _ in range(3)])
+    monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
+    given = []
+    with monkeypatch.context() as patch:
+
+        def fails(*_):
+            raise StoreError("input/output error")
+
+        patch.setattr(Disk, "open_reader", fails)
+        assert store.get(GetRequest("topic", 0, 1), given.append) is None
+        store.reads.close()
+    assert [(result.status, result.next_offset) for result in given] == [(GetStatus.READ_FAILED, 1)]
+    assert flags(store) == ["damage_found"] and "input/output error" in store.snapshot()["flags"][0]["cause"]
 
 
 # The doors -----------------------------------------------------------------------------------------------------------

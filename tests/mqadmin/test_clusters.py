@@ -163,6 +163,31 @@ async def test_what_was_left_out_is_said(cluster):
     assert not spent.complete and "narrow the time" in spent.reason
 
 
+async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_to_nobody(cluster, process):
+    receipts = await _fill(cluster)
+    stored, raw = await cluster.message(int(receipts[8]["log_offset"]))
+    with open(process.store.log.files[0].path, "r+b") as log:
+        for body in (b"Body", b"body"):
+            log.seek(stored.log_offset + raw.index(b"body 8"))
+            log.write(body)
+            log.flush()
+            if body == b"body":
+                break
+            queue = ("orders", stored.queue_id)
+            before = await cluster.messages_at(*queue, 0, 100)
+            assert [message.queue_offset for message in before.messages] == list(range(stored.queue_offset)) and before.next_offset == stored.queue_offset
+            with pytest.raises(Problem, match=f"offset {stored.queue_offset} of orders/{stored.queue_id} is not as it was stored") as raised:
+                await cluster.pull(*queue, stored.queue_offset, 10, 0)
+            assert raised.value.code == "damaged"
+            for begin_ms in (0, None):
+                found = await cluster.find_by_time("orders", begin_ms, FOR_EVER_MS, 100)
+                assert len(found.messages) == 19 and not found.complete and found.reason.startswith("1 messages are left out")
+            assert (await cluster.message(stored.log_offset))[0].body == b"Body 8"
+            (flag,) = cluster.store()["flags"]
+            assert flag["name"] == "damage_found"
+    assert len((await cluster.messages_at(*queue, 0, 100)).messages) == 10
+
+
 async def test_nothing_found_is_empty_and_complete(cluster):
     await _fill(cluster)
     assert (await cluster.find_by_key("orders", "nobody", 0, FOR_EVER_MS, 5)) == await cluster.find_by_id("7F00000100002A9FFFFFFFFFFFFFFFF0")

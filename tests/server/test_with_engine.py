@@ -130,6 +130,24 @@ async def test_a_deleted_topic_stays_deleted_and_may_begin_anew(tmp_path):
         assert await broker.read_all() == [b"new"]
 
 
+async def test_a_message_that_changed_on_the_disk_is_an_error_and_never_what_it_became(tmp_path):
+    async with Running(tmp_path) as broker:
+        ends = [int((await broker.send(b"%d" % number * 3_000)).fields["msgId"][16:], 16) for number in range(30)]
+    log = tmp_path / f"commitlog/{0:020d}"
+    whole = log.read_bytes()
+    log.write_bytes(whole[: ends[2] + 500] + bytes([whole[ends[2] + 500] ^ 1]) + whole[ends[2] + 501 :])
+    async with Running(tmp_path) as broker:
+        first = await broker.pull()
+        assert [stored.body for stored in record.decode_all(first.body)] == [b"0" * 3_000, b"1" * 3_000]
+        answers = [await broker.pull(offset=2), await broker.ask(33, offset=ends[2]),
+                   await broker.ask(36, offset=ends[2], group="CG", delayLevel=0, originMsgId="x", originTopic="Orders")]  # fmt: skip
+        assert [(answer.code, bool(answer.body)) for answer in answers] == [(1, False)] * 3 and answers[0].remark == "MESSAGE_DAMAGED"
+        assert first.fields["nextBeginOffset"] == answers[0].fields["nextBeginOffset"] == "2"
+        assert (await broker.pull(offset=3)).code == 0
+        assert [flag["name"] for flag in broker.store.snapshot()["flags"]] == ["damage_found"]
+        log.write_bytes(whole)
+
+
 async def test_a_store_that_is_only_looked_at_stays_as_it_is(tmp_path):
     async with Running(tmp_path, messageDelayLevel="1s 5s") as broker:
         await broker.send(b"kept")

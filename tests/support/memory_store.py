@@ -172,7 +172,7 @@ class MemoryStore:
         times = self._times(topic, queue_id)
         return times[offset] if 0 <= offset < len(times) else -1
 
-    def record_at(self, log_offset: int) -> bytes | None:
+    def record_at(self, log_offset: int, check_crc: bool = True) -> bytes | None:
         return self._records.get(log_offset)
 
     def query_keys(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
