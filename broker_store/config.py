@@ -339,6 +339,16 @@ class BrokerSettings(_Checked):
     broker_topic_enable: bool = _setting(
         "brokerTopicEnable", True, "", "whether a topic named like the broker is a template for new topics"
     )
+    reject_transaction_message: bool = _setting("rejectTransactionMessage", False, "", "whether halves of transactions are refused")
+    transaction_time_out: int = _setting(
+        "transactionTimeOut", 6_000, "ms", "how old a half must be before its producer is asked about it", low=1, high=86_400_000
+    )
+    transaction_check_interval: int = _setting(
+        "transactionCheckInterval", 30_000, "ms", "how often halves without a word are looked for", low=100, high=86_400_000
+    )
+    transaction_check_max: int = _setting(
+        "transactionCheckMax", 15, "times", "after so many questions a half goes to TRANS_CHECK_MAX_TIME_TOPIC", low=1, high=10_000
+    )
     trace_topic_enable: bool = _setting("traceTopicEnable", False, "", "whether the topic for message traces is made at start")
     msg_trace_topic_name: str = _setting("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "", "the name of that topic", check=_name)
     trace_on: bool = _setting("traceOn", True, "", "what the broker writes into TRACE_ON of each message, which clients obey")
@@ -434,7 +444,7 @@ class Settings:
 
 
 ELSEWHERE = {
-    "transactions": "transactions come in an issue of their own; until then half messages are refused",
+    "transactions": "an op record is written in the turn that ends its transactions; transaction metrics are not kept in a file",
     "timer": "timer messages come in an issue of their own",
     "delay": "delay levels are delivered at their time by one step, and their positions saved every 5 s once the log is synced",
     "pop": "pop consumption comes in an issue of its own",
@@ -518,8 +528,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "logicalDiskSpaceCleanForciblyThreshold consumerFallbehindThreshold disableConsumeIfConsumerReadSlowly"
     ),
     ELSEWHERE["transactions"]: (
-        "rejectTransactionMessage transactionCheckInterval transactionCheckMax transactionTimeOut transactionOpBatchInterval transactionOpMsgMaxSize "
-        "transactionMetricFlushInterval"
+        "transactionOpBatchInterval transactionOpMsgMaxSize transactionMetricFlushInterval"
     ),
     ELSEWHERE["timer"]: (
         "timerWheelEnable timerCheckMetricsWhen timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess "

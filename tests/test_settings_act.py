@@ -43,6 +43,10 @@ SEEN_ELSEWHERE = {
     "maxAutoCreatedGroups": "server",
     "maxConnections": "server",
     "inspect": "engine/test_inspect.py",
+    "rejectTransactionMessage": "server",
+    "transactionCheckMax": "server",
+    "transactionTimeOut": "interop/test_transactions.py",
+    "transactionCheckInterval": "interop/test_transactions.py",
 }
 
 

@@ -48,6 +48,11 @@ _TABLE = {
     R.CONSUMER_SEND_MSG_BACK: (
         "offset!:long group! delayLevel!:int originMsgId originTopic unitMode:bool maxReconsumeTimes:int"
     ),
+    R.END_TRANSACTION: (
+        "topic producerGroup! tranStateTableOffset!:long commitLogOffset!:long commitOrRollback!:int fromTransactionCheck:bool msgId! transactionId"
+    ),
+    R.CHECK_TRANSACTION_STATE: "topic bname tranStateTableOffset!:long commitLogOffset!:long msgId transactionId offsetMsgId",
+    R.RESUME_CHECK_HALF_MESSAGE: "topic msgId!",
     R.GET_CONSUMER_LIST_BY_GROUP: "consumerGroup!",
     R.NOTIFY_CONSUMER_IDS_CHANGED: "consumerGroup!",
     R.GET_ALL_TOPIC_CONFIG: "topicSeq:int dataVersion maxTopicNum:int",

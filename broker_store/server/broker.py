@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 SCAN_INTERVAL_MS = 10_000
 DELAY_SAVE_INTERVAL_MS = 5_000
-# A clock that jumps, or a level that becomes due beyond this, is looked at again at the latest then.
-LONGEST_DELAY_WAIT_S = 60.0
+# A clock that jumps, or what becomes due beyond this, is looked at again at the latest then.
+LONGEST_WAIT_S = 60.0
 FAST_PORT_BELOW = 2
 STOP_LIMIT_S = 1.0
 
@@ -45,12 +45,11 @@ class Broker:
         self.router: Router | None = None
         inspecting = parts.store_settings.inspect
         self.keeper = Keeper(_write_nothing if inspecting else parts.store.write_config)
-        # A store that takes no messages takes no delayed ones either; a slave's are its master's to deliver.
-        self._delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
+        # A store that takes no messages takes no delayed ones either; a slave's are its master's to deliver and to ask about.
+        delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
+        self._steps = [_Steps(kind, parts) for kind in (parts.delay, parts.transactions)] if delivers else []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
-        self._delay_timer: asyncio.Handle | None = None
-        self._delay_at_s = 0.0
         self._scanned_ms = self._offsets_saved_ms = self._delay_saved_ms = parts.clock()
 
     def load(self) -> None:
@@ -64,6 +63,7 @@ class Broker:
         if adopted:
             log.warning("topics with messages but no entry in topics.json: %s", ", ".join(config.name for config in adopted))
         parts.delay.start()
+        parts.transactions.start()
 
     async def start(self, host: str, *, fast_port: bool = True) -> None:
         """Open the ports, register, begin the repeated work. OSError when a port is taken."""
@@ -83,7 +83,6 @@ class Broker:
         parts.topics.on_change = lambda changed: (self._save_topics(), registered(changed))
         parts.groups.on_change = self._save_groups
         self.router.consume.start(self._loop)
-        parts.delay.on_ready = self._delay_soon
         parts.delay.on_delivered = self._count_delivered
         if parts.topics.dirty or parts.store.read_config(topics.FILE_NAME) is None:
             self._save_topics()
@@ -99,7 +98,8 @@ class Broker:
                 )
             )
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)
-        self._delay_soon()
+        for steps in self._steps:
+            steps.start()
         await parts.registration.start()
 
     async def stop(self) -> None:
@@ -109,15 +109,15 @@ class Broker:
         parts, router, self.router = self.parts, self.router, None
         for listener in parts.listeners:
             listener.stop_accepting()
-        for timer in (self._tick_timer, self._delay_timer):
-            if timer is not None:
-                timer.cancel()
-        parts.delay.on_ready = lambda: None
+        self._tick_timer.cancel()
+        for steps in self._steps:
+            steps.stop()
         await parts.registration.stop()
         parts.sends.flush()
         router.consume.stop()
         # With SYNC_FLUSH the last sends wait for their sync before they are answered.
         await self._wait_until(lambda: not parts.sends.pending)
+        parts.transactions.note()
         await router.stop()
         await asyncio.gather(*(listener.close(STOP_LIMIT_S) for listener in parts.listeners))
         parts.listeners.clear()
@@ -158,26 +158,10 @@ class Broker:
             self._delay_saved_ms = now_ms
             self._save_delay()
 
-    def _delay_soon(self) -> None:
-        if self._delivers:
-            self._delay_in(0)
-
-    def _delay_in(self, wait_s: float) -> None:
-        """Have the next delay step no later than in `wait_s`."""
-        at_s = self._loop.time() + wait_s
-        if self._delay_timer is not None:
-            if self._delay_at_s <= at_s:
-                return
-            self._delay_timer.cancel()
-        self._delay_at_s = at_s
-        self._delay_timer = self._loop.call_later(wait_s, self._delay_step)
-
-    def _delay_step(self) -> None:
-        self._delay_timer = None
-        now_ms = self.parts.clock()
-        next_ms = self.parts.delay.step(now_ms)
-        wait_s = LONGEST_DELAY_WAIT_S if next_ms is None else max(0.0, (next_ms - now_ms) / 1000)
-        self._delay_in(min(wait_s, LONGEST_DELAY_WAIT_S))
+    def step(self) -> None:
+        """Take every step that is due: for who sets the clock ahead."""
+        for steps in self._steps:
+            steps.now()
 
     def _count_delivered(self, messages: list, results: list) -> None:
         for message in messages:
@@ -192,6 +176,7 @@ class Broker:
         self.keeper.save(groups.FILE_NAME, self.parts.groups.picture())
 
     def _save_offsets(self) -> None:
+        self.parts.transactions.settle(self.parts.store.positions()["flushed"])
         if self.parts.offsets.dirty:
             self.keeper.save(offsets.FILE_NAME, self.parts.offsets.picture())
 
@@ -199,6 +184,49 @@ class Broker:
         make_text = self.parts.delay.picture(self.parts.store.positions()["flushed"])
         if make_text is not None:
             self.keeper.save(delay.FILE_NAME, make_text)
+
+
+class _Steps:
+    """Repeats the `step(now_ms)` of one kind of work: it says when to come again (ms), None when its `on_ready` will tell."""
+
+    def __init__(self, kind, parts: BrokerParts):
+        self._kind, self._parts = kind, parts
+        self._timer: asyncio.TimerHandle | None = None
+        self._at_s = 0.0
+
+    def start(self) -> None:
+        self._kind.on_ready = self._soon
+        self._soon()
+
+    def stop(self) -> None:
+        self._kind.on_ready = lambda: None
+        self._timer.cancel()
+
+    def now(self) -> None:
+        """Take the step that is due."""
+        now_ms = self._parts.clock()
+        next_ms = self._kind.step(now_ms)
+        wait_s = LONGEST_WAIT_S if next_ms is None else max(0.0, (next_ms - now_ms) / 1000)
+        self._in(min(wait_s, LONGEST_WAIT_S))
+
+    def _soon(self) -> None:
+        self._in(0.0)
+
+    def _in(self, wait_s: float) -> None:
+        """Have the next step no later than in `wait_s`."""
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + wait_s
+        if self._timer is not None:
+            if self._at_s <= at_s:
+                return
+            self._timer.cancel()
+        self._at_s = at_s
+        self._timer = loop.call_later(wait_s, self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        self._in(LONGEST_WAIT_S)  # a step that fails is told by the loop, and is not the last one
+        self.now()
 
 
 def _write_nothing(name: str, text: str) -> None:

@@ -17,6 +17,7 @@ from broker_store.broker.offsets import Offsets
 from broker_store.broker.parked_pulls import ParkedPulls
 from broker_store.broker.statistics import Statistics
 from broker_store.broker.topics import Topics
+from broker_store.broker.transactions import Transactions
 from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.messages import LOOPBACK_HOST
 
@@ -40,6 +41,7 @@ class BrokerParts:
     parked: ParkedPulls
     statistics: Statistics
     delay: Delay
+    transactions: Transactions
     started_ms: int
     address: str
     store_host: tuple[bytes, int]
@@ -94,6 +96,7 @@ def build_parts(
         trace_topic_name=settings.msg_trace_topic_name,
         max_auto_created=settings.max_auto_created_topics,
     )
+    offsets = Offsets(clock=clock)
     parts = BrokerParts(
         settings=settings,
         store_settings=store_settings,
@@ -105,12 +108,21 @@ def build_parts(
             auto_create=settings.auto_create_subscription_group,
             max_auto_created=settings.max_auto_created_groups,
         ),
-        offsets=Offsets(clock=clock),
+        offsets=offsets,
         clients=Clients(expired_after_ms=settings.channel_expired_timeout),
         locks=QueueLocks(),
         parked=ParkedPulls(watch=store.watch, unwatch=store.unwatch),
         statistics=Statistics(clock=clock),
         delay=Delay(store, levels_ms=store_settings.delay_levels_ms, clock=clock),
+        transactions=Transactions(
+            store,
+            offsets,
+            clock=clock,
+            timeout_ms=settings.transaction_time_out,
+            interval_ms=settings.transaction_check_interval,
+            most_checks=settings.transaction_check_max,
+            reserved_ms=store_settings.file_reserved_time * 3_600_000,
+        ),
         started_ms=clock(),
         address="",
         store_host=LOOPBACK_HOST,

@@ -15,7 +15,7 @@ import itertools
 import logging
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TooManyTopicsError, TopicConfig
@@ -315,7 +315,7 @@ class Produce:
         return queue_id
 
     def _check_special(self, message: Message, header: SendHeader) -> None:
-        """Transactions and timers are refused; a delay level sends the message to wait first."""
+        """A half waits for its producer's word, a message with a delay level for its time; timers are refused."""
         if header.sys_flag & INNER_BATCH_BIT:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "inner batches are not supported by this broker", "inner batch")
         message.sys_flag &= ~IPV6_BITS
@@ -323,11 +323,17 @@ class Produce:
         if not (header.sys_flag & TRANSACTION_BITS or b"TRAN_MSG\x01" in encoded or b"TIMER_" in encoded or b"DELAY\x01" in encoded):
             return
         pairs = properties.decode(message.properties)
-        level = pairs.get(properties.DELAY, "0")
-        level = int(level) if level.isascii() and level.isdigit() and len(level) < 10 else 0
+        level = delay_level(pairs)
         half = pairs.get(properties.TRANSACTION_PREPARED, "").lower() == "true"
-        if header.sys_flag & TRANSACTION_BITS or (half and not (header.reconsume_times > 0 and level > 0)):
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "transactional messages are not supported by this broker", "transaction")
+        if half and not (header.reconsume_times > 0 and level > 0):
+            if self._parts.settings.reject_transaction_message:
+                remark = f"the broker[{self._parts.settings.broker_ip1}] sending transaction message is forbidden"
+                raise Refusal(ResponseCode.NO_PERMISSION, remark, "transaction")
+            self._parts.transactions.prepare(message)
+            return
+        if header.sys_flag & TRANSACTION_BITS:
+            remark = "the transaction bits of the system flag need TRAN_MSG: the broker sets what a commit carries"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark, "transaction")
         if level > 0:
             self._parts.delay.schedule(message, level)
         elif any(name in pairs for name in ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")) and "TIMER_OUT_MS" not in pairs:
@@ -385,6 +391,12 @@ class Produce:
         answers, self._answers = self._answers, {}
         for channel, frames in answers.items():
             channel.write_bytes(frames[0] if len(frames) == 1 else b"".join(frames))
+
+
+def delay_level(pairs: Mapping[str, str]) -> int:
+    """The delay level that a message's properties ask for, 0 for none."""
+    text = pairs.get(properties.DELAY, "0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _unique_key(text: str) -> str | None:

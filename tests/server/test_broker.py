@@ -149,10 +149,10 @@ async def test_a_message_that_waits_is_delivered_and_the_position_saved(brokers)
     delayed.fields["i"] = "DELAY\x011\x02UNIQ_KEY\x01U\x02"
     await (await dial(broker)).request(delayed, 5)
     now[0] += 999
-    broker._delay_step()
+    broker.step()
     assert store.messages("Orders") == []
     now[0] += 1
-    broker._delay_step()
+    broker.step()
     assert [message.body for message in store.messages("Orders")] == [b"later"]
     await broker.stop()
     assert "1:1" in store.config["delayOffset.json"]

@@ -121,7 +121,7 @@ async def test_a_queue_that_is_not_there_is_refused_and_a_negative_one_means_any
     assert {int(answer.fields["queueId"]) for answer in answers} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("header", [{"sys_flag": 4}, {"sys_flag": 8}, {"properties": "TRAN_MSG\x01true\x02"}, {"properties": "TIMER_DELAY_SEC\x0160\x02"},
+@pytest.mark.parametrize("header", [{"sys_flag": 4}, {"sys_flag": 8}, {"properties": "TIMER_DELAY_SEC\x0160\x02"},
                                     {"properties": "TIMER_DELIVER_MS\x0160\x02"}, {"sys_flag": 0x80}, {"body": b""}])  # fmt: skip
 async def test_what_is_not_supported_is_refused_by_name_and_not_stored(header):
     harness = Harness()

@@ -156,7 +156,7 @@ async def test_a_store_that_is_only_looked_at_stays_as_it_is(tmp_path):
     async with Running(tmp_path, messageDelayLevel="1s 5s", inspect="true") as broker:
         assert await broker.read_all() == [b"kept"]
         assert (await broker.send(b"new")).code == 14
-        assert broker.broker._delay_timer is None
+        assert broker.broker._steps == []
         await broker.ask(15, consumerGroup="CG", topic="Orders", queueId=0, commitOffset=1)
     assert {path: path.read_bytes() for path in sorted((tmp_path / "config").iterdir())} == before
 

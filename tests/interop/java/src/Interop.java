@@ -16,6 +16,7 @@ import org.apache.rocketmq.common.message.*;
  * consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every= level= max_reconsume=]
  * pull     topics= [group=]          every queue from its lowest offset to its highest
  * poll     topics= group= n= [timeout=]   the lite pull consumer, which commits as it goes
+ * transact topics= group= n=         halves whose fate follows from their number (see Transactions), until standard input ends
  * bykey    topic= key= [max= begin= end=]
  * byid     topic= id=                an offset id or a unique id
  * offsets  topic= [time=]            lowest, highest, first at a time, of each queue
@@ -42,6 +43,7 @@ public class Interop {
             case "consume": consume(); break;
             case "pull": pull(); break;
             case "poll": poll(); break;
+            case "transact": Transactions.run(nameserver, text("group", "interop_transactions"), number("n", 4), i -> message(topics(), i)); break;
             case "bykey": byKey(); break;
             case "byid": byId(); break;
             case "offsets": offsets(); break;

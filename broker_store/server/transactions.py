@@ -1,0 +1,143 @@
+"""The producer's word about a half, and the question to it: 37, 39, 323 (spec/store-behaviour.md section 10)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+
+from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC
+from broker_store.errors import FieldError, FormatError
+from broker_store.formats import message_id, properties, record
+from broker_store.messages import Message, PutResult
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import read_header, write_header
+from broker_store.server.parts import BrokerParts
+from broker_store.server.produce import ANSWERS, SENT, Group, delay_level
+from broker_store.server.transport import Channel
+
+NOTHING_SET = "not set any response code"  # Apache's remark where it forgot to clear it
+
+
+class TransactionHandlers:
+    """The handlers of transactions. A oneway request is answered by nobody: what is wrong with it is counted."""
+
+    def __init__(self, parts: BrokerParts, group: Group):
+        self._parts, self._group = parts, group
+        self._transactions = parts.transactions
+        self._turns = itertools.count()
+        parts.transactions.ask = self.ask
+
+    def handlers(self) -> dict:
+        return {
+            RequestCode.END_TRANSACTION: self.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check,
+        }
+
+    def end(self, command: Command, channel: Channel) -> Command | None:
+        header = read_header(RequestCode.END_TRANSACTION, command.fields)
+        if self._parts.store_settings.broker_role == "SLAVE":
+            return command.answer(ResponseCode.SLAVE_NOT_AVAILABLE)
+        if header.commit_or_rollback == record.TRANSACTION_NONE:
+            return None  # the producer does not know yet, it is asked later
+        if header.commit_or_rollback not in (record.TRANSACTION_COMMIT, record.TRANSACTION_ROLLBACK):
+            raise FieldError("commitOrRollback", header.commit_or_rollback, "8 to commit, 12 to roll back, 0 when it is not known")
+        at_once = True
+
+        def found(half: record.StoredMessage | None) -> None:
+            if not at_once:
+                channel.release()
+            answer = self._end(command, channel, header, half)
+            if answer is not None:
+                self._answer(command, channel, answer)
+
+        if not self._transactions.find(header.tran_state_table_offset, found):
+            at_once = False
+            channel.hold()
+        return None
+
+    def _end(self, command: Command, channel: Channel, header, half: record.StoredMessage | None) -> Command | None:
+        """The answer, None when it comes with the commit."""
+        if half is None:
+            return self._wrong(command, "Find prepared transaction message failed")
+        if half.properties.get(properties.PRODUCER_GROUP) != header.producer_group:
+            return self._wrong(command, "The producer group wrong")
+        if half.log_offset != header.commit_log_offset:
+            return self._wrong(command, "The transaction state table offset wrong")
+        if not header.from_transaction_check and self._transactions.is_too_late(half):
+            self._parts.statistics.refuse("late end of transaction")
+            return command.answer(ResponseCode.ILLEGAL_OPERATION, "Message commit fail because of check immunity time")
+        if not self._transactions.begin_end(half):
+            return command.answer(0, None)
+        if header.commit_or_rollback == record.TRANSACTION_ROLLBACK:
+            self._transactions.end(half, committed=False)
+            return command.answer(0, NOTHING_SET)
+        message = self._transactions.committed_message(half)
+        if message is None:
+            self._transactions.abandon_end(half)
+            return self._wrong(command, "the half does not say where it belongs")
+        level = delay_level(half.properties)
+        if level > 0:
+            self._parts.delay.schedule(message, level)
+        self._group.add(message, self._committed, (command, channel, half))
+        return None
+
+    def _wrong(self, command: Command, remark: str) -> Command:
+        self._parts.statistics.refuse("end of transaction")
+        return command.answer(ResponseCode.SYSTEM_ERROR, remark)
+
+    def _committed(self, context: tuple[Command, Channel, record.StoredMessage], result: PutResult) -> None:
+        command, channel, half = context
+        code, remark = ANSWERS[result.status]
+        if result.status in SENT:
+            self._transactions.end(half, committed=True)
+        else:
+            self._transactions.abandon_end(half)
+        self._answer(command, channel, command.answer(code, remark))
+
+    def _answer(self, command: Command, channel: Channel, answer: Command) -> None:
+        if not command.is_oneway and not channel.closed:
+            channel.write(answer)
+
+    def ask(self, half: Message, result: PutResult) -> None:
+        """Ask one of the producers of the half's group, another one each time; nobody when none is connected."""
+        told = properties.decode(half.properties)
+        producers = self._parts.clients.producers(told.get(properties.PRODUCER_GROUP, ""))
+        topic, queue_id = told.get(properties.REAL_TOPIC), told.get(properties.REAL_QUEUE_ID, "")
+        if not producers or not topic or not queue_id.isascii() or not queue_id.isdigit():
+            return
+        unique_key = told.get(properties.UNIQUE_KEY)
+        fields = write_header(
+            RequestCode.CHECK_TRANSACTION_STATE,
+            topic=HALF_TOPIC,
+            bname=self._parts.broker_name,
+            tran_state_table_offset=result.queue_offset,
+            commit_log_offset=result.log_offset,
+            msg_id=unique_key,
+            transaction_id=unique_key,
+            offset_msg_id=message_id.encode_offset_id(half.store_host, result.log_offset),
+        )
+        body = record.encode(
+            dataclasses.replace(half, topic=topic, queue_id=int(queue_id)),
+            result.queue_offset,
+            result.log_offset,
+            result.store_timestamp,
+        )
+        producer = producers[next(self._turns) % len(producers)]
+        producer.channel.write(Command.request(int(RequestCode.CHECK_TRANSACTION_STATE), fields, body, oneway=True))
+
+    async def resume_check(self, command: Command, channel: Channel) -> Command:
+        """A half that was given up is asked about again from the beginning (mqadmin resumeCheckHalfMessage)."""
+        header = read_header(RequestCode.RESUME_CHECK_HALF_MESSAGE, command.fields)
+        _, log_offset = message_id.decode_offset_id(header.msg_id)
+        raw = await asyncio.to_thread(self._parts.store.record_at, log_offset)
+        try:
+            given_up = None if raw is None else record.decode(raw)
+        except FormatError:
+            given_up = None
+        if given_up is None or given_up.topic != CHECK_MAX_TOPIC:
+            return command.answer(ResponseCode.SYSTEM_ERROR, f"there is no half in {CHECK_MAX_TOPIC} with the id {header.msg_id:.60}")
+        result = await self._group.put(self._transactions.resumed(given_up))
+        code, remark = ANSWERS[result.status]
+        return command.answer(code, remark)

@@ -1,0 +1,121 @@
+"""Transactional messages with unmodified clients: what is committed arrives once, what is rolled back never, whatever ends in between."""
+
+import pytest
+
+from tests.interop import clients
+from tests.interop.brokers import ApacheBroker, OurBroker
+from tests.interop.lines import names
+
+# A second instead of six and thirty; a client whose broker was away says who it is within thirty, and as long nobody can be asked.
+QUICK = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 100}
+SENT = 40
+KEPT = {f"rkey{number}" for number in range(SENT) if number % 4 in (0, 2)}
+UNSURE = {f"rkey{number}" for number in range(SENT) if number % 4 in (2, 3)}
+
+
+@pytest.fixture
+def broker_on(tmp_path):
+    """A function that starts a broker of a kind on the test's directory; ends what is still running."""
+    started = []
+
+    def start(kind, name="data", **settings):
+        running = kind(tmp_path / name, QUICK | settings)
+        started.append(running)
+        return running.start()
+
+    yield start
+    for running in started:
+        running.stop()
+
+
+def java_of(version, broker, tmp_path):
+    if reason := clients.java_missing(version):
+        pytest.skip(reason)
+    return clients.JavaProgram(version, broker.nameserver, tmp_path)
+
+
+def all_sent(lines):
+    return any("sent" in line for line in lines)
+
+
+def asked(lines):
+    return {line["asked"] for line in lines if "asked" in line}
+
+
+def keys_of(java, topic) -> list[str]:
+    return sorted(line["key"] for line in java.run("pull", topics=topic) if line.get("key", "").startswith("r"))
+
+
+@pytest.mark.parametrize("version", [clients.JAVA_5, clients.JAVA_4])
+def test_what_is_committed_arrives_once_and_what_is_rolled_back_never(version, broker_on, tmp_path):
+    java = java_of(version, broker_on(OurBroker), tmp_path)
+    topic, group, readers = names(java, "transact", "producers", "readers")
+    java.admin(f"create_topic\t{topic}\t4\t4\t6")
+    consumer = java.start("consume", group=readers, topics=topic)
+    producer = java.start("transact", topics=topic, group=group, n=SENT)
+    try:
+        consumer.until_ready()
+        lines = producer.until(lambda lines: all_sent(lines) and asked(lines) >= UNSURE, 60)
+        sent = [line for line in lines if "state" in line]
+        assert {line["status"] for line in sent} == {"SEND_OK"} and len(sent) == SENT
+        questions = [line for line in lines if "asked" in line]
+        assert {line["topic"] for line in questions} == {topic}
+        consumer.until(lambda lines: KEPT <= {line.get("key") for line in lines}, 60)
+        assert sorted(line["key"] for line in consumer.finish() if "key" in line) == sorted(KEPT)
+    finally:
+        consumer.kill()
+        producer.kill()
+    assert keys_of(java, topic) == sorted(KEPT)
+
+
+def test_kill_9_in_the_middle_loses_no_half(broker_on, tmp_path):
+    broker = broker_on(OurBroker)
+    java = java_of(clients.JAVA_5, broker, tmp_path)
+    topic, group = names(java, "killed", "producers")
+    java.admin(f"create_topic\t{topic}\t4\t4\t6")
+    producer = java.start("transact", topics=topic, group=group, n=SENT)
+    try:
+        producer.until(all_sent, 60)
+        for _ in range(3):
+            broker.kill9()
+            broker.start()
+        producer.until(lambda lines: asked(lines) >= UNSURE, 90)
+        reader = java.start("consume", group="after", topics=topic)
+        try:
+            reader.until(lambda lines: KEPT <= {line.get("key") for line in lines}, 60)
+            assert {line["key"] for line in reader.finish() if "key" in line} == KEPT
+        finally:
+            reader.kill()
+    finally:
+        producer.kill()
+
+
+@pytest.mark.parametrize(("first", "second"), [(ApacheBroker, OurBroker), (OurBroker, ApacheBroker)], ids=["from Apache to ours", "from ours to Apache"])
+def test_halves_are_handed_over_in_mid_flight(first, second, broker_on, tmp_path):
+    # The first broker asks nobody before it ends.
+    broker = broker_on(first, transactionCheckInterval=600_000)
+    java = java_of(clients.JAVA_5, broker, tmp_path)
+    topic, group = names(java, "handed", "producers")
+    java.admin(f"create_topic\t{topic}\t4\t4\t6")
+    producer = java.start("transact", topics=topic, group=group, n=SENT)
+    try:
+        producer.until(all_sent, 60)
+        assert keys_of(java, topic) == sorted(key for key in KEPT if key not in UNSURE)
+    finally:
+        producer.kill()
+    broker.stop()
+
+    java = java_of(clients.JAVA_5, broker_on(second), tmp_path)
+    again = java.start("transact", topics=topic, group=group, n=1, run="s")   # a producer knows no broker before it sends
+    try:
+        again.until(lambda lines: asked(lines) >= UNSURE, 90)
+        reader = java.start("consume", group="after", topics=topic)
+        try:
+            reader.until(lambda lines: KEPT <= {line.get("key") for line in lines}, 60)
+        finally:
+            reader.kill()
+    finally:
+        again.kill()
+    # Apache's broker notes a word after seconds and asks a second time meanwhile: it may store one twice.
+    assert set(keys_of(java, topic)) == KEPT
+    assert second is ApacheBroker or len(keys_of(java, topic)) == len(KEPT)
