@@ -16,6 +16,7 @@ MAX_GROUP = 120
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
+_PATH = re.compile(r"[/\\\0]|\.{1,2}\Z")
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _ALLOWED_IN_WORDS = "^[%|a-zA-Z0-9_-]+$"
 
@@ -44,6 +45,11 @@ def _check(what: str, name: str, limit: int) -> str:
     if len(name) > limit:
         raise NameError_(f"The specified {what} is longer than {what} max length.")
     return name
+
+
+def is_path(name: str) -> bool:
+    """Whether a name that only looks something up could be taken for a path; one that makes something must pass the checks above."""
+    return _PATH.search(name) is not None
 
 
 def retry_topic(group: str) -> str:

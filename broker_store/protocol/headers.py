@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from broker_store.errors import FieldError
+from broker_store.formats.names import is_path
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.command import Command
 
@@ -101,6 +102,12 @@ _TABLE = {
 }
 
 
+# Names of topics and groups: whatever is made of one, a path never passes.
+_NAMES = frozenset(
+    {"topic", "originTopic", "group", "groupName", "consumerGroup", "producerGroup", "compareGroup", "srcGroup", "destGroup"}
+)
+
+
 class _Field(NamedTuple):
     wire_name: str
     name: str
@@ -122,7 +129,8 @@ def _parse_line(line: str) -> tuple[_Field, ...]:
     for word in line.split():
         declared, _, kind = word.partition(":")
         wire_name = declared.rstrip("!")
-        fields.append(_Field(wire_name, _snake_case(wire_name), kind or "text", declared.endswith("!")))
+        kind = kind or ("name" if wire_name in _NAMES else "text")
+        fields.append(_Field(wire_name, _snake_case(wire_name), kind, declared.endswith("!")))
     return tuple(fields)
 
 
@@ -151,6 +159,8 @@ def _read_field(field: _Field, fields: Mapping[str, str]) -> object:
         return read_long(field.wire_name, text)
     if field.kind == "bool":
         return text.lower() == "true"
+    if field.kind == "name" and is_path(text):
+        raise FieldError(field.wire_name, text, "a name, which is no path")
     return text
 
 
@@ -257,7 +267,9 @@ def read_send(command: Command) -> SendHeader:
             header = _send_by_letters({a: fields[word] for a, word in _LETTERS if word in fields}, command.code)
     except (KeyError, TypeError, ValueError):
         raise _wrong_send(fields.get, short) from None
-    _, _, _, queues, queue_id, sys_flag, born, flag, _, reconsumed, _, limit, _ = header
+    group, _, _, queues, queue_id, sys_flag, born, flag, _, reconsumed, _, limit, _ = header
+    if is_path(group):
+        raise FieldError("producerGroup", group, "a name, which is no path")
     # One test for all ints when none is negative, which is nearly always so.
     if (queues | queue_id | sys_flag | flag | reconsumed | (limit or 0)) >> 31 or born >> 63:
         ints = (queues, queue_id, sys_flag, flag, reconsumed, limit or 0)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from broker_store.protocol import headers
 from broker_store.protocol.codes import RequestCode
 from tests.support.broker_harness import Harness, turns
 
@@ -57,6 +58,17 @@ async def test_hostile_names_numbers_and_bodies(harness, code, caplog):
         answer = await one_answer(harness, int(code), body, fields)
         assert picture(harness) == before, (fields, body, answer)
     assert "failed" not in caplog.text, "every case has its own answer, none is an error of ours"
+
+
+NAMED = [(code, field.wire_name) for code, fields in headers._FIELDS.items() for field in fields if field.kind == "name"]
+NAMED += [(10, "producerGroup"), (310, "a"), (11, "consumerGroup"), (11, "topic")]
+
+
+@pytest.mark.parametrize(("code", "name"), NAMED)
+async def test_a_name_that_is_a_path_is_refused_also_where_it_only_looks_something_up(harness, code, name):
+    for path in ("../x", "a/b", "a\\b", "..", "a\x00b"):
+        answer = await one_answer(harness, code, b"x", GOOD | {name: path})
+        assert answer.code != 0, (path, answer)
 
 
 @pytest.mark.parametrize(
