@@ -1,7 +1,8 @@
 """An asyncio client for this broker and Apache's: it needs nothing but Python.
 
-Producer sends; PullConsumer reads where it is told to; PushConsumer shares topics with the other members of its group
-and calls a function for each message; Admin asks and changes.
+Producer sends, TransactionProducer when a local transaction is done; PullConsumer reads where it is told to;
+PushConsumer shares topics with the other members of its group and calls a function for each message; Admin asks and
+changes.
 """
 
 from broker_store.client.admin import Admin
@@ -11,6 +12,7 @@ from broker_store.client.producer import Producer
 from broker_store.client.pull_consumer import PullConsumer
 from broker_store.client.pulling import PullResult, PullStatus
 from broker_store.client.push_consumer import PushConsumer
+from broker_store.client.transactions import Half, TransactionProducer
 from broker_store.protocol.bodies import MessageQueue
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "AnswerError",
     "ClientError",
     "ConnectionLost",
+    "Half",
     "MessageQueue",
     "NoRouteError",
     "Outgoing",
@@ -29,4 +32,5 @@ __all__ = [
     "ReceivedMessage",
     "RequestTimeout",
     "SendReceipt",
+    "TransactionProducer",
 ]

@@ -72,7 +72,7 @@ class Producer:
     ):
         self.group = check_group(group)
         self._timeout = timeout
-        self._session = Session(nameservers, client_id=client_id, timeout=timeout, heartbeat=self._heartbeat)
+        self._session = Session(nameservers, client_id=client_id, timeout=timeout, heartbeat=self._heartbeat, handlers=self._handlers())
         self._keys = UniqueKeys(local_address())
         self._turns: dict[str, itertools.count] = {}
         self._writable: dict[str, tuple[TopicRoute, list[MessageQueue], dict[str, str]]] = {}
@@ -97,6 +97,10 @@ class Producer:
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(self._session.client_id, producers=(self.group,))
 
+    def _handlers(self) -> dict:
+        """What brokers may ask, by code."""
+        return {}
+
     # Sending
 
     async def send(
@@ -114,10 +118,13 @@ class Producer:
         """Send one message and wait until the broker has it. Raises ClientError, MisuseError, NameError_."""
         unique_key = self._keys.make()
         encoded = encode_properties(Outgoing(body, tag, keys, properties or {}), unique_key)
-        place = queue_id, broker_name
-        answer, queue = await self._deliver(
-            RequestCode.SEND_MESSAGE_V2, topic, bytes(body), encoded, place, timeout or self._timeout
-        )
+        return await self._send(topic, bytes(body), encoded, unique_key, (queue_id, broker_name), timeout)
+
+    async def _send(
+        self, topic: str, body: bytes, encoded: str, unique_key: str, place: tuple = (None, None), timeout: float | None = None, sys_flag: int = 0
+    ) -> SendReceipt:
+        code = RequestCode.SEND_MESSAGE_V2
+        answer, queue = await self._deliver(code, topic, body, encoded, place, timeout or self._timeout, sys_flag)
         fields = answer.fields or {}
         return _receipt(answer, fields, queue, unique_key, fields.get("msgId", ""), 0)
 
@@ -179,7 +186,7 @@ class Producer:
         return list((await self._writable_queues(topic))[0])
 
     async def _deliver(
-        self, code: int, topic: str, body: bytes, properties: str, place: tuple, timeout: float
+        self, code: int, topic: str, body: bytes, properties: str, place: tuple, timeout: float, sys_flag: int = 0
     ) -> tuple[Command, MessageQueue]:
         """Try until somebody has stored it, the time is over, or no further try can help."""
         deadline = time.monotonic() + timeout
@@ -192,7 +199,7 @@ class Producer:
             try:
                 if left <= 0:
                     raise RequestTimeout(f"topic {topic} took no message within {timeout:g} s")
-                fields = self._fields(code, queue, properties)
+                fields = self._fields(code, queue, properties, sys_flag)
                 answer = await self._session.ask(address, code, fields, body, timeout=left, accept=STATUS_NAMES)
                 return answer, queue
             except ClientError as error:
@@ -205,7 +212,7 @@ class Producer:
                     await self._refetch(topic)
         raise AssertionError("the last attempt returns or raises")
 
-    def _fields(self, code: int, queue: MessageQueue, properties: str) -> dict[str, str]:
+    def _fields(self, code: int, queue: MessageQueue, properties: str, sys_flag: int = 0) -> dict[str, str]:
         """The header of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE, written straight in wire letters for speed."""
         return {
             "a": self.group,
@@ -213,7 +220,7 @@ class Producer:
             "c": AUTO_CREATE_TOPIC,
             "d": str(DEFAULT_QUEUE_NUMS),
             "e": str(queue.queue_id),
-            "f": "0",
+            "f": str(sys_flag),
             "g": str(time.time_ns() // 1_000_000),
             "h": "0",
             "i": properties,

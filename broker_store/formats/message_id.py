@@ -6,6 +6,8 @@ by the producer: address, process, loader hash, milliseconds since the month beg
 
 from __future__ import annotations
 
+import functools
+import ipaddress
 from typing import NamedTuple
 
 from broker_store.errors import FormatError
@@ -39,6 +41,14 @@ def decode_offset_id(text: str) -> tuple[tuple[bytes, int], int]:
     if not 0 <= port <= 65535 or log_offset < 0:
         raise FormatError(f"{text!r:.60} holds no port or no offset", found=(port, log_offset))
     return (address, port), log_offset
+
+
+@functools.lru_cache(maxsize=4_096)
+def host_text(host: tuple[bytes, int]) -> str:
+    """`10.0.0.1:10911` or `[::1]:10911` of (address bytes, port); remembered, since messages come from few hosts."""
+    address, port = host
+    text = str(ipaddress.ip_address(bytes(address)))
+    return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
 
 
 def encode_unique_id(unique: UniqueId) -> str:

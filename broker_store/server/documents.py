@@ -9,13 +9,12 @@ true. Bounds as in RELIABILITY S10: a small compressed body must not become a la
 from __future__ import annotations
 
 import base64
-import functools
-import ipaddress
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from broker_store.formats import record
+from broker_store.formats.message_id import host_text
 from broker_store.formats.record import StoredMessage
 
 MAX_INFLATED_BYTES = 1 << 20
@@ -28,14 +27,6 @@ def time_text(time_ms: int | None) -> str | None:
     if time_ms is None or not 0 < time_ms < 253_402_300_800_000:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-@functools.lru_cache(maxsize=4_096)
-def host_text(host: tuple[bytes, int]) -> str:
-    """`10.0.0.1:10911` or `[::1]:10911`; remembered, since messages come from few hosts."""
-    address, port = host
-    text = str(ipaddress.ip_address(bytes(address)))
-    return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
 
 
 def inflate(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> bytes | None:

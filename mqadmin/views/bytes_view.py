@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from broker_store.formats import record
+from broker_store.formats.message_id import host_text
 from broker_store.formats.record import StoredMessage
-from broker_store.server.documents import host_text, time_text
+from broker_store.server.documents import time_text
 
 LINE = 16
 MAX_LINES = 256  # 4 KiB on the page; the rest by download

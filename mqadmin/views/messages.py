@@ -12,7 +12,8 @@ from django.urls import reverse
 
 from broker_store.errors import NotFoundError
 from broker_store.formats import names
-from broker_store.server.documents import host_text, inflate
+from broker_store.formats.message_id import host_text
+from broker_store.server.documents import inflate
 from broker_store.server.http import MAX_LIMIT
 from mqadmin import clusters
 from mqadmin.views.bytes_view import byte_lines, record_fields

@@ -1,0 +1,138 @@
+"""Sends messages that are shown only when a local transaction is done.
+
+    def check(message):                      # asked when a word got lost, also after a restart of this program
+        return orders.is_paid(message.keys[0])   # True: show it, False: forget it, None: ask again later
+
+    async with TransactionProducer("127.0.0.1:9876", "payments", check) as producer:
+        async with producer.transaction("Paid", b"...", keys=["order-7"]):
+            orders.pay(7)
+
+The message is stored as a half first, which nobody sees. When the block ends it is committed, when it raises it is rolled
+back. A word that does not reach the broker is no error: the broker asks `check` until it has one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+
+from broker_store.client.errors import ClientError
+from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt, decode_messages, encode_properties
+from broker_store.client.producer import Producer
+from broker_store.client.session import REQUEST_TIMEOUT_S
+from broker_store.errors import FormatError, MisuseError
+from broker_store.formats import message_id, record
+from broker_store.protocol.codes import RequestCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import write_header
+
+log = logging.getLogger(__name__)
+
+Check = Callable[[ReceivedMessage], "bool | None | Awaitable[bool | None]"]
+
+
+class Half:
+    """A message that waits for its word. `receipt` says where it is stored; its topic is not the one it will appear in."""
+
+    def __init__(self, producer: TransactionProducer, topic: str, receipt: SendReceipt):
+        self._producer = producer
+        self.topic, self.receipt = topic, receipt
+
+    @property
+    def message_id(self) -> str:
+        return self.receipt.message_id
+
+    async def commit(self) -> bool:
+        """Show the message. False when the word did not get through; the broker will ask `check` then."""
+        return await self._producer._end(self, record.TRANSACTION_COMMIT)
+
+    async def rollback(self) -> bool:
+        """Forget the message. False as for `commit`."""
+        return await self._producer._end(self, record.TRANSACTION_ROLLBACK)
+
+
+class TransactionProducer(Producer):
+    """A producer whose messages wait for a transaction. `check(message)` tells what became of one; it may be a coroutine function."""
+
+    def __init__(
+        self, nameservers: str | Iterable[str], group: str, check: Check, *, timeout: float = REQUEST_TIMEOUT_S, client_id: str | None = None
+    ):
+        if not callable(check):
+            raise MisuseError("check must be a function of a message: without it a lost word could never be found again")
+        self._check = check
+        super().__init__(nameservers, group, timeout=timeout, client_id=client_id)
+
+    def _handlers(self) -> dict:
+        return {int(RequestCode.CHECK_TRANSACTION_STATE): self._asked}
+
+    @contextlib.asynccontextmanager
+    async def transaction(
+        self, topic: str, body: bytes, *, tag: str | None = None, keys: str | Iterable[str] = (), properties: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Half]:
+        """Store a half, run the block, and commit; roll back when the block raises. Raises ClientError before the block runs."""
+        half = await self.begin(topic, body, tag=tag, keys=keys, properties=properties)
+        try:
+            yield half
+        except BaseException:
+            await half.rollback()
+            raise
+        await half.commit()
+
+    async def begin(
+        self, topic: str, body: bytes, *, tag: str | None = None, keys: str | Iterable[str] = (), properties: Mapping[str, str] | None = None
+    ) -> Half:
+        """Store a half, which waits for its `commit` or `rollback`. Raises ClientError, MisuseError, NameError_."""
+        unique_key = self._keys.make()
+        own = {"TRAN_MSG": "true", "PGROUP": self.group}
+        encoded = encode_properties(Outgoing(body, tag, keys, {**(properties or {}), **own}), unique_key)
+        receipt = await self._send(topic, bytes(body), encoded, unique_key, sys_flag=record.TRANSACTION_PREPARED)
+        half = Half(self, topic, receipt)
+        if receipt.status != "SEND_OK":
+            # The local transaction must not rest on what a power cut could take away.
+            await half.rollback()
+            raise ClientError(f"the half for topic {topic} is stored, but not as safely as the broker's settings ask ({receipt.status}); it is rolled back")
+        return half
+
+    async def _end(self, half: Half, kind: int) -> bool:
+        host, log_offset = message_id.decode_offset_id(half.receipt.offset_message_id)
+        return await self._say(host, half.topic, half.receipt.queue_offset, log_offset, half.message_id, kind, from_check=False)
+
+    async def _say(self, host: tuple[bytes, int], topic: str, queue_offset: int, log_offset: int, unique_key: str, kind: int, *, from_check: bool) -> bool:
+        fields = write_header(
+            RequestCode.END_TRANSACTION,
+            topic=topic,
+            producer_group=self.group,
+            tran_state_table_offset=queue_offset,
+            commit_log_offset=log_offset,
+            commit_or_rollback=kind,
+            from_transaction_check=from_check,
+            msg_id=unique_key,
+            transaction_id=unique_key,
+        )
+        try:
+            await self._session.ask(message_id.host_text(host), RequestCode.END_TRANSACTION, fields)
+        except ClientError as error:
+            log.warning("the word for %s did not get through, the broker will ask: %s", unique_key, error)
+            return False
+        return True
+
+    async def _asked(self, command: Command) -> None:
+        """The broker wants to know what became of a half."""
+        try:
+            (message,) = decode_messages(command.body, (command.fields or {}).get("bname", ""))
+        except (FormatError, ValueError) as error:
+            log.warning("a question about a half cannot be read: %s", error)
+            return
+        try:
+            verdict = self._check(message)
+            if inspect.isawaitable(verdict):
+                verdict = await verdict
+        except Exception:
+            log.exception("check failed for %r; the broker asks again", message)
+            return
+        if verdict is None:
+            return
+        half, kind = message.record, record.TRANSACTION_COMMIT if verdict else record.TRANSACTION_ROLLBACK
+        await self._say(half.store_host, half.topic, half.queue_offset, half.log_offset, message.message_id, kind, from_check=True)
