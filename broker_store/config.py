@@ -339,6 +339,9 @@ class BrokerSettings(_Checked):
     broker_topic_enable: bool = _setting(
         "brokerTopicEnable", True, "", "whether a topic named like the broker is a template for new topics"
     )
+    store_reply_message_enable: bool = _setting(
+        "storeReplyMessageEnable", True, "", "whether replies to requests are stored too, beside being handed to who asked"
+    )
     reject_transaction_message: bool = _setting("rejectTransactionMessage", False, "", "whether halves of transactions are refused")
     transaction_time_out: int = _setting(
         "transactionTimeOut", 6_000, "ms", "how old a half must be before its producer is asked about it", low=1, high=86_400_000
@@ -566,7 +569,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
     "settings are not changed over the wire": "configBlackList",
     "this broker does it always, as Apache does by default": (
         "enableRegisterProducer realTimeNotifyConsumerChange useServerSideResetOffset validateSystemTopicWhenUpdateTopic enableCreateSysGroup "
-        "clearRetryTopicWhenDeleteTopic serverLoadBalancerEnable defaultQueryMaxNum subscriptionExpiredTimeout storeReplyMessageEnable "
+        "clearRetryTopicWhenDeleteTopic serverLoadBalancerEnable defaultQueryMaxNum subscriptionExpiredTimeout "
         "enableBroadcastOffsetStore broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond cleanOfflineBrokerInterval "
         "consumerOffsetUpdateVersionStep flushConsumerOffsetHistoryInterval"
     ),

@@ -44,6 +44,7 @@ SEEN_ELSEWHERE = {
     "maxConnections": "server",
     "inspect": "engine/test_inspect.py",
     "rejectTransactionMessage": "server",
+    "storeReplyMessageEnable": "server",
     "transactionCheckMax": "server",
     "transactionTimeOut": "interop/test_transactions.py",
     "transactionCheckInterval": "interop/test_transactions.py",

@@ -170,6 +170,10 @@ class Clients:
     def producers(self, group: str) -> list[Client]:
         return list(self._producers.get(group, {}).values())
 
+    def find_producer(self, client_id: str) -> Client | None:
+        """A producer by its client id, of whatever group."""
+        return next((client for members in self._producers.values() for client in members.values() if client.client_id == client_id), None)
+
     def consumer_groups(self) -> list[ConsumerGroup]:
         return list(self._consumers.values())
 

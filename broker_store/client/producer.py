@@ -3,6 +3,10 @@
     async with Producer("127.0.0.1:9876", "my-group") as producer:
         receipt = await producer.send("Orders", b"...", tag="paid", keys=["order-7"])
 
+        answer = await producer.request("Prices", b"AAPL")        # waits for whoever consumes it
+        ...
+        await producer.reply(message, b"171.3")                   # and this is how that one answers
+
 Without a queue the messages go round all writable queues of the topic. A send whose fate is not known (timeout, lost
 connection) is tried again within its time, so a message may be stored twice and its two copies have the same id:
 consumers must expect that of any at-least-once system. A send that was refused is tried again only where another try
@@ -16,12 +20,14 @@ import itertools
 import logging
 import random
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
 from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.client.message import (
     MAX_BODY_BYTES,
     Outgoing,
+    ReceivedMessage,
     SendReceipt,
     UniqueKeys,
     encode_batch_part,
@@ -29,10 +35,15 @@ from broker_store.client.message import (
 )
 from broker_store.client.session import MASTER_ID, REQUEST_TIMEOUT_S, Session, local_address
 from broker_store.errors import MisuseError
+from broker_store.formats import properties as property_format
+from broker_store.formats import record
 from broker_store.formats.names import check_group, check_topic
+from broker_store.formats.record import StoredMessage
+from broker_store.messages import LOOPBACK_HOST
 from broker_store.protocol.bodies import Heartbeat, MessageQueue, TopicRoute
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
+from broker_store.protocol.headers import read_header
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +54,12 @@ PERM_INHERIT = 1
 ATTEMPTS = 3
 # Before the same broker is tried again.
 RETRY_PAUSE_S = 0.1
+
+# Properties of a request and its reply.
+CORRELATION = "CORRELATION_ID"
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+TIME_TO_LIVE = "TTL"
+MESSAGE_TYPE = "MSG_TYPE"
 
 # Stored, though not confirmed as far as the broker's settings ask; the message has its place.
 STATUS_NAMES = {
@@ -77,6 +94,7 @@ class Producer:
         self._turns: dict[str, itertools.count] = {}
         self._writable: dict[str, tuple[TopicRoute, list[MessageQueue], dict[str, str]]] = {}
         self._provisional: dict[str, TopicRoute] = {}
+        self._requests: dict[str, asyncio.Future[ReceivedMessage]] = {}
 
     async def __aenter__(self) -> Producer:
         await self.start()
@@ -99,7 +117,7 @@ class Producer:
 
     def _handlers(self) -> dict:
         """What brokers may ask, by code."""
-        return {}
+        return {int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT): self._on_reply}
 
     # Sending
 
@@ -180,6 +198,55 @@ class Producer:
         fields = self._fields(RequestCode.SEND_MESSAGE_V2, queue, encoded)
         await self._session.tell(address, RequestCode.SEND_MESSAGE_V2, fields, bytes(body))
         return unique_key
+
+    async def request(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply of whoever consumes it. Raises ClientError, RequestTimeout among them."""
+        timeout = timeout or self._timeout
+        correlation = uuid.uuid4().hex
+        asked = {CORRELATION: correlation, REPLY_TO_CLIENT: self._session.client_id, TIME_TO_LIVE: str(int(timeout * 1000))}
+        await self.queues(topic)
+        await self._session.be_known()
+        future = self._requests[correlation] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout):
+                await self.send(topic, body, tag=tag, keys=keys, properties={**(properties or {}), **asked}, timeout=timeout)
+                return await future
+        except TimeoutError as error:
+            if isinstance(error, ClientError):
+                raise
+            raise RequestTimeout(f"nobody replied to the request in topic {topic} within {timeout:g} s") from None
+        finally:
+            del self._requests[correlation]
+
+    async def reply(self, message: ReceivedMessage, body: bytes, *, timeout: float | None = None) -> None:
+        """Answer a message that was sent by `request`. Raises MisuseError for another one, ClientError when who asked is not reached."""
+        known = message.properties
+        cluster, correlation, client = (known.get(name) for name in (property_format.CLUSTER, CORRELATION, REPLY_TO_CLIENT))
+        if not (cluster and correlation and client):
+            raise MisuseError(f"{message!r} asks for no reply: it was not sent by request()")
+        told = {MESSAGE_TYPE: "reply", CORRELATION: correlation, REPLY_TO_CLIENT: client, TIME_TO_LIVE: known.get(TIME_TO_LIVE, "0")}
+        encoded = encode_properties(Outgoing(body, properties=told), self._keys.make())
+        topic = f"{cluster}_REPLY_TOPIC"
+        # The broker that holds the request is the one that knows who asked.
+        place = (None, message.broker_name or None)
+        await self._deliver(RequestCode.SEND_REPLY_MESSAGE_V2, topic, bytes(body), encoded, place, timeout or self._timeout)
+
+    def _on_reply(self, command: Command) -> Command:
+        fields = command.fields or {}
+        pairs = property_format.decode(fields.get("properties", ""))
+        waiting = self._requests.get(pairs.get(CORRELATION, ""))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(ReceivedMessage(_pushed(fields, command.body), ""))
+        return command.answer()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic can be sent to."""
@@ -312,6 +379,30 @@ def _writable(topic: str, route: TopicRoute) -> tuple[list[MessageQueue], dict[s
         for queue_id in range(min(data.write_queue_nums, 1024))
     ]
     return queues, addresses
+
+
+def _pushed(fields: Mapping[str, str], body: bytes) -> StoredMessage:
+    """The message of a push, whose header has the fields of a record and no place in a log."""
+    header = read_header(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields)
+    return StoredMessage(
+        size=0,
+        magic=record.MAGIC_V1,
+        body_crc=record.body_crc(body),
+        queue_id=header.queue_id,
+        flag=header.flag,
+        queue_offset=-1,
+        log_offset=-1,
+        sys_flag=header.sys_flag,
+        born_timestamp=header.born_timestamp,
+        born_host=LOOPBACK_HOST,
+        store_timestamp=header.store_timestamp,
+        store_host=LOOPBACK_HOST,
+        reconsume_times=header.reconsume_times or 0,
+        prepared_transaction_offset=0,
+        body=body,
+        topic=header.topic,
+        raw_properties=(header.properties or "").encode(),
+    )
 
 
 def _receipt(

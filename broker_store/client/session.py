@@ -276,6 +276,11 @@ class Session:
                 return lowest_address(broker)
         raise NoRouteError(f"no broker {broker_name} is in the route")
 
+    async def be_known(self) -> None:
+        """Beat now unless every broker in use was told of us."""
+        if not set(self.masters()) <= self._beaten:
+            await self.beat()
+
     async def beat(self) -> None:
         """Tell the brokers who we are."""
         if self._heartbeat is None:

@@ -65,7 +65,7 @@ class TransactionProducer(Producer):
         super().__init__(nameservers, group, timeout=timeout, client_id=client_id)
 
     def _handlers(self) -> dict:
-        return {int(RequestCode.CHECK_TRANSACTION_STATE): self._asked}
+        return super()._handlers() | {int(RequestCode.CHECK_TRANSACTION_STATE): self._asked}
 
     @contextlib.asynccontextmanager
     async def transaction(

@@ -54,6 +54,10 @@ _TABLE = {
     ),
     R.CHECK_TRANSACTION_STATE: "topic bname tranStateTableOffset!:long commitLogOffset!:long msgId transactionId offsetMsgId",
     R.RESUME_CHECK_HALF_MESSAGE: "topic msgId!",
+    R.PUSH_REPLY_MESSAGE_TO_CLIENT: (
+        "producerGroup! topic! defaultTopic! defaultTopicQueueNums!:int queueId!:int sysFlag!:int bornTimestamp!:long flag!:int properties"
+        " reconsumeTimes:int unitMode:bool bornHost! storeHost! storeTimestamp!:long"
+    ),
     R.GET_CONSUMER_LIST_BY_GROUP: "consumerGroup!",
     R.NOTIFY_CONSUMER_IDS_CHANGED: "consumerGroup!",
     R.GET_ALL_TOPIC_CONFIG: "topicSeq:int dataVersion maxTopicNum:int",

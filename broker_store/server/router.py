@@ -21,6 +21,7 @@ from broker_store.server.consume import Consume
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import SEND_CODES, Produce, Refusal
 from broker_store.server.query import Query
+from broker_store.server.replies import Replies
 from broker_store.server.transactions import TransactionHandlers
 from broker_store.server.transport import Channel, failure_answer
 
@@ -49,6 +50,7 @@ class Router:
             R.UPDATE_CONSUMER_OFFSET: self.consume.update_offset,
             R.CONSUMER_SEND_MSG_BACK: self.consume.send_back,
             **query.handlers(),
+            **Replies(parts, parts.sends).handlers(),
             **TransactionHandlers(parts, parts.sends).handlers(),
             **self.clients.handlers(),
             **self.admin.handlers(),

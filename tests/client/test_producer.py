@@ -3,7 +3,7 @@ import dataclasses
 
 import pytest
 
-from broker_store.client import Outgoing, Producer
+from broker_store.client import Outgoing, Producer, PushConsumer
 from broker_store.client import producer as producer_module
 from broker_store.client.errors import AnswerError, ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.client.message import decode_messages
@@ -167,3 +167,26 @@ async def test_the_broker_knows_its_producers(cluster):
         await until(lambda: cluster.parts.clients.producers("pg"))
     assert not cluster.parts.clients.producers("pg")
     await producer.close()
+
+
+async def test_a_request_gets_the_reply_of_who_consumes_it(cluster, producer):
+    async def answer(message):
+        await producer.reply(message, b"171.3 for " + message.body)
+
+    await producer.send("Prices", b"first")
+    async with PushConsumer("quotes", cluster.nameservers, consume_from="first").subscribe("Prices", "ask") as consumer:
+        await consumer.start(answer)
+        reply = await producer.request("Prices", b"AAPL", tag="ask", timeout=10)
+    assert reply.body == b"171.3 for AAPL" and reply.properties["MSG_TYPE"] == "reply"
+
+
+async def test_a_request_that_nobody_answers_ends_in_time(producer):
+    with pytest.raises(RequestTimeout, match="nobody replied"):
+        await producer.request("Prices", b"AAPL", timeout=0.2)
+    assert producer._requests == {}
+
+
+async def test_only_a_request_can_be_replied_to(cluster, producer):
+    receipt = await producer.send("T", b"hello")
+    with pytest.raises(MisuseError, match="asks for no reply"):
+        await producer.reply(stored(cluster, receipt), b"x")

@@ -40,11 +40,11 @@ class Program:
 
     def __init__(self, command: list[str], nameserver: str):
         self._command = command
-        self._nameserver = nameserver
+        self.nameserver = nameserver
 
     def start(self, command: str, **options) -> "Running":
         words = [f"{name}={value}" for name, value in options.items()]
-        return Running([*self._command, self._nameserver, command, *words])
+        return Running([*self._command, self.nameserver, command, *words])
 
     def run(self, command: str, limit_s: float = RUN_LIMIT_S, **options) -> list[dict]:
         """The lines the program printed, without its first word that it is ready."""

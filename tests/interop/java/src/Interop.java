@@ -17,6 +17,8 @@ import org.apache.rocketmq.common.message.*;
  * pull     topics= [group=]          every queue from its lowest offset to its highest
  * poll     topics= group= n= [timeout=]   the lite pull consumer, which commits as it goes
  * transact topics= group= n=         halves whose fate follows from their number (see Transactions), until standard input ends
+ * ask      topic= n= [timeout=]      requests, each waits for its reply
+ * answer   topic= group=             replies to requests until standard input ends
  * bykey    topic= key= [max= begin= end=]
  * byid     topic= id=                an offset id or a unique id
  * offsets  topic= [time=]            lowest, highest, first at a time, of each queue
@@ -44,6 +46,8 @@ public class Interop {
             case "pull": pull(); break;
             case "poll": poll(); break;
             case "transact": Transactions.run(nameserver, text("group", "interop_transactions"), number("n", 4), i -> message(topics(), i)); break;
+            case "ask": Replies.ask(producer(), text("topic", ""), number("n", 1), number("timeout", 60000)); break;
+            case "answer": Replies.answer(nameserver, producer(), text("group", "interop_answers"), text("topic", "")); break;
             case "bykey": byKey(); break;
             case "byid": byId(); break;
             case "offsets": offsets(); break;

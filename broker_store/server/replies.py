@@ -1,0 +1,84 @@
+"""Answers to requests: 324, 325 and the push of them to who asked, 326 (spec/remoting.md section 3).
+
+A producer asks by a message that carries its client id; whoever consumed it sends a reply, which goes straight to the
+connection of that producer and, for the record, into the topic of replies.
+"""
+
+from __future__ import annotations
+
+from broker_store.formats import properties
+from broker_store.formats.message_id import encode_offset_id, host_text
+from broker_store.messages import Message
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import SendHeader, read_send, write_header
+from broker_store.server.parts import BrokerParts
+from broker_store.server.produce import SPECIAL_BITS, Group, Refusal
+from broker_store.server.transport import Channel
+
+PUSH_TIMEOUT_S = 10.0
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+PUSH_TIME = "PUSH_REPLY_TIME"
+
+
+class Replies:
+    """The handlers of replies."""
+
+    def __init__(self, parts: BrokerParts, group: Group):
+        self._parts, self._group = parts, group
+
+    def handlers(self) -> dict:
+        return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply}
+
+    async def reply(self, command: Command, channel: Channel) -> Command:
+        header = read_send(command)
+        parts = self._parts
+        topic = f"{parts.cluster}_REPLY_TOPIC"
+        if header.topic != topic:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"a reply goes to the topic {topic}, not to {header.topic:.120}", "reply")
+        if not command.body:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal, its body is empty", "empty body")
+        now_ms = parts.clock()
+        encoded = properties.set_values(header.properties.encode("utf-8", "replace"), {PUSH_TIME: str(now_ms)})
+        message = Message(
+            topic, 0, command.body, encoded, header.flag, header.sys_flag & ~SPECIAL_BITS, header.born_timestamp, channel.remote_host, parts.store_host, header.reconsume_times
+        )
+        failure = await self._push(header, message, now_ms)
+        fields = {"msgId": "0", "queueId": "0", "queueOffset": "0", "MSG_REGION": parts.settings.region_id, "TRACE_ON": "true"}
+        if parts.settings.store_reply_message_enable:
+            stored = await self._group.put(message)
+            if stored.log_offset >= 0:
+                fields |= {"msgId": encode_offset_id(parts.store_host, stored.log_offset), "queueOffset": str(stored.queue_offset)}
+        return command.answer(0 if failure is None else ResponseCode.SYSTEM_ERROR, failure, fields)
+
+    async def _push(self, header: SendHeader, message: Message, now_ms: int) -> str | None:
+        """Hand the reply to the producer that asked; why that could not be, None when it took it."""
+        client_id = properties.get(message.properties, REPLY_TO_CLIENT)
+        if client_id is None:
+            return f"reply message properties[{REPLY_TO_CLIENT}] is null"
+        asker = self._parts.clients.find_producer(client_id)
+        if asker is None:
+            return f"push reply message fail, channel of <{client_id:.80}> not found."
+        fields = write_header(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+            producer_group=header.producer_group,
+            topic=message.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=message.queue_id,
+            sys_flag=message.sys_flag,
+            born_timestamp=message.born_timestamp,
+            flag=message.flag,
+            properties=message.properties.decode("utf-8", "replace"),
+            reconsume_times=message.reconsume_times,
+            unit_mode=header.unit_mode,
+            born_host=host_text(message.born_host),
+            store_host=host_text(message.store_host),
+            store_timestamp=now_ms,
+        )
+        push = Command.request(int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT), fields, message.body)
+        try:
+            answer = await asker.channel.request(push, PUSH_TIMEOUT_S)
+        except TimeoutError:
+            return f"push reply message to <{client_id:.80}> fail."
+        return None if answer.code == 0 else f"push reply message to <{client_id:.80}> fail."

@@ -1,0 +1,42 @@
+import java.nio.charset.StandardCharsets;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.*;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.*;
+
+/** Requests that wait for a reply, and a consumer that replies "re: " and the body. */
+class Replies {
+    static void ask(DefaultMQProducer producer, String topic, int n, long timeoutMs) throws Exception {
+        for (int i = 0; i < n; i++) {
+            Message reply = producer.request(new Message(topic, ("java-" + i).getBytes(StandardCharsets.UTF_8)), timeoutMs);
+            Json.print("reply", new String(reply.getBody(), StandardCharsets.UTF_8));
+        }
+        producer.shutdown();
+    }
+
+    static void answer(String nameserver, DefaultMQProducer producer, String group, String topic) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(nameserver);
+        consumer.setInstanceName("r" + System.nanoTime());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                try {
+                    Message reply = MessageUtil.createReplyMessage(message, ("re: " + new String(message.getBody(), StandardCharsets.UTF_8)).getBytes(StandardCharsets.UTF_8));
+                    Json.print("status", producer.send(reply, 5000).getSendStatus().name());
+                } catch (Exception cause) {
+                    Json.print("error", String.valueOf(cause));
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        Json.print("ready", true);
+        while (System.in.read() >= 0) { }
+        consumer.shutdown();
+        producer.shutdown();
+    }
+}
