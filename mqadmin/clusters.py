@@ -230,7 +230,7 @@ class EmbeddedCluster:
 
     async def explain(self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int = 64) -> list[dict]:
         """The steps of a key lookup: {"step", "why", and its numbers}."""
-        return self._parts.store.explain_key(topic, key, begin_ms, FOR_EVER_MS if end_ms is None else end_ms, limit)
+        return await self._in_thread(self._parts.store.explain_key(topic, key, begin_ms, FOR_EVER_MS if end_ms is None else end_ms, limit))
 
     def rebuild_index(self) -> dict:
         """Have the engine's own worker build the index anew; the same as rebuild_state."""
@@ -654,9 +654,13 @@ class EmbeddedCluster:
     async def _by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
         store = self._parts.store
         asked = min(limit, MAX_LIMIT)
-        # The walk through the index stays on the loop, where index files come and go; records are read in a thread.
-        offsets = store.index.query(topic, key, asked, begin_ms, end_ms)
-        records = await self._in_thread(lambda: [store.record_at(offset, False) for offset in sorted(offsets)])
+        walk = store.index.walk(topic, key, asked, begin_ms, end_ms)
+
+        def look_up() -> tuple[list[int], list[bytes | None]]:
+            offsets, _, _ = walk.find()
+            return offsets, [store.record_at(offset, False) for offset in sorted(offsets)]
+
+        offsets, records = await self._in_thread(look_up)
         messages = [record.decode(raw, check_crc=False) for raw in records if raw is not None]
         messages = [stored for stored in messages if stored.topic == topic and (key in stored.keys or key == stored.unique_key)]
         positions = store.positions()
@@ -888,7 +892,7 @@ _UNKNOWN_STORE: dict[str, Any] = {
     "behind": dict.fromkeys(("dispatch_bytes", "unflushed_bytes", "oldest_unflushed_ms")),
     "flags": [],
     "flush": dict.fromkeys(("type", "count", "last_duration_ms", "max_duration_ms", "errors")),
-    "totals": dict.fromkeys(("puts", "put_bytes", "gets", "get_messages", "get_bytes", "cold_gets", "key_lookups")) | {"refused": {}},
+    "totals": dict.fromkeys(("puts", "put_bytes", "gets", "get_messages", "get_bytes", "cold_gets", "key_lookups", "cold_lookups")) | {"refused": {}},
     "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio")),
     "lost_and_found": dict.fromkeys(("files", "bytes")),
     "queues": None,

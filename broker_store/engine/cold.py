@@ -1,4 +1,4 @@
-"""Cold reads: records that may not be in memory are read by position, in a small pool of threads.
+"""Cold reads: what may not be in memory is read by position, in a small pool of threads.
 
 A page fault on the loop would stop every connection for the time of a disk access; here it stops one thread. Each
 group has a bound on bytes in flight, so that one replaying group cannot fill the pool's queue.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from broker_store.engine.disk import Disk, Reader
 from broker_store.errors import StoreError
 from broker_store.kernels.scan import count_sound
 from broker_store.messages import GetRequest, GetResult, GetStatus
+
+T = TypeVar("T")
 
 THREADS = 4
 MOST_IN_FLIGHT_A_GROUP = 16  # requests; each is bounded in bytes by its own limit
@@ -68,7 +71,6 @@ class ColdReads:
         self._readers, self._wake, self._on_damage = readers, wake, on_damage
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cold-read")
         self._in_flight: dict[str, int] = {}
-        self.count = 0
 
     def submit(
         self,
@@ -84,7 +86,6 @@ class ColdReads:
         if busy >= MOST_IN_FLIGHT_A_GROUP:
             return False
         self._in_flight[request.group] = busy + 1
-        self.count += 1
 
         def finish(result: GetResult | None, error: BaseException | None) -> None:
             left = self._in_flight[request.group] - 1
@@ -110,6 +111,10 @@ class ColdReads:
 
         self._pool.submit(work)
         return True
+
+    def run(self, work: Callable[..., T], *arguments) -> Future[T]:
+        """Anything else that may wait for the disk, in a thread of the pool."""
+        return self._pool.submit(work, *arguments)
 
     def read(self, queue: ConsumeQueue, request: GetRequest, confirmed: int) -> GetResult:
         """The read itself, in the caller's thread. The caller has checked the offset against the queue's range."""

@@ -1,35 +1,35 @@
 """The index: from a topic's key to log offsets, in files of slots and entries that fill up one after another.
 
 A file is named by the time of its making. The dispatch kernel fills the last one; queries walk all, newest first
-(spec/store-format.md section 5). Room for the keys of a message is reserved before the message is appended: KEY_ROOM
+(spec/store-format.md section 5): through the maps on the loop (kernels/lookup.py) while each page touched is known to be
+in memory, else as a whole by position in another thread (`IndexWalk`). Why a page at a time: of a file of 420 MB some pages are
+always missing, those not written yet among them, and to ask about all of them takes 5.6 ms; a block of 64 takes 6 µs. Room for the keys of a message is reserved before the message is appended: KEY_ROOM
 counts entries with blocks in the file being filled and in the spares behind it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import struct
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_store.engine.disk import Disk, Region
+from broker_store.engine.disk import Disk, Reader, Region
+from broker_store.engine.residency import Residency
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import index_file, properties
-from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, IndexGeometry, IndexHeader
+from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, IndexGeometry, IndexHeader
 from broker_store.kernels import context as c
 from broker_store.kernels.index import entries_below, link_slots, slots_used
-from broker_store.kernels.lookup import find_offsets
 from broker_store.kernels.scan import data_end
 
 ENTRY_STRIDE = 16 << 20
 _NAME_DIGITS = 17
 _MOST_STEPS = 1000
 _MOST_FOUND = 4096
-_END = struct.Struct(">8xq8xq")  # of a header: the end's time and offset
 _WORTH_A_SPARE = 100_000  # entries; a smaller file is made in the turn that needs it
 
 
@@ -46,6 +46,8 @@ class IndexFile:
         self.allocated_entries = geometry.entries
         self.synced = False
         self.entered_in: Words | None = None  # the words of a lookup that know where it is mapped
+        self._residency: Residency | None = None
+        self._reader: Reader | None = None
 
     @property
     def name(self) -> str:
@@ -62,7 +64,24 @@ class IndexFile:
             self.entered_in = None
         if self.region is not None:
             self.region.close()
-            self.region = None
+            self.region = self._residency = None
+        self._reader = None
+
+    @property
+    def residency(self) -> Residency:
+        """What is known about the map's pages; it goes with the map."""
+        if self._residency is None:
+            self._residency = Residency(self.map())
+        return self._residency
+
+    @property
+    def reader(self) -> Reader:
+        """For another thread, in which the file may be gone before it is read: the last that holds the reader closes it. Nothing
+        waits here, since a mapped file's name is in memory."""
+        if self._reader is None:
+            self.map()
+            self._reader = self.disk.open_reader(self.path)
+        return self._reader
 
     def header(self) -> IndexHeader:
         return index_file.decode_header(self.map().read(0, HEADER.size))
@@ -93,7 +112,7 @@ class IndexPlace(NamedTuple):
 
 
 class HashIndex:
-    """All index files. Loop thread only, but for `prepare` (preallocator) and `sync` (flusher)."""
+    """All index files. Loop thread only, but for `prepare` (preallocator), `sync` (flusher)."""
 
     def __init__(
         self, disk: Disk, directory: Path, geometry: IndexGeometry, context: WriterContext, clock: Callable[[], int]
@@ -104,7 +123,7 @@ class HashIndex:
         # Guards the making of files and the giving of blocks: the preallocator does both ahead of the loop.
         self._guard = threading.Lock()
         self.current: IndexFile | None = None
-        self._found, self._maps, self._lookup = Words(_MOST_FOUND), Words(16), Words(c.K_WORDS)
+        self._found, self._maps, self._known, self._lookup = Words(_MOST_FOUND), Words(16), Words(16), Words(c.K_WORDS)
         self._lookup[c.K_FILE_COUNT] = -1
         self._lookup[c.K_SLOTS], self._lookup[c.K_ENTRIES] = geometry.slots, geometry.entries
         self._lookup[c.K_FOUND], self._lookup[c.K_FOUND_ROOM] = self._found.address, _MOST_FOUND
@@ -275,98 +294,21 @@ class HashIndex:
     def enter_files(self) -> None:
         """Map all files and tell the kernels that look keys up where they are. Raises StoreError."""
         if len(self.files) > len(self._maps.array):
-            self._maps = Words(2 * len(self.files))
+            self._maps, self._known = Words(2 * len(self.files)), Words(2 * len(self.files))
         for number, file in enumerate(reversed(self.files)):
             self._maps[number] = file.map().address
+            self._known[number] = file.residency.address
             file.entered_in = self._lookup
-        self._lookup[c.K_FILES] = self._maps.address
+        self._lookup[c.K_FILES], self._lookup[c.K_RESIDENCY] = self._maps.address, self._known.address
         self._lookup[c.K_FILE_COUNT] = len(self.files)
 
-    def query(self, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Log offsets, newest file first and newest entry first, at most `most`."""
-        found = find_offsets(self._lookup.address, topic, key, most, begin_ms, end_ms)
-        if found == c.LOOKUP_UNENTERED:
-            self.enter_files()
-            found = find_offsets(self._lookup.address, topic, key, most, begin_ms, end_ms)
-        return found
+    def ask_pages(self, entered: int, place: int, size: int, round_number: int) -> bool:
+        """Ask about pages of the file that is number `entered` in K_FILES; whether they are in memory."""
+        return self.files[-1 - entered].residency.ask(place, size, round_number)
 
-    def explain(self, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> list[dict]:
-        """The same walk with each step told: `step` names it, the rest are its numbers."""
-        text = index_file.key_text(topic, key)
-        hashed = index_file.key_hash(text)
-        steps: list[dict] = [{"step": "hash", "key": text, "hash": hashed}]
-        found = 0
-        for file in reversed(self.files):
-            header = file.header()
-            step = {
-                "step": "file",
-                "file": file.name,
-                "begin_ms": header.begin_timestamp,
-                "end_ms": header.end_timestamp,
-                "entries": header.count - FIRST_ENTRY,
-            }
-            if header.count <= FIRST_ENTRY:
-                steps.append(step | {"used": False, "why": "the file holds no entry"})
-                continue
-            if header.begin_timestamp > end_ms or header.end_timestamp < begin_ms:
-                steps.append(step | {"used": False, "why": "its time range does not overlap the one asked for"})
-            else:
-                steps.append(step | {"used": True, "why": "its time range overlaps the one asked for"})
-                found += self._explain_chain(steps, file, header, hashed, most - found, begin_ms, end_ms)
-                if found >= most:
-                    steps.append({"step": "stop", "why": f"{most} entries were found, more were not asked for"})
-                    break
-            if header.begin_timestamp < begin_ms:
-                steps.append({"step": "stop", "why": "older files end before the time asked for"})
-                break
-            if len(steps) > _MOST_STEPS:
-                steps.append({"step": "stop", "why": f"{_MOST_STEPS} steps are told at the most"})
-                break
-        else:
-            steps.append({"step": "stop", "why": "there is no older file"})
-        return steps
-
-    def _explain_chain(self, steps, file, header, hashed, most, begin_ms, end_ms) -> int:
-        slot = hashed % file.geometry.slots
-        number = index_file.decode_slot(file.map().read(file.geometry.slot_at(slot), 4))
-        steps.append({"step": "slot", "file": file.name, "slot": slot, "of": file.geometry.slots, "entry": number})
-        found = 0
-        while 0 < number < header.count and len(steps) <= _MOST_STEPS:
-            entry = file.entry(number)
-            at_ms = header.begin_timestamp + entry.seconds * 1000
-            kept = entry.key_hash == hashed and begin_ms <= at_ms <= end_ms
-            why = "the hash is the same and the time fits"
-            if entry.key_hash != hashed:
-                why = "another hash that shares the slot"
-            elif not kept:
-                why = "outside the time asked for"
-            steps.append(
-                {
-                    "step": "entry",
-                    "file": file.name,
-                    "entry": number,
-                    "hash": entry.key_hash,
-                    "log_offset": entry.log_offset,
-                    "at_ms": at_ms,
-                    "previous": entry.previous,
-                    "kept": kept,
-                    "why": why,
-                }
-            )
-            found += kept
-            if found >= most:
-                break
-            if entry.seconds < 0 or at_ms < begin_ms or entry.previous >= number:
-                steps.append({"step": "chain end", "why": "older entries are outside, or the chain does not descend"})
-                break
-            number = entry.previous
-        return found
-
-    def end(self) -> tuple[int, int]:
-        """(store time, log offset) of the last entry; zeros without a file."""
-        if not self.files:
-            return 0, 0
-        return _END.unpack(self.files[-1].map().read(0, _END.size))
+    def walk(self, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> IndexWalk:
+        """A lookup by position, to be run in any thread: at most `most` entries. Raises StoreError."""
+        return IndexWalk([(file, file.reader) for file in reversed(self.files)], topic, key, most, begin_ms, end_ms)
 
     def newest(self) -> IndexHeader | None:
         return self.files[-1].header() if self.files else None
@@ -555,6 +497,110 @@ class HashIndex:
         self.spares = []
         for file in self.files:
             file.unmap()
+
+
+class IndexWalk:
+    """A lookup by position in files that were there when it was made. It may wait for the disk."""
+
+    def __init__(self, files: list[tuple[IndexFile, Reader]], topic: str, key: str, most: int, begin_ms: int, end_ms: int):
+        self._files, self._most, self._begin_ms, self._end_ms = files, most, begin_ms, end_ms
+        self._text = index_file.key_text(topic, key)
+        self._hashed = index_file.key_hash(self._text)
+        self._found: list[int] = []
+        self._steps: list[dict] | None = None
+
+    def find(self) -> tuple[list[int], int, int]:
+        """(log offsets, newest file first and newest entry first; store time and log offset of the last entry of all): zeros when
+        none was found."""
+        newest = self._all()
+        return (self._found, newest.end_timestamp, newest.end_offset) if self._found else ([], 0, 0)
+
+    def explain(self) -> list[dict]:
+        """The same with each step told, but not without end: `step` names it, the rest are its numbers."""
+        self._steps = [{"step": "hash", "key": self._text, "hash": self._hashed}]
+        self._all()
+        return self._steps
+
+    def _tell(self, step: str, **numbers) -> None:
+        if self._steps is not None:
+            self._steps.append({"step": step, **numbers})
+
+    @property
+    def _has_told_enough(self) -> bool:
+        return self._steps is not None and len(self._steps) > _MOST_STEPS
+
+    def _all(self) -> IndexHeader | None:
+        """The newest file's header."""
+        newest = None
+        for file, reader in self._files:
+            header = index_file.decode_header(reader.read(0, HEADER.size))
+            newest = newest or header
+            self._one(file, reader, header)
+            if len(self._found) >= self._most:
+                self._tell("stop", why=f"{self._most} entries were found, more were not asked for")
+                break
+            if FIRST_ENTRY < header.count and header.begin_timestamp < self._begin_ms:
+                self._tell("stop", why="older files end before the time asked for")
+                break
+            if self._has_told_enough:
+                self._tell("stop", why=f"{_MOST_STEPS} steps are told at the most")
+                break
+        else:
+            self._tell("stop", why="there is no older file")
+        return newest
+
+    def _one(self, file: IndexFile, reader: Reader, header: IndexHeader) -> None:
+        begin_ms, end_ms = header.begin_timestamp, header.end_timestamp
+        why_not = ""
+        if header.count <= FIRST_ENTRY:
+            why_not = "the file holds no entry"
+        elif begin_ms > self._end_ms or end_ms < self._begin_ms:
+            why_not = "its time range does not overlap the one asked for"
+        self._tell(
+            "file",
+            file=file.name,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            entries=header.count - FIRST_ENTRY,
+            used=not why_not,
+            why=why_not or "its time range overlaps the one asked for",
+        )
+        if not why_not:
+            self._chain(file, reader, begin_ms)
+
+    def _chain(self, file: IndexFile, reader: Reader, file_begin_ms: int) -> None:
+        geometry = file.geometry
+        slot = self._hashed % geometry.slots
+        number = index_file.decode_slot(reader.read(geometry.slot_at(slot), SLOT.size))
+        self._tell("slot", file=file.name, slot=slot, of=geometry.slots, entry=number)
+        # Bounded by the file, not by the header's count: that was read before, and the loop may have linked entries since.
+        while 0 < number < geometry.entries and len(self._found) < self._most and not self._has_told_enough:
+            entry = index_file.decode_entry(reader.read(geometry.entry_at(number), ENTRY.size))
+            at_ms = file_begin_ms + entry.seconds * 1000
+            fits = entry.seconds >= 0 and self._begin_ms <= at_ms <= self._end_ms
+            kept = entry.key_hash == self._hashed and fits
+            why = "the hash is the same and the time fits"
+            if entry.key_hash != self._hashed:
+                why = "another hash that shares the slot"
+            elif not fits:
+                why = "outside the time asked for"
+            self._tell(
+                "entry",
+                file=file.name,
+                entry=number,
+                hash=entry.key_hash,
+                log_offset=entry.log_offset,
+                at_ms=at_ms,
+                previous=entry.previous,
+                kept=kept,
+                why=why,
+            )
+            if kept:
+                self._found.append(entry.log_offset)
+            if entry.seconds < 0 or at_ms < self._begin_ms or entry.previous >= number:
+                self._tell("chain end", why="older entries are outside, or the chain does not descend")
+                break
+            number = entry.previous
 
 
 def _zero(region: Region, offset: int, length: int) -> None:

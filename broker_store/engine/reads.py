@@ -1,9 +1,10 @@
 """Reading: queues by offset, records by their place or key, times.
 
-    get ──► read_queue (kernels/read.py) ──► one piece of bytes, when all of it is in memory
-              │ stops: a file to enter or map, pages to ask about (engine/residency.py), and it goes on
-              └ cold: a thread reads by position (engine/cold.py)
-              └ damaged: a record that an earlier run wrote is not as it was stored; nobody gets it, and `on_damage` hears of it
+    get        ──► read_queue (kernels/read.py) ──────► one piece of bytes, when all of it is in memory
+    query_keys ──► find_records (kernels/lookup.py) ──► the records
+                     │ stops: a file to enter or map, pages to ask about (engine/residency.py), and it goes on
+                     └ cold: a thread reads by position (engine/cold.py)
+                     └ damaged: a record that an earlier run wrote is not as it was stored; nobody gets it, and `on_damage` hears of it
 
 What this run wrote last is in memory and touched at once. Of what is older each page is asked about first, because a
 fault on the loop would stop every connection. Loop thread, unless a docstring says otherwise.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 
 from broker_store.config import StoreSettings
@@ -21,11 +23,11 @@ from broker_store.engine.cold import ColdReads, LogReaders, is_sound
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk
-from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.hash_index import HashIndex, IndexWalk
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.formats import queue_unit, record
 from broker_store.kernels import context as c
-from broker_store.kernels.lookup import find_records
+from broker_store.kernels.lookup import find_records, read_record
 from broker_store.kernels.read import read_queue
 from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult
 
@@ -62,7 +64,7 @@ class Reads:
         self._cold = ColdReads(self._readers, wake, on_damage)
         self._wake, self._on_damage = wake, on_damage
         self._filters: dict[frozenset[int], Words] = {}
-        self.gets = self.get_messages = self.get_bytes = self.cold_gets = self.key_lookups = 0
+        self.gets = self.get_messages = self.get_bytes = self.cold_gets = self.key_lookups = self.cold_lookups = 0
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._hot_bytes = memory // _HOT_SHARE
         self._distant_bytes = memory * settings.access_message_in_memory_max_ratio // 100
@@ -107,7 +109,7 @@ class Reads:
         self._readers.close()
 
     def totals(self) -> dict[str, int]:
-        names = ("gets", "get_messages", "get_bytes", "cold_gets", "key_lookups")
+        names = ("gets", "get_messages", "get_bytes", "cold_gets", "key_lookups", "cold_lookups")
         return {name: getattr(self, name) for name in names}
 
     # Queues -------------------------------------------------------------------------------------------------------------
@@ -232,8 +234,18 @@ class Reads:
 
     # The log ------------------------------------------------------------------------------------------------------------
 
+    def record_now(self, log_offset: int) -> bytes | None | Future[bytes | None]:
+        """`record_at` for the loop: what is in memory is given at once, what is cold comes from another thread."""
+        for _ in range(_MOST_STOPS):
+            found = read_record(self._address, log_offset)
+            if found.__class__ is bytes:
+                return found or None
+            if not self._can_look_on(found):
+                break
+        return self._cold.run(self.record_at, log_offset)
+
     def record_at(self, log_offset: int, check_crc: bool = True) -> bytes | None:
-        """The raw record at a log offset, None when no sound one begins there. Any thread.
+        """The raw record at a log offset, None when no sound one begins there. Any thread; it may wait for the disk.
 
         Without `check_crc` also one whose body or properties have changed: for who shows damage.
         """
@@ -308,30 +320,42 @@ class Reads:
 
     # Keys ---------------------------------------------------------------------------------------------------------------
 
-    def query_keys(self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = FOR_EVER_MS) -> KeyQueryResult:
-        """Records by key (spec/store-behaviour.md 6.3). Hash collisions stay in."""
+    def query_keys(
+        self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = FOR_EVER_MS, wait: bool = True
+    ) -> KeyQueryResult | Future[KeyQueryResult]:
+        """Records by key (spec/store-behaviour.md 6.3), oldest first. Hash collisions stay in.
+
+        What is cold is looked up here and now; without `wait`, as the loop asks, in another thread.
+        """
         self.key_lookups += 1
         if max_count > self._most_found:
             max_count = self._most_found
         found = find_records(KeyQueryResult, self._address, topic, key, max_count, begin_ms, end_ms)
         if found.__class__ is KeyQueryResult:
             return found
-        return self._query_again(found, topic, key, max_count, begin_ms, end_ms)
+        return self._query_again(found, wait, topic, key, max_count, begin_ms, end_ms)
 
-    def _query_again(self, stopped: int, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
+    def _query_again(self, stopped: int, wait: bool, *question) -> KeyQueryResult | Future[KeyQueryResult]:
         for _ in range(_MOST_STOPS):
             if not self._can_look_on(stopped):
                 break
-            stopped = find_records(KeyQueryResult, self._address, topic, key, most, begin_ms, end_ms)
+            stopped = find_records(KeyQueryResult, self._address, *question)
             if stopped.__class__ is KeyQueryResult:
                 return stopped
+        self.cold_lookups += 1
+        walk = self._index.walk(*question)
+        return self._query_cold(walk) if wait else self._cold.run(self._query_cold, walk)
+
+    def _query_cold(self, walk: IndexWalk) -> KeyQueryResult:
+        """Any thread."""
+        found, last_ms, last_offset = walk.find()
         offsets, records = [], []
-        for offset in sorted(self._index.query(topic, key, most, begin_ms, end_ms)):
+        for offset in sorted(found):
             raw = self.record_at(offset)
             if raw is not None:
                 offsets.append(offset)
                 records.append(raw)
-        return KeyQueryResult(offsets, records, *self._index.end())
+        return KeyQueryResult(offsets, records, last_ms, last_offset)
 
     def _can_look_on(self, stopped: int) -> bool:
         """Do what a lookup stopped for; False when it would wait for the disk, or when one record is to be left out. Raises StoreError."""
@@ -341,11 +365,14 @@ class Reads:
             self._index.enter_files()
             return True
         words = self._words
-        file = self._log.files[words[c.R_ASK_FILE]]
+        number, place, size = words[c.R_ASK_FILE], words[c.R_ASK_PLACE], words[c.R_ASK_BYTES]
+        if stopped == c.LOOKUP_ASK_INDEX:
+            return self._index.ask_pages(number, place, size, words[c.R_ROUND])
+        file = self._log.files[number]
         if stopped == c.LOOKUP_UNMAPPED:
             self._log.map_for_reading(file)
             return True
-        return file.residency.ask(words[c.R_ASK_PLACE], words[c.R_ASK_BYTES], words[c.R_ROUND])
+        return file.residency.ask(place, size, words[c.R_ROUND])
 
 
 def _outside(queue: ConsumeQueue, offset: int) -> GetResult:

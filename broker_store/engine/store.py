@@ -123,7 +123,8 @@ class MessageStore:
         # The doors of writing and reading, bound here: a frame that only passes on would take as long as a short read.
         self.put, self.put_many, self.put_batch = self.appender.put, self.appender.put_many, self.appender.put_batch
         self.get, self.get_blocking, self.query_keys = self.reads.get, self.reads.get_blocking, self.reads.query_keys
-        self.record_at, self.log_bytes, self.read_units = self.reads.record_at, self.reads.log_bytes, self.reads.read_units
+        self.record_now, self.record_at = self.reads.record_now, self.reads.record_at
+        self.log_bytes, self.read_units = self.reads.log_bytes, self.reads.read_units
         self.min_offset, self.max_offset = self.reads.min_offset, self.reads.max_offset
         self.offset_by_time, self.store_time_at = self.reads.offset_by_time, self.reads.store_time_at
         self.earliest_store_time, self.last_store_time = self.reads.earliest_store_time, self.reads.last_store_time
@@ -525,9 +526,9 @@ class MessageStore:
 
     # Keys ---------------------------------------------------------------------------------------------------------------
 
-    def explain_key(self, topic: str, key: str, begin_ms: int = 0, end_ms: int = 1 << 62, max_count: int = 64) -> list[dict]:
-        """Each step a key query takes, in words and numbers."""
-        return self.index.explain(topic, key, max_count, begin_ms, end_ms)
+    def explain_key(self, topic: str, key: str, begin_ms: int = 0, end_ms: int = 1 << 62, max_count: int = 64) -> Callable[[], list[dict]]:
+        """What gives each step that a key query takes, in words and numbers. It may wait for the disk: call it in another thread."""
+        return self.index.walk(topic, key, max_count, begin_ms, end_ms).explain
 
     # Rebuilding the index ----------------------------------------------------------------------------------------------
 

@@ -236,7 +236,7 @@ R_RUN_COUNT = 12  # out
 R_COUNT = 13  # out: records
 R_BYTES = 14  # out: of all of them
 R_OFFSET = 15  # out: next unit to look at
-R_ASK_FILE = 16  # out, of READ_ASK and READ_UNMAPPED: number of the log file, ASK_UNITS for the queue's
+R_ASK_FILE = 16  # out, of *_ASK and *_UNMAPPED: number of the log file, ASK_UNITS for the queue's; place in K_FILES
 R_ASK_PLACE = 17  # out: position in that file
 R_ASK_BYTES = 18  # out
 R_LOOKUP = 19  # address of the words of a key lookup
@@ -264,11 +264,13 @@ K_FOUND_ROOM = 4
 K_TOPIC_LENGTH = 5
 K_KEY_LENGTH = 6
 K_ENTRIES = 7  # entry numbers of a file are below, whatever its header says
-K_WORDS = 8
+K_RESIDENCY = 8  # address of the addresses of what is known about the pages of K_FILES (kernels/residency.py)
+K_WORDS = 9
 
 # What a lookup gives beside what it found.
 LOOKUP_DONE = 0
 LOOKUP_UNENTERED = 1  # the files are to be entered in K_FILES first
-LOOKUP_UNMAPPED = 2
-LOOKUP_ASK = 3
+LOOKUP_UNMAPPED = 2  # as READ_UNMAPPED
+LOOKUP_ASK = 3  # as READ_ASK
 LOOKUP_DAMAGED = 4  # a record is not what was stored
+LOOKUP_ASK_INDEX = 5  # the same of pages of an index file

@@ -1,4 +1,4 @@
-"""The hash index: putting a key and following a chain (spec/store-format.md section 5).
+"""The hash index: putting keys, and linking them anew (spec/store-format.md section 5). kernels/lookup.py follows chains.
 
     header 40 | slots x int32 | entries x 20: int32 key hash, int64 log offset, int32 seconds, int32 previous entry
 """
@@ -27,7 +27,6 @@ from broker_store.kernels.memory import (
 HEADER_BYTES = 40
 ENTRY_BYTES = 20
 _INT_MAX = 2147483647
-_NUMBER_SIGN = 35  # between topic and key
 _NOT_ASCII = -0x7F7F7F7F7F7F7F80  # 0x8080808080808080 as int64
 _POWERS = tuple(pow(31, power, 1 << 32) for power in range(9))
 
@@ -142,57 +141,6 @@ def write_header(context):
     store_be64(address + 24, get(context, c.INDEX_END_OFFSET))
     store_be32(address + 32, get(context, c.INDEX_SLOTS_USED))
     store_be32(address + 36, get(context, c.INDEX_COUNT))
-
-
-@inlined
-def _walk_chain(address, slots, limit, hashed, begin_ms, end_ms, target, room):
-    """Log offsets of matching entries, newest first, into `room` int64 at `target`; returns how many.
-
-    The walk ends where Apache's does, and also when an entry number does not decrease: a chain of a damaged file may
-    loop (spec 5, Query).
-    """
-    begin = load_be64(address)
-    count = min(load_be32(address + 36), limit)
-    entries = address + HEADER_BYTES + slots * 4
-    number = load_be32(address + HEADER_BYTES + (hashed % slots) * 4)
-    found = 0
-    while 0 < number < count and found < room:
-        entry = entries + number * ENTRY_BYTES
-        seconds = load_be32(entry + 12)
-        if seconds < 0:
-            break
-        at_ms = begin + seconds * 1000
-        if load_be32(entry) == hashed and begin_ms <= at_ms <= end_ms:
-            store64(target + 8 * found, load_be64(entry + 4))
-            found += 1
-        previous = load_be32(entry + 16)
-        if previous <= 0 or previous >= number or at_ms < begin_ms:
-            break
-        number = previous
-    return found
-
-
-@inlined
-def walk_files(lookup, topic, key, most, begin_ms, end_ms):
-    """Log offsets of the key's entries into K_FOUND, newest file first, newest entry first; returns how many."""
-    hashed = (java_hash(0, topic, get(lookup, c.K_TOPIC_LENGTH)) * 31 + _NUMBER_SIGN) & 0xFFFFFFFF
-    hashed = key_hash(java_hash(hashed, key, get(lookup, c.K_KEY_LENGTH)))
-    most = min(most, get(lookup, c.K_FOUND_ROOM))
-    slots = get(lookup, c.K_SLOTS)
-    target = get(lookup, c.K_FOUND)
-    found = 0
-    for number in range(get(lookup, c.K_FILE_COUNT)):
-        if found >= most:
-            break
-        address = get(get(lookup, c.K_FILES), number)
-        if load_be32(address + 36) <= 1:
-            continue
-        begin = load_be64(address)
-        if begin <= end_ms and load_be64(address + 8) >= begin_ms:
-            found += _walk_chain(address, slots, get(lookup, c.K_ENTRIES), hashed, begin_ms, end_ms, target + 8 * found, most - found)
-        if begin < begin_ms:
-            break  # older files end before the time asked for
-    return found
 
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)

@@ -1,12 +1,14 @@
 """Key lookup: walk the index for a topic's key and copy the records that its entries name.
 
-Hash collisions stay in: who asks compares the keys.
+Header, slot, entries and records may lie in any page of files that together are larger than memory, so each page is
+touched only when it is known to be in memory (engine/residency.py). At the first one that is not the lookup stops, and
+begins again when it was asked about. Hash collisions stay in: who asks compares the keys.
 """
 
 from __future__ import annotations
 
 from broker_store.kernels import context as c
-from broker_store.kernels.index import walk_files
+from broker_store.kernels.index import ENTRY_BYTES, HEADER_BYTES, java_hash, key_hash
 from broker_store.kernels.memory import copy_memory, get, inlined, load64, load_be32, load_be64, put, store64
 from broker_store.kernels.objects import (
     answer,
@@ -28,8 +30,83 @@ from broker_store.kernels.objects import (
 from broker_store.kernels.read import LEAST_RECORD, ask
 from broker_store.kernels.residency import is_in_memory, is_sound
 
+_NUMBER_SIGN = 35  # between topic and key
 _MAGIC_V1 = -626843481
 _MAGIC_V2 = -626843477
+
+
+@inlined
+def _may_touch(context, known, file_number, place, size):
+    """Whether the bytes of that index file are in memory; when not, they are asked about."""
+    if is_in_memory(known, place, size, get(context, c.R_ROUND)):
+        return True
+    ask(context, file_number, place, size)
+    return False
+
+
+@inlined
+def _walk_chain(context, file_number, hashed, begin_ms, end_ms, found, most):
+    """Put log offsets of matching entries, newest first, behind the `found` in K_FOUND, `most` in all; how many there are then,
+    or -1: pages have to be asked about.
+
+    The walk ends where Apache's does, and also when an entry number does not decrease: a chain of a damaged file may
+    loop (spec 5, Query).
+    """
+    lookup = get(context, c.R_LOOKUP)
+    target = get(lookup, c.K_FOUND)
+    slots = get(lookup, c.K_SLOTS)
+    address = get(get(lookup, c.K_FILES), file_number)
+    known = get(get(lookup, c.K_RESIDENCY), file_number)
+    begin = load_be64(address)
+    count = min(load_be32(address + 36), get(lookup, c.K_ENTRIES))
+    slot_at = HEADER_BYTES + (hashed % slots) * 4
+    if not _may_touch(context, known, file_number, slot_at, 4):
+        return -1
+    number = load_be32(address + slot_at)
+    while 0 < number < count and found < most:
+        entry_at = HEADER_BYTES + slots * 4 + number * ENTRY_BYTES
+        if not _may_touch(context, known, file_number, entry_at, ENTRY_BYTES):
+            return -1
+        entry = address + entry_at
+        seconds = load_be32(entry + 12)
+        if seconds < 0:
+            break
+        at_ms = begin + seconds * 1000
+        if load_be32(entry) == hashed and begin_ms <= at_ms <= end_ms:
+            put(target, found, load_be64(entry + 4))
+            found += 1
+        previous = load_be32(entry + 16)
+        if previous <= 0 or previous >= number or at_ms < begin_ms:
+            break
+        number = previous
+    return found
+
+
+@inlined
+def walk_files(context, topic, key, most, begin_ms, end_ms):
+    """Log offsets of the key's entries into K_FOUND, newest file first, newest entry first; how many, or -1: pages have to be
+    asked about."""
+    lookup = get(context, c.R_LOOKUP)
+    hashed = (java_hash(0, topic, get(lookup, c.K_TOPIC_LENGTH)) * 31 + _NUMBER_SIGN) & 0xFFFFFFFF
+    hashed = key_hash(java_hash(hashed, key, get(lookup, c.K_KEY_LENGTH)))
+    most = min(most, get(lookup, c.K_FOUND_ROOM))
+    found = 0
+    for number in range(get(lookup, c.K_FILE_COUNT)):
+        if found >= most:
+            break
+        if not _may_touch(context, get(get(lookup, c.K_RESIDENCY), number), number, 0, HEADER_BYTES):
+            return -1
+        address = get(get(lookup, c.K_FILES), number)
+        if load_be32(address + 36) <= 1:
+            continue
+        begin = load_be64(address)
+        if begin <= end_ms and load_be64(address + 8) >= begin_ms:
+            found = _walk_chain(context, number, hashed, begin_ms, end_ms, found, most)
+            if found < 0:
+                return -1
+        if begin < begin_ms:
+            break  # older files end before the time asked for
+    return found
 
 
 @inlined
@@ -108,39 +185,29 @@ def _as_list(lookup, found):
 
 
 @inlined
+def _as_bytes(context, number):
+    """That one of R_RUNS."""
+    run = get(context, c.R_RUNS) + 16 * number
+    size = load64(run + 8)
+    record = new_bytes(0, size)
+    if record != 0:
+        copy_memory(bytes_data(record), load64(run), size)
+    return record
+
+
+@inlined
 def _records(context, count):
     """A list of the first `count` of R_RUNS, each as bytes."""
     records = new_list(count)
     if records == 0:
         return 0
     for number in range(count):
-        run = get(context, c.R_RUNS) + 16 * number
-        size = load64(run + 8)
-        record = new_bytes(0, size)
+        record = _as_bytes(context, number)
         if record == 0:
             let_go(records)
             return 0
-        copy_memory(bytes_data(record), load64(run), size)
         put_into_list(records, number, record)
     return records
-
-
-@door
-def find_offsets(self, arguments, count):
-    """(lookup, topic, key, most, begin ms, end ms) -> log offsets, newest first; LOOKUP_UNENTERED."""
-    if count != 6:
-        return wrong_call()
-    lookup = int_argument(arguments, 0)
-    if has_failed():
-        return 0
-    topic = text_argument(arguments, 1, lookup + 8 * c.K_TOPIC_LENGTH)
-    key = text_argument(arguments, 2, lookup + 8 * c.K_KEY_LENGTH)
-    most, begin_ms, end_ms = int_argument(arguments, 3), int_argument(arguments, 4), int_argument(arguments, 5)
-    if has_failed():
-        return 0
-    if get(lookup, c.K_FILE_COUNT) < 0:
-        return new_int(c.LOOKUP_UNENTERED)
-    return answer(_as_list(lookup, walk_files(lookup, topic, key, most, begin_ms, end_ms)))
 
 
 @door
@@ -160,14 +227,16 @@ def find_records(self, arguments, count):
         return 0
     if get(lookup, c.K_FILE_COUNT) < 0:
         return new_int(c.LOOKUP_UNENTERED)
-    found = walk_files(lookup, topic, key, most, begin_ms, end_ms)
+    found = walk_files(context, topic, key, most, begin_ms, end_ms)
+    if found < 0:
+        return new_int(c.LOOKUP_ASK_INDEX)
     sound, end_ms, end_offset = 0, 0, 0
     if found > 0:
         _sort(get(lookup, c.K_FOUND), found)
         stopped, sound = _plan(context, lookup, found)
         if stopped != c.LOOKUP_DONE:
             return new_int(stopped)
-        newest = get(get(lookup, c.K_FILES), 0)
+        newest = get(get(lookup, c.K_FILES), 0)  # its header was touched
         end_ms, end_offset = load_be64(newest + 8), load_be64(newest + 24)
     made = new_named(kind, 4)
     if made == 0:
@@ -177,3 +246,18 @@ def find_records(self, arguments, count):
     put_into_tuple(made, 2, new_int(end_ms))
     put_into_tuple(made, 3, new_int(end_offset))
     return answer(made)
+
+
+@door
+def read_record(self, arguments, count):
+    """(read context, log offset) -> the record, no bytes when no sound one begins there; or LOOKUP_*"""
+    if count != 2:
+        return wrong_call()
+    context, log_offset = int_argument(arguments, 0), int_argument(arguments, 1)
+    if has_failed():
+        return 0
+    put(get(get(context, c.R_LOOKUP), c.K_FOUND), 0, log_offset)
+    stopped, sound = _plan(context, get(context, c.R_LOOKUP), 1)
+    if stopped != c.LOOKUP_DONE:
+        return new_int(stopped)
+    return _as_bytes(context, 0) if sound else new_bytes(0, 0)

@@ -7,6 +7,8 @@ is left out instead of invented.
 
 from __future__ import annotations
 
+import asyncio
+
 from broker_store.broker.clients import Client
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.statistics import DAY_MS, HOUR_MS, MINUTE_MS, Meter
@@ -447,11 +449,11 @@ class Admin:
         header = read_header(R.CONSUME_MESSAGE_DIRECTLY, command.fields)
         fields = dict(command.fields) | {"brokerName": self._parts.broker_name}
         _, log_offset = decode_offset_id(header.msg_id or "")
-        raw = self._parts.store.record_at(log_offset)
+        raw = await asyncio.to_thread(self._parts.store.record_at, log_offset)
         if raw is None:
             return command.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {log_offset}")
         fields.setdefault("topic", record.decode(raw, check_crc=False).topic)
-        return await self._forward(command, header.consumer_group, header.client_id or "", fields, bytes(raw))
+        return await self._forward(command, header.consumer_group, header.client_id or "", fields, raw)
 
     async def _forward(self, command: Command, group_name: str, client_id: str, fields: dict[str, str], body: bytes) -> Command:
         group = self._parts.clients.consumer_group(group_name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from broker_store.protocol.framing import pull_answer_head
 from broker_store.protocol.headers import PullHeader, read_header, read_pull
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import FAQ, Group, Refusal
-from broker_store.server.transport import Channel
+from broker_store.server.transport import Channel, when_read
 
 # Clients ask for 15 to 20 s and give up after 30; longer than the idle limit of a connection makes no sense.
 MAX_SUSPEND_MS = 100_000
@@ -351,7 +352,7 @@ class Consume:
 
     # Send-back
 
-    def send_back(self, command: Command, channel: Channel) -> Command | None:
+    def send_back(self, command: Command, channel: Channel) -> Command | None | Coroutine:
         """A consumer could not handle a message: it comes again later, and goes to the dead letters after too many tries."""
         header = read_header(RequestCode.CONSUMER_SEND_MSG_BACK, command.fields)
         parts = self._parts
@@ -373,12 +374,15 @@ class Consume:
             return command.answer(ResponseCode.SYSTEM_ERROR, str(error))
         if not topic.writable:
             return command.answer(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
-        raw = self._store.record_at(header.offset) if header.offset >= 0 else None
-        if raw is None:
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
-        message = self._message_to_retry(header, group, record.decode(raw, check_crc=False))
-        self._sends.add(message, self._sent_back, (command, channel))
-        return None
+
+        def store_again(raw: bytes | None) -> Command | None:
+            if raw is None:
+                return command.answer(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+            message = self._message_to_retry(header, group, record.decode(raw, check_crc=False))
+            self._sends.add(message, self._sent_back, (command, channel))
+            return None
+
+        return when_read(channel, self._store.record_now(header.offset), store_again)
 
     def _message_to_retry(self, header, group, stored: record.StoredMessage) -> Message:
         """The message as it goes to the retry topic through the delay levels, or to the dead letters."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 
 from broker_store.formats.names import check_topic
+from broker_store.messages import KeyQueryResult
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
 from broker_store.server.parts import BrokerParts
-from broker_store.server.transport import Channel
+from broker_store.server.transport import Channel, when_read
 
 # A query by unique key has one message to find; several only when a producer repeated itself.
 UNIQUE_KEY_MESSAGES = 32
@@ -34,11 +36,15 @@ class Query:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
         }
 
-    def by_key(self, command: Command, channel: Channel) -> Command:
+    def by_key(self, command: Command, channel: Channel) -> Command | Coroutine:
         header = read_header(RequestCode.QUERY_MESSAGE, command.fields)
         check_topic(header.topic)
         count = UNIQUE_KEY_MESSAGES if header.unique_key_query else max(1, min(header.max_num, MAX_MESSAGES))
-        found = self._store.query_keys(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
+        found = self._store.query_keys(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp, wait=False)
+        return when_read(channel, found, lambda found: self._by_key(command, found))
+
+    @staticmethod
+    def _by_key(command: Command, found: KeyQueryResult) -> Command:
         records, size = [], 0
         for one in found.records:
             if size + len(one) > MAX_ANSWER_BYTES:
@@ -54,13 +60,15 @@ class Query:
         }
         return command.answer(0, None, fields, b"".join(records))
 
-    async def by_log_offset(self, command: Command, channel: Channel) -> Command:
-        """Any place of the log, of which most is cold: it reads in a thread."""
+    def by_log_offset(self, command: Command, channel: Channel) -> Command | Coroutine:
         header = read_header(RequestCode.VIEW_MESSAGE_BY_ID, command.fields)
-        raw = await asyncio.to_thread(self._store.record_at, header.offset) if header.offset >= 0 else None
-        if raw is None:
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
-        return command.answer(0, None, None, bytes(raw))
+
+        def answer(raw: bytes | None) -> Command:
+            if raw is None:
+                return command.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
+            return command.answer(0, None, None, raw)
+
+        return when_read(channel, self._store.record_now(header.offset), answer)
 
     async def offset_by_time(self, command: Command, channel: Channel) -> Command:
         """A binary search over the log, of which most is cold: it reads in a thread."""

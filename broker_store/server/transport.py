@@ -26,7 +26,9 @@ import itertools
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import TypeVar
 
 from broker_store.errors import ProtocolError
 from broker_store.protocol.codes import ResponseCode
@@ -50,6 +52,7 @@ MAX_HELD = 16
 BACKLOG = 1024
 
 Handler = Callable[[Command, "Channel"], Command | None]
+Found = TypeVar("Found")
 _ids = itertools.count(1)
 
 
@@ -390,6 +393,22 @@ async def connect(host: str, port: int, timeout: float, handle: Handler = lambda
     loop = asyncio.get_running_loop()
     _, channel = await asyncio.wait_for(loop.create_connection(lambda: Channel(handle), host, port), timeout)
     return channel
+
+
+def when_read(
+    channel: Channel, found: Found | Future[Found], answer: Callable[[Found], Command | None]
+) -> Command | None | Coroutine[None, None, Command | None]:
+    """`answer` of what the store found: at once, or where that is still being read from disk from a coroutine."""
+    return _when_read(channel, found, answer) if isinstance(found, Future) else answer(found)
+
+
+async def _when_read(channel: Channel, future: Future[Found], answer: Callable[[Found], Command | None]) -> Command | None:
+    channel.hold()
+    try:
+        found = await asyncio.wrap_future(future)
+    finally:
+        channel.release()
+    return answer(found)
 
 
 def failure_answer(command: Command, error: BaseException) -> Command:

@@ -88,6 +88,7 @@ def _store(store: dict) -> Iterable[Metric]:
         ("get_bytes", "bytes read"),
         ("cold_gets", "reads that went to disk"),
         ("key_lookups", "lookups by key"),
+        ("cold_lookups", "lookups by key that went to disk"),
     ):
         yield _counter(f"broker_store_{name}", what, totals.get(name))
     refused = CounterMetricFamily("broker_store_refused", "messages refused", labels=["status"])

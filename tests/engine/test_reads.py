@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from broker_store.engine.disk import Disk, Region
+from broker_store.engine.disk import Disk, Reader, Region
 from broker_store.errors import StoreError
-from broker_store.formats import record
+from broker_store.formats import index_file, record
 from broker_store.kernels import context as c
-from broker_store.kernels.lookup import find_records
+from broker_store.kernels.lookup import find_records, read_record
 from broker_store.kernels.read import read_queue
 from broker_store.messages import GetRequest, GetStatus
 from tests.support.hand_store import message
@@ -24,10 +24,12 @@ class Memory:
 
     def __init__(self, monkeypatch):
         self.asked = 0
+        self.asked_of_index = 0
         self.is_there = lambda name, page: True
 
         def ask_pages(region, offset, length, answers):
             self.asked += 1
+            self.asked_of_index += region.path.parent.name == "index"
             pages = -(-min(length, region.size - offset) // PAGE)
             told = bytes(self.is_there(region.path.parent.name, offset // PAGE + page) for page in range(pages))
             ctypes.memmove(answers, told, pages)
@@ -77,19 +79,20 @@ def cold_gets(store):
 # What is in memory ---------------------------------------------------------------------------------------------------
 
 
-def test_what_this_run_wrote_is_not_asked_about(open_store, memory):
+def test_of_what_this_run_wrote_only_the_index_is_asked_about(open_store, memory):
     store = open_store()
     for number in range(60):
         store.put(message(body=b"%d" % number * 100, keys=(f"k{number}",)))
     assert all(read(store, offset).count for offset in range(41, 60))
-    assert store.query_keys("topic", "k59", 9).records
     assert (memory.asked, cold_gets(store)) == (0, 0)
+    assert store.query_keys("topic", "k59", 9).records
+    assert memory.asked == memory.asked_of_index > 0
 
 
 def test_older_pages_are_asked_about_once_a_second(open_store, memory, clock):
     store = reopened(open_store, [message(body=b"%d" % number, keys=(f"k{number}",)) for number in range(10)])
     store.tick()
-    for asked in (2, 4):
+    for asked in (3, 6):  # of the queue's units, the log and the index
         for _ in range(3):
             assert bodies(read(store, 2, max_count=2)) == [b"2", b"3"]
             assert len(store.query_keys("topic", "k7", 9).records) == 1
@@ -324,7 +327,7 @@ def old(request, open_store, monkeypatch):
     assert len(store.log.files) == 3
     if request.param == "cold":
         monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
-    store.places = [place for number in range(30) for place in store.index.query("topic", f"k{number}", 1, 0, 1 << 62)]
+    store.places = [place for number in range(30) for place in store.index.walk("topic", f"k{number}", 1, 0, 1 << 62).find()[0]]
     return store
 
 
@@ -388,6 +391,105 @@ def test_a_disk_that_does_not_give_what_is_read_is_an_error_and_a_flag(open_stor
     assert flags(store) == ["damage_found"] and "input/output error" in store.snapshot()["flags"][0]["cause"]
 
 
+# Keys that are cold --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk_turns(monkeypatch):
+    """What the readers' pool reads waits while the test has cleared this."""
+    goes_on = threading.Event()
+    goes_on.set()
+    read_by_position = Reader.read
+
+    def read(reader, offset, length):
+        if threading.current_thread().name.startswith("cold-read"):
+            assert goes_on.wait(10)
+        return read_by_position(reader, offset, length)
+
+    monkeypatch.setattr(Reader, "read", read)
+    yield goes_on
+    goes_on.set()
+
+
+def keyed(count, **more):
+    return [message(body=b"%d" % number, keys=(f"k{number}",), **more) for number in range(count)]
+
+
+@pytest.mark.parametrize("cold", ["index", "commitlog"])
+def test_a_lookup_of_cold_pages_does_not_hold_up_the_loop(open_store, memory, disk_turns, cold):
+    store = reopened(open_store, keyed(40))
+    memory.is_there = lambda name, page: name != cold
+    disk_turns.clear()
+    looked_up = store.query_keys("topic", "k3", 9, wait=False)
+    # The disk stands still; the loop has gone on to this line.
+    assert not looked_up.done()
+    disk_turns.set()
+    found = looked_up.result(10)
+    assert [record.decode(raw).body for raw in found.records] == [b"3"]
+    assert store.reads.totals()["cold_lookups"] == 1
+    memory.is_there = lambda name, page: True
+    assert store.query_keys("topic", "k3", 9, wait=False) == found
+    assert store.reads.totals()["cold_lookups"] == 1
+
+
+def test_a_record_is_given_at_once_when_it_is_in_memory(open_store, memory, disk_turns):
+    store = reopened(open_store, keyed(40))
+    places = store.query_keys("topic", "k39", 9).offsets
+    disk_turns.clear()
+    assert record.decode(store.record_now(places[0])).body == b"39"
+    assert [store.record_now(place) for place in (-1, places[0] + 4, 1 << 60)] == [None] * 3
+    memory.is_there = lambda name, page: False
+    store.reads.tick(1 << 40)
+    coming, nothing = store.record_now(places[0]), store.record_now(places[0] + 4)
+    assert not coming.done()
+    disk_turns.set()
+    assert record.decode(coming.result(10)).body == b"39" and nothing.result(10) is None
+    new = store.put(message(body=b"new")).log_offset
+    assert record.decode(store.record_now(new)).body == b"new"
+
+
+def test_what_the_disk_refuses_a_cold_lookup_comes_to_who_asked(open_store, memory, monkeypatch):
+    store = reopened(open_store, keyed(3))
+    memory.is_there = lambda name, page: name != "index"
+
+    def fails(reader, offset, length):
+        raise StoreError("the disk is gone")
+
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match="the disk is gone"):
+        patch.setattr(Reader, "read", fails)
+        store.query_keys("topic", "k1", 9, wait=False).result(10)
+
+
+def test_index_files_may_go_while_a_cold_lookup_is_under_way(open_store, memory, disk_turns):
+    store = reopened(open_store, [message(body=b"x" * 900, unique=f"u{number}") for number in range(100)])
+    memory.is_there = lambda name, page: name != "index"
+    files = len(store.index.files)
+    disk_turns.clear()
+    old, new = (store.query_keys("topic", f"u{number}", 9, wait=False) for number in (0, 99))
+    store.flush(), store.round()
+    while store.delete_expired(any_age=True, most=1):
+        pass
+    assert len(store.index.files) < files
+    disk_turns.set()
+    assert old.result(10).records == [] and len(new.result(10).records) == 1
+
+
+def test_entries_that_come_while_a_cold_lookup_is_under_way_do_not_hide_those_that_were_there(open_store, memory, monkeypatch):
+    store = reopened(open_store, [message(body=b"old", keys=("k",))])
+    memory.is_there = lambda name, page: name != "index"
+    read_by_position = Reader.read
+
+    def read(reader, offset, length):
+        found = read_by_position(reader, offset, length)
+        if length == index_file.HEADER.size:
+            store.put(message(body=b"new", keys=("k",)))
+        return found
+
+    monkeypatch.setattr(Reader, "read", read)
+    found = store.query_keys("topic", "k", 9)
+    assert [record.decode(raw).body for raw in found.records] == [b"old", b"new"]
+
+
 # The doors -----------------------------------------------------------------------------------------------------------
 
 
@@ -396,6 +498,8 @@ def test_a_door_refuses_what_it_cannot_read(arguments):
     for door in (read_queue, find_records):
         with pytest.raises(TypeError):
             door(*arguments)
+    with pytest.raises(TypeError):
+        read_record("a", *arguments[1:])
 
 
 def test_numbers_beyond_64_bits_are_refused(open_store):
@@ -418,6 +522,8 @@ def test_doors_keep_and_drop_as_many_references_as_they_should(open_store):
             store.get(GetRequest("topic", 0, offset, max_bytes=1000))
         for key in ("all", "none", "k3"):
             store.query_keys("topic", key, 9)
+        for place in (0, 4):
+            store.record_now(place)
 
     ask()
     before = [sys.getrefcount(each) for each in known]

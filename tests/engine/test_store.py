@@ -227,7 +227,7 @@ def test_an_explanation_tells_each_file_slot_and_entry_looked_at(open_store):
     store = open_store()
     for number in range(60):
         store.put(message(keys=(f"k{number}",)))
-    steps = store.explain_key("topic", "k3")
+    steps = store.explain_key("topic", "k3")()
     assert steps[0] == {"step": "hash", "key": "topic#k3", "hash": abs(java_hash("topic#k3"))}
     kept = [step["log_offset"] for step in steps if step["step"] == "entry" and step["kept"]]
     assert kept == store.query_keys("topic", "k3", 9).offsets

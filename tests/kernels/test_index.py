@@ -11,7 +11,8 @@ from broker_store.formats.index_file import IndexEntry, IndexGeometry, IndexHead
 from broker_store.formats.java_hash import java_hash
 from broker_store.kernels import context as c
 from broker_store.kernels import index
-from broker_store.kernels.lookup import find_offsets
+from broker_store.kernels.lookup import walk_files
+from broker_store.kernels.residency import BLOCK_BYTES, PAGE_BITS, PAGES_A_BLOCK, STRIDE
 from tests.support.reference import IndexModel, hash_of
 
 SLOTS, ENTRIES = 8, 200
@@ -51,12 +52,44 @@ def model_of(puts) -> IndexModel:
 
 
 def follow(memory, key, begin_ms, end_ms, room):
-    """What a lookup finds when `memory` is the only index file."""
-    words, files, found = Words(c.K_WORDS), Words(1), Words(ENTRIES)
-    files[0] = memory.ctypes.data
-    words.array[: c.K_FOUND_ROOM + 1] = (files.address, 1, SLOTS, found.address, ENTRIES)
-    words[c.K_ENTRIES] = ENTRIES
-    return find_offsets(words.address, "T", f"k{key}", room, begin_ms, end_ms)
+    """What a lookup finds when `memory` is the only index file, all of it in memory."""
+    known = Known(len(memory))
+    known.pages[:] = 1
+    return Lookup(memory, GEOMETRY, known).walk(key, begin_ms, end_ms, room)
+
+
+class Known:
+    """What is known about the pages of a file, as engine/residency.py keeps it."""
+
+    ROUND = 7
+
+    def __init__(self, size):
+        blocks = -(-size // BLOCK_BYTES)
+        self.words = np.zeros(blocks * STRIDE // 8, dtype=np.int64)
+        self.words[:: STRIDE // 8] = self.ROUND
+        self.pages = self.words.view(np.uint8).reshape(blocks, STRIDE)[:, 8:]
+
+    def add(self, page):
+        self.pages[divmod(page, PAGES_A_BLOCK)] = 1
+
+
+class Lookup:
+    """The words of a lookup in one file."""
+
+    def __init__(self, memory, geometry, known):
+        self.words, self.read, self.files, self.residency = Words(c.K_WORDS), Words(c.R_WORDS), Words(1), Words(1)
+        self.found, self.held = Words(geometry.entries), (memory, known)
+        self.files[0], self.residency[0] = memory.ctypes.data, known.words.ctypes.data
+        self.words.array[: c.K_FOUND_ROOM + 1] = (self.files.address, 1, geometry.slots, self.found.address, geometry.entries)
+        self.words[c.K_ENTRIES], self.words[c.K_RESIDENCY] = geometry.entries, self.residency.address
+        self.read[c.R_LOOKUP], self.read[c.R_ROUND] = self.words.address, Known.ROUND
+
+    def walk(self, key, begin_ms, end_ms, room):
+        """Log offsets; None when pages have to be asked about."""
+        topic, text = held(b"T"), held(f"k{key}".encode())
+        self.words[c.K_TOPIC_LENGTH], self.words[c.K_KEY_LENGTH] = 1, len(f"k{key}")
+        count = walk_files(self.read.address, topic.ctypes.data, text.ctypes.data, room, begin_ms, end_ms)
+        return None if count < 0 else self.found.array[:count].tolist()
 
 
 puts = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3000)), max_size=ENTRIES - 1)
@@ -74,6 +107,38 @@ def test_a_chain_gives_what_the_slow_walk_gives_newest_first(made, key, begin, l
         if entry.key_hash == hashed and begin_ms <= at_ms <= end_ms:
             expected.append(entry.log_offset)
     assert follow(held(model.to_bytes()), key, begin_ms, end_ms, room) == expected[:room]
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=900), st.integers(0, 30), st.sets(st.integers(0, 13)))
+def test_a_walk_touches_only_pages_that_are_known_to_be_in_memory(keys, key, there):
+    geometry = IndexGeometry(4096, 1000)
+    model = IndexModel(geometry.slots, geometry.entries)
+    for number, each in enumerate(keys):
+        model.put(f"T#k{each}", number, BEGIN_MS)
+    whole = held(model.to_bytes())
+    # Until it is asked for and brought, a page holds what would lead any walk astray.
+    memory, known = np.full(len(whole), 1, dtype=np.uint8), Known(len(whole))
+    lookup = Lookup(memory, geometry, known)
+
+    def bring(page):
+        memory[page << PAGE_BITS : page + 1 << PAGE_BITS] = whole[page << PAGE_BITS : page + 1 << PAGE_BITS]
+        known.add(page)
+
+    for page in there:
+        bring(page)
+    brought = set(there)
+    while (found := lookup.walk(key, 0, 2**62, geometry.entries)) is None:
+        place, size = lookup.read[c.R_ASK_PLACE], lookup.read[c.R_ASK_BYTES]
+        asked = set(range(place >> PAGE_BITS, (place + size - 1 >> PAGE_BITS) + 1))
+        assert lookup.read[c.R_ASK_FILE] == 0 and asked - brought
+        for page in asked - brought:
+            bring(page)
+        brought |= asked
+    assert found == [number for number, each in reversed(list(enumerate(keys))) if each == key]
+    touched = {0, hash_of(f"T#k{key}") % geometry.slots * 4 + index_file.HEADER.size >> PAGE_BITS}
+    for number in model.chain(hash_of(f"T#k{key}") % geometry.slots):
+        touched |= {geometry.entry_at(number) >> PAGE_BITS, geometry.entry_at(number) + 19 >> PAGE_BITS}
+    assert brought == touched | there
 
 
 @given(puts, st.lists(st.tuples(st.integers(1, ENTRIES), st.integers(-5, ENTRIES + 5)), max_size=20))

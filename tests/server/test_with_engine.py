@@ -1,12 +1,14 @@
 """The broker over the real store: a message's whole way, restarts, and a store that Apache's broker wrote."""
 
 import asyncio
+import threading
 import time
 
 import pytest
 
 from broker_store.config import load_settings
 from broker_store.engine.check import check_store
+from broker_store.engine.disk import Reader, Region
 from broker_store.engine.store import MessageStore
 from broker_store.formats import config_json, record
 from broker_store.protocol.command import Command
@@ -104,6 +106,35 @@ async def test_a_tag_is_found_and_a_key(tmp_path):
         assert record.decode(found.body).body == b"17"
         by_time = await broker.ask(29, topic="Orders", queueId=0, timestamp=0)
         assert by_time.fields == {"offset": "0"}
+
+
+async def test_what_is_looked_up_in_cold_pages_leaves_the_connection_free_for_others(tmp_path, monkeypatch):
+    async with Running(tmp_path) as broker:
+        for number in range(50):
+            await broker.send(b"%d" % number, properties=f"KEYS\x01k{number}\x02UNIQ_KEY\x01U{number}\x02")
+    disk_turns, read_by_position = threading.Event(), Reader.read
+
+    def read(reader, offset, length):
+        if threading.current_thread().name.startswith("cold-read"):
+            assert disk_turns.wait(10)
+        return read_by_position(reader, offset, length)
+
+    monkeypatch.setattr(Reader, "read", read)
+    async with Running(tmp_path) as broker:
+        monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
+        questions = [
+            broker.ask(12, topic="Orders", key="k17", maxNum=8, beginTimestamp=0, endTimestamp=clock()),
+            broker.ask(33, offset=0),
+            broker.ask(36, group="CG", offset=0, delayLevel=0),
+        ]
+        broker.parts.groups.find_or_create("CG")
+        asked = [asyncio.ensure_future(question) for question in questions]
+        assert (await broker.ask(30, topic="Orders", queueId=0)).fields == {"offset": "50"}
+        assert not any(question.done() for question in asked)
+        disk_turns.set()
+        by_key, by_place, sent_back = await asyncio.gather(*asked)
+        assert [record.decode(answer.body).body for answer in (by_key, by_place)] == [b"17", b"0"]
+        assert sent_back.code == 0 and broker.store.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
 
 
 async def test_a_message_that_waits_survives_a_restart_and_is_never_early(tmp_path):

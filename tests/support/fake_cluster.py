@@ -96,6 +96,7 @@ class FakeCluster:
                 "get_bytes": wrote - 8 * MIB,
                 "cold_gets": 1_204,
                 "key_lookups": 87,
+                "cold_lookups": 5,
                 "refused": {"OS_PAGE_CACHE_BUSY": 3},
             },
             "disk": {"total_bytes": 250 << 30, "free_bytes": 171 << 30, "used_ratio": 0.316},

@@ -175,7 +175,9 @@ class MemoryStore:
     def record_at(self, log_offset: int, check_crc: bool = True) -> bytes | None:
         return self._records.get(log_offset)
 
-    def query_keys(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
+    record_now = record_at
+
+    def query_keys(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, wait: bool = True) -> KeyQueryResult:
         offsets, records, last_ms = [], [], 0
         for log_offset, raw in self._records.items():
             stored = record.decode(raw)
