@@ -102,7 +102,7 @@ class Recovery:
             for queue in self._queues:
                 self._drop_if_deleted(queue)
                 self._find_queue_end(queue, clean)
-            step.detail = f"{len(self._queues):,} queues"
+            step.detail = _counted(len(self._queues), "queue")
         start = self._choose_start(clean)
         place = self._index_place(start, clean)
         agreement = Agreement(self._context, self._queues, self._index, self._dispatcher, place)
@@ -137,10 +137,10 @@ class Recovery:
         report = self._report
         with report.step("load the commit log") as step:
             self._log.load()
-            step.detail = f"{len(self._log.files):,} files of {self._log.file_size:,} bytes"
+            step.detail = f"{_counted(len(self._log.files), 'file')} of {self._log.file_size:,} bytes"
         with report.step("load the queues") as step:
             self._queues.load()
-            step.detail = f"{len(self._queues):,} queues"
+            step.detail = _counted(len(self._queues), "queue")
         with report.step("load the checkpoint") as step:
             self._checkpoint.load()
             stamps = self._checkpoint.stamps
@@ -151,7 +151,7 @@ class Recovery:
             )
         with report.step("load the index") as step:
             self._index.load()
-            step.detail = f"{len(self._index.files):,} files"
+            step.detail = _counted(len(self._index.files), "file")
 
     def _empty_log(self) -> None:
         """No log file at all: what queues and index point to does not exist (spec/store-behaviour.md 4.3)."""
@@ -605,6 +605,10 @@ class Recovery:
             if not first.is_pre_blank and first.log_offset < log_offset:
                 return file.base // UNIT
         return queue.files[0].base // UNIT
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _time(ms: int) -> str:

@@ -87,6 +87,8 @@ def duration(value):
 
 
 def duration_text(ms: float) -> str:
+    if 0 < ms < 0.1:
+        return "< 0.1 ms"
     if ms < 10 and ms != int(ms):
         return f"{ms:.1f} ms"
     if ms < 1_000:
@@ -182,7 +184,7 @@ def tracks(positions: dict):
         elif high > low:
             width = share(at - low, high - low)
         else:
-            width = "100" if at >= high else "0"
+            width = "100" if at >= high > 0 else "0"
         rows.append({"key": key, "tone": key.removesuffix("_position"), "title": title, "at": at, "behind": minus(high, at), "width": width})
     return {"rows": rows, "low": low, "high": high}
 

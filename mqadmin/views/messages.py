@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import time
 from datetime import UTC, datetime
@@ -87,9 +88,20 @@ def _moment(text: str, default: int) -> int:
 
 
 def _row(message) -> dict:
-    body = inflate(message.body, message.sys_flag)
-    text = (message.body if body is None else body)[: PREVIEW * 4].decode("utf-8", "replace")
-    return {"message": message, "preview": text[:PREVIEW], "keys": " ".join(message.keys), "body_bytes": len(message.body)}
+    inflated = inflate(message.body, message.sys_flag)
+    preview = preview_of(message.body if inflated is None else inflated)
+    return {"message": message, "preview": preview, "keys": " ".join(message.keys), "body_bytes": len(message.body)}
+
+
+def preview_of(body: bytes) -> str:
+    """The beginning of a body for a line: its text, or as hex what is none."""
+    head = body[: PREVIEW * 4]
+    try:
+        # A character that the cut took apart is no sign of bytes that are no text.
+        text = codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) == len(body))
+    except UnicodeDecodeError:
+        text = None
+    return body[: PREVIEW // 3].hex(" ") if text is None or "\0" in text else text[:PREVIEW]
 
 
 def _neighbours(request, way: str, asked: dict, found: clusters.Found) -> dict | None:

@@ -49,7 +49,8 @@ def page(role: str = "viewer"):
             except StoreClosedError:
                 return render(request, "starting.html", starting_context(), status=503 if request.htmx else 200)
             except (NotFoundError, NameError_) as error:
-                return trouble(request, 404, "Not found", f"{error}")
+                sentence = f"{error}"
+                return trouble(request, 404, "Not found", f"{sentence[:1].upper()}{sentence[1:]}.")
             except Problem as problem:
                 return trouble(request, problem.status, problem.document()["title"], f"{problem} — {problem.document()['hint']}")
             except TimeoutError:

@@ -36,6 +36,7 @@ const live = (() => {
     size_rate: (n) => `${format.size(n)}/s`,
     percent: (n) => `${(n * 100).toFixed(1)} %`,
     duration: (ms) => {
+      if (ms > 0 && ms < 0.1) return "< 0.1 ms";
       if (ms < 10 && ms !== Math.trunc(ms)) return `${ms.toFixed(1)} ms`;
       if (ms < 1000) return `${ms.toFixed(0)} ms`;
       if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
@@ -76,7 +77,7 @@ const live = (() => {
       const value = at(data, element.dataset.width);
       const low = element.dataset.low ? Number(at(data, element.dataset.low) ?? 0) : 0;
       const high = element.dataset.high ? Number(at(data, element.dataset.high) ?? NaN) : Number(element.dataset.most);
-      const share = known(value) ? (high > low ? (Number(value) - low) / (high - low) : Number(value) >= high ? 1 : 0) : 0;
+      const share = known(value) ? (high > low ? (Number(value) - low) / (high - low) : high > 0 && Number(value) >= high ? 1 : 0) : 0;
       element.setAttribute("width", `${Math.min(100, Math.max(0, share * 100 || 0)).toFixed(3)}%`);
     }
     for (const element of section.querySelectorAll("[data-rows]")) {

@@ -2,16 +2,21 @@
 (() => {
   "use strict";
   const root = document.documentElement;
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+  const tell = () => {
+    root.classList.toggle("dark-mode", isDark());  // for Swagger, whose sheet goes by it
+    dispatchEvent(new Event("themechange"));  // charts are drawn with colours they looked up
+  };
   let chosen = null;
   try { chosen = localStorage.getItem("theme"); } catch { /* storage may be closed to us: then the choice lasts for this page */ }
   if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
-  const told = () => dispatchEvent(new Event("themechange"));  // charts are drawn with colours they looked up
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", told);
+  tell();
+  system.addEventListener("change", tell);
   addEventListener("click", (event) => {
     if (!event.target.closest?.("[data-theme-toggle]")) return;
-    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = dark ? "light" : "dark";
+    root.dataset.theme = isDark() ? "light" : "dark";
     try { localStorage.setItem("theme", root.dataset.theme); } catch { /* as above */ }
-    told();
+    tell();
   });
 })();

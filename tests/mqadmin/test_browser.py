@@ -130,6 +130,65 @@ def test_the_theme_that_was_chosen_stays(page, address):
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+def test_the_page_of_the_rest_interface_follows_the_theme(page, address):
+    page.goto(f"{address}/api/v1/docs")
+    page.wait_for_selector(".opblock")
+    grounds = "() => ['body', '.swagger-ui', '.opblock-get'].map((one) => getComputedStyle(document.querySelector(one)).backgroundColor)"
+    light = page.evaluate(grounds)
+    page.click("[data-theme-toggle]")
+    dark = page.evaluate(grounds)
+    assert all(before != after for before, after in zip(light, dark, strict=True))
+    page.goto(f"{address}/")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.goto(f"{address}/api/v1/docs")
+    page.wait_for_selector(".opblock")
+    assert page.evaluate(grounds) == dark
+    assert page.complaints == []
+
+
+# Texts whose contrast with what lies behind them is below WCAG's AA: 4.5, or 3 for large ones.
+PALE = """() => {
+    const parse = (colour) => { const parts = colour.match(/[\\d.]+/g).map(Number); return parts.length > 3 ? parts : [...parts, 1]; };
+    const over = (top, under) => [0, 1, 2].map((n) => top[n] * top[3] + under[n] * (1 - top[3])).concat(1);
+    const behind = (element) => {
+        const layers = [];
+        for (; element; element = element.parentElement) layers.push(parse(getComputedStyle(element).backgroundColor));
+        return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255, 1]);
+    };
+    const light = (colour) => {
+        const [red, green, blue] = colour.map((part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+    };
+    const pale = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const element = walker.currentNode.parentElement, style = getComputedStyle(element);
+        if (!walker.currentNode.textContent.trim() || !element.checkVisibility() || ["SCRIPT", "OPTION"].includes(element.tagName)) continue;
+        const ground = behind(element), pair = [light(over(parse(style.color), ground)), light(ground)].sort((a, b) => b - a);
+        const size = parseFloat(style.fontSize), wanted = size >= 24 || (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5;
+        const contrast = (pair[0] + 0.05) / (pair[1] + 0.05);
+        if (contrast < wanted) pale.push(`${contrast.toFixed(2)} ${element.tagName}.${element.className} ${walker.currentNode.textContent.trim().slice(0, 40)}`);
+    }
+    return pale;
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_word_stands_out_from_what_lies_behind_it(page, address, theme):
+    page.emulate_media(color_scheme=theme)
+    for path in (*PAGES, "/api/v1/docs"):
+        page.goto(f"{address}{path}")
+        if path == "/api/v1/docs":
+            page.wait_for_selector(".opblock")
+        assert page.evaluate(PALE) == [], path
+
+
+@pytest.mark.parametrize("page", [390], indirect=True)
+def test_a_name_as_long_as_may_be_fits_a_phone(page, address):
+    page.goto(f"{address}/messages/40000/")
+    page.evaluate("document.querySelectorAll('.crumbs a, h1, .facts a').forEach((one) => { one.textContent = 'x'.repeat(127); })")
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+
+
 def test_a_hidden_tab_asks_for_nothing_and_a_shown_one_goes_on(page, address):
     said = []
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: said.append(frame)))

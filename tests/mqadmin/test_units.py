@@ -25,6 +25,7 @@ CASES = [
     ("rate", 1_204.2, "1,204/s"),
     ("percent", 0.316, "31.6 %"),
     ("duration", 0, "0 ms"),
+    ("duration", 0.04, "< 0.1 ms"),
     ("duration", 2.4, "2.4 ms"),
     ("duration", 999, "999 ms"),
     ("duration", 59_900, "59.9 s"),
