@@ -30,7 +30,6 @@ _PROT_READ, _PROT_WRITE = 1, 2
 _MAP_SHARED, _MAP_PRIVATE, _MAP_ANONYMOUS = 1, 2, 0x20
 _MS_SYNC = 4
 _MADV_RANDOM = 1
-_MADV_DONTNEED = 4
 _MADV_POPULATE_WRITE = 23
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 _FILE_MODE = 0o600
@@ -136,13 +135,6 @@ class Region:
         would make every page of them fault at its next write.
         """
         _libc.madvise(self.address, self.size, _MADV_RANDOM)
-
-    def forget(self, offset: int, length: int) -> None:
-        """Let the process drop the pages of a range; the data stay in the file."""
-        start = -(-offset // PAGE) * PAGE
-        end = (offset + length) // PAGE * PAGE
-        if end > start:
-            _libc.madvise(self.address + start, end - start, _MADV_DONTNEED)
 
     def sync(self, offset: int, length: int) -> None:
         """Bring [offset, offset + length) to the disk. A failure is final: SyncError."""
@@ -486,9 +478,6 @@ class InspectRegion(Region):
         pass
 
     def fault_singly(self) -> None:
-        pass
-
-    def forget(self, offset: int, length: int) -> None:
         pass
 
     def sync(self, offset: int, length: int) -> None:

@@ -66,10 +66,9 @@ def test_punching_leaves_what_is_before_and_zero_behind(region, offset):
     assert offset <= region.data_end() <= region.size
 
 
-def test_populating_and_forgetting_change_no_byte(region):
+def test_populating_changes_no_byte(region):
     region.write(0, b"\xee" * region.size)
     region.populate(10, 2 * PAGE)
-    region.forget(10, 3 * PAGE)
     assert region.read(0, region.size) == b"\xee" * region.size
 
 

@@ -349,9 +349,6 @@ class SimulatedRegion(Region):
     def fault_singly(self) -> None:
         pass
 
-    def forget(self, offset: int, length: int) -> None:
-        pass
-
     def sync(self, offset: int, length: int) -> None:
         start = offset // PAGE * PAGE
         end = min(self.size, offset + length)
