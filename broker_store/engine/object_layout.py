@@ -12,6 +12,7 @@ import sys
 from broker_store.engine.rows import Words
 from broker_store.errors import MisuseError
 from broker_store.kernels import context as c
+from broker_store.kernels.describe import TUPLE_ITEMS
 from broker_store.messages import Message
 
 _WORD = 8
@@ -28,7 +29,6 @@ _FIELDS = {
     "reconsume_times": c.M_RECONSUME_TIMES,
     "prepared_transaction_offset": c.M_PREPARED_OFFSET,
 }
-TUPLE_ITEMS = tuple.__basicsize__  # byte offset of a tuple's first pointer
 BYTES_DATA = bytes.__basicsize__ - 1
 
 

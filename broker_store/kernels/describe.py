@@ -30,7 +30,7 @@ _SIZE = 16  # of str, bytes, int and tuple
 _STR_STATE = 32
 _STR_COMPACT_ASCII = 0x60
 _INT_DIGITS = 24  # of 30 bits each
-_TUPLE_ITEMS = 24
+TUPLE_ITEMS = 24
 _BORN_V6 = 0x10
 _STORE_V6 = 0x20
 _BOTH_V6 = 0x30
@@ -73,7 +73,7 @@ def _host(layout, host, room):
     at `room`. 0 bytes when `host` is no (bytes of 4 or 16, int)."""
     if load64(host + _TYPE) != get(layout, c.M_TUPLE_TYPE) or load64(host + _SIZE) != 2:
         return 0, 0
-    address, port = load64(host + _TUPLE_ITEMS), load64(host + _TUPLE_ITEMS + 8)
+    address, port = load64(host + TUPLE_ITEMS), load64(host + TUPLE_ITEMS + 8)
     if load64(address + _TYPE) != get(layout, c.M_BYTES_TYPE) or not _is_int(layout, port):
         return 0, 0
     length, data = load64(address + _SIZE), address + get(layout, c.M_BYTES_DATA)
@@ -103,7 +103,7 @@ def _names_inner_count(properties, length):
 @inlined
 def take_group(context, messages):
     """The next group: a tuple of messages."""
-    put(context, c.MESSAGES, messages + _TUPLE_ITEMS)
+    put(context, c.MESSAGES, messages + TUPLE_ITEMS)
     put(context, c.DESCRIPTOR_COUNT, load64(messages + _SIZE))
 
 
