@@ -28,7 +28,7 @@ from broker_store.engine.rows import Words, WriterContext
 from broker_store.formats import queue_unit, record
 from broker_store.kernels import context as c
 from broker_store.kernels.lookup import find_records, read_record
-from broker_store.kernels.read import read_queue
+from broker_store.kernels.read import limits, read_queue
 from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult
 
 FOR_EVER_MS = 1 << 62
@@ -58,7 +58,7 @@ class Reads:
         wake: Callable[[Callable[[], None]], None],
         on_damage: Callable[[str, int], None],
     ):
-        self._settings, self._log, self._queues, self._index = settings, log, queues, index
+        self._log, self._queues, self._index = log, queues, index
         self._view = context.view
         self._readers = LogReaders(disk, log)
         self._cold = ColdReads(self._readers, wake, on_damage)
@@ -67,7 +67,6 @@ class Reads:
         self.gets = self.get_messages = self.get_bytes = self.cold_gets = self.key_lookups = self.cold_lookups = 0
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._hot_bytes = memory // _HOT_SHARE
-        self._distant_bytes = memory * settings.access_message_in_memory_max_ratio // 100
         self._round_ends_ms = 0
         self._runs = Words(2 * _MOST_RECORDS)
         words = Words(c.R_WORDS)
@@ -78,7 +77,7 @@ class Reads:
         self._words[c.R_MAX_UNITS] = _MOST_UNITS
         self._words[c.R_MAX_COUNT] = _MOST_RECORDS
         self._words[c.R_MAX_RECORD] = record.MAX_RECORD
-        self._words[c.R_DISTANT] = self._distant_bytes
+        self._words[c.R_DISTANT] = memory * settings.access_message_in_memory_max_ratio // 100
         self._words[c.R_NEAR_COUNT] = settings.max_transfer_count_on_message_in_memory
         self._words[c.R_NEAR_BYTES] = settings.max_transfer_bytes_on_message_in_memory
         self._words[c.R_DISTANT_COUNT] = settings.max_transfer_count_on_message_in_disk
@@ -199,15 +198,9 @@ class Reads:
         self.get_bytes += len(result.body)
 
     def _limited(self, queue: ConsumeQueue, request: GetRequest) -> GetRequest:
-        """The request within the settings' limits, as the kernel has them for what is in memory: less for what Apache would call
-        on disk, by its distance from the log's end. Any thread; it may read the queue's file."""
-        settings = self._settings
-        most, most_bytes = settings.max_transfer_count_on_message_in_memory, settings.max_transfer_bytes_on_message_in_memory
-        wrote = self._log.wrote
-        if wrote - self._log.minimum > self._distant_bytes:
-            unit = queue.unit(request.offset)
-            if unit is not None and wrote - unit.log_offset > self._distant_bytes:
-                most, most_bytes = settings.max_transfer_count_on_message_in_disk, settings.max_transfer_bytes_on_message_in_disk
+        """The request within the settings' limits. Any thread; it reads the queue's file."""
+        unit = queue.unit(request.offset)
+        most, most_bytes = limits(self._address, self._log.wrote if unit is None else unit.log_offset)
         return replace(request, max_count=min(request.max_count, most), max_bytes=min(request.max_bytes, most_bytes))
 
     def get_blocking(self, request: GetRequest) -> GetResult:

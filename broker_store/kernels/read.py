@@ -7,6 +7,8 @@ bytes is made for all of them and each is copied once; neighbours in the log are
 
 from __future__ import annotations
 
+from numba import njit, types
+
 from broker_store.kernels import context as c
 from broker_store.kernels.memory import copy_memory, get, inlined, load64, load_be32, load_be64, put, store64
 from broker_store.kernels.objects import (
@@ -44,6 +46,17 @@ def ask(context, file_number, place, size):
     put(context, c.R_ASK_FILE, file_number)
     put(context, c.R_ASK_PLACE, place)
     put(context, c.R_ASK_BYTES, size)
+
+
+@njit(types.UniTuple(types.int64, 2)(types.int64, types.int64), cache=True)
+def limits(context, log_offset):
+    """(records, bytes) that an answer beginning with the record at `log_offset` may have: less for what Apache would call on disk,
+    by its distance from the log's end."""
+    writer, distant = get(context, c.R_WRITER), get(context, c.R_DISTANT)
+    wrote = get(writer, c.LOG_BASE) + get(writer, c.LOG_AT)
+    if wrote - get(writer, c.LOG_FIRST) > distant and wrote - log_offset > distant:
+        return get(context, c.R_DISTANT_COUNT), get(context, c.R_DISTANT_BYTES)
+    return get(context, c.R_NEAR_COUNT), get(context, c.R_NEAR_BYTES)
 
 
 @inlined
@@ -96,11 +109,8 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
         if not limited:
             # By the first unit, whether it is wanted or not.
             limited = True
-            wrote = get(writer, c.LOG_BASE) + get(writer, c.LOG_AT)
-            distant = get(context, c.R_DISTANT)
-            is_distant = wrote - log_first > distant and wrote - log_offset > distant
-            max_count = min(max_count, get(context, c.R_DISTANT_COUNT if is_distant else c.R_NEAR_COUNT), get(context, c.R_MAX_COUNT))
-            max_bytes = min(max_bytes, get(context, c.R_DISTANT_BYTES if is_distant else c.R_NEAR_BYTES))
+            most, most_bytes = limits(context, log_offset)
+            max_count, max_bytes = min(max_count, most, get(context, c.R_MAX_COUNT)), min(max_bytes, most_bytes)
         if count > 0 and used + size > max_bytes:
             stopped = c.READ_FULL
             break

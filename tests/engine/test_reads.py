@@ -208,17 +208,17 @@ def test_far_from_the_end_an_answer_has_the_limits_of_what_is_on_disk(open_store
     if is_cold:
         monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
     size = store.log.wrote // 20
-    store.reads._distant_bytes = store.reads._words[c.R_DISTANT] = 10 * size
+    store.reads._words[c.R_DISTANT] = 10 * size
     assert [read(store, offset).count for offset in (0, 9, 10, 15)] == [3, 3, 10, 5]
     assert cold_gets(store) == 4 * is_cold
-    store.reads._distant_bytes = store.reads._words[c.R_DISTANT] = 20 * size
+    store.reads._words[c.R_DISTANT] = 20 * size
     assert read(store, 0).count == 20
 
 
 def test_nothing_of_a_cold_read_is_read_on_the_loop(open_store, monkeypatch):
     changes = {"max_transfer_count_on_message_in_disk": 3}
     store = reopened(open_store, [message(body=b"x" * 100) for _ in range(20)], **changes)
-    store.reads._distant_bytes = store.reads._words[c.R_DISTANT] = 1
+    store.reads._words[c.R_DISTANT] = 1
     monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
     readers = set()
     open_reader = Disk.open_reader
