@@ -176,11 +176,8 @@ class Groups:
         if text is None:
             return
         try:
-            value = config_json.read(text)
-            if not isinstance(value, dict) or not isinstance(value.get("subscriptionGroupTable", {}), dict):
-                raise FormatError("subscriptionGroup.json must hold subscriptionGroupTable")
-            groups = [SubscriptionGroup.from_json(item) for item in value.get("subscriptionGroupTable", {}).values()]
-            version = DataVersion.from_json(value.get("dataVersion"))
+            value, table, version = config_json.read_table(text, FILE_NAME, "subscriptionGroupTable")
+            groups = [SubscriptionGroup.from_json(item) for item in table.values()]
             forbidden = value.get("forbiddenTable") or {}
             if not isinstance(forbidden, dict):
                 raise FormatError("forbiddenTable must be an object")

@@ -134,11 +134,8 @@ class Offsets:
         if text is None:
             return
         try:
-            value = config_json.read(text)
-            if not isinstance(value, dict) or not isinstance(value.get("offsetTable", {}), dict):
-                raise FormatError("consumerOffset.json must hold offsetTable")
-            self.data_version = DataVersion.from_json(value.get("dataVersion"))
-            for key, queues in value.get("offsetTable", {}).items():
+            _, table, self.data_version = config_json.read_table(text, FILE_NAME, "offsetTable")
+            for key, queues in table.items():
                 topic, separator, group = str(key).partition(_SEPARATOR)
                 if not separator:
                     raise FormatError("an entry of offsetTable is named topic@group", found=str(key)[:60])

@@ -285,11 +285,8 @@ class Topics:
         if text is None:
             return
         try:
-            value = config_json.read(text)
-            if not isinstance(value, dict) or not isinstance(value.get("topicConfigTable", {}), dict):
-                raise FormatError("topics.json must hold topicConfigTable")
-            configs = [TopicConfig.from_json(item) for item in value.get("topicConfigTable", {}).values()]
-            version = DataVersion.from_json(value.get("dataVersion"))
+            _, table, version = config_json.read_table(text, FILE_NAME, "topicConfigTable")
+            configs = [TopicConfig.from_json(item) for item in table.values()]
             for config in configs:
                 check_topic(config.name)
         except (FormatError, PeerError) as error:

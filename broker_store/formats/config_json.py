@@ -53,6 +53,14 @@ def read(text: str | bytes) -> object:
         raise FormatError(f"not readable as JSON: {error}") from None
 
 
+def read_table(text: str, file_name: str, name: str) -> tuple[dict, dict, DataVersion]:
+    """(the whole value, its table `name`, its version) of a file that holds a table; FormatError when it does not."""
+    value = read(text)
+    if not isinstance(value, dict) or not isinstance(value.get(name, {}), dict):
+        raise FormatError(f"{file_name} must hold {name}")
+    return value, value.get(name, {}), DataVersion.from_json(value.get("dataVersion"))
+
+
 def int_keys(value: object, what: str) -> dict[int, object]:
     """A table whose keys are integers, whether the writer quoted them or not; FormatError when one is not."""
     if not isinstance(value, dict):
