@@ -283,13 +283,17 @@ class TopicAdmin(ClusterAdmin):
     fields_to_save = ("read_queues", "write_queues", "perm", "order")
     fields_to_remember = ("messages",)
     fields = ("name", *fields_to_save)
-    list_display = ("name", "kind", "read_queues", "write_queues", "permission", "messages", "groups")
+    list_display = ("name", "kind", "read_queues", "write_queues", "permission", "messages_kept", "groups")
     search_fields = ("name",)
 
     @admin.display(ordering="perm")
     def permission(self, topic: Topic) -> str:
         words = [word for bit, word in ((4, "read"), (2, "write"), (1, "inherit")) if topic.perm & bit]
         return ", ".join(words) or "none"
+
+    @admin.display(description="messages", ordering="messages")
+    def messages_kept(self, topic: Topic) -> str:
+        return "unknown" if topic.messages is None else f"{topic.messages:,}"
 
     def _create(self, cluster: Any, name: str, values: dict) -> None:
         cluster.create_topic(name, **values)
@@ -334,9 +338,13 @@ class GroupAdmin(ClusterAdmin):
     fields_to_save = ("consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times")
     fields_to_remember = ("lag",)
     fields = ("name", *fields_to_save)
-    list_display = ("name", "kind", "consume_enable", "broadcast", "orderly", "retry_max_times", "clients", "lag")
+    list_display = ("name", "kind", "consume_enable", "broadcast", "orderly", "retry_max_times", "clients", "messages_behind")
     search_fields = ("name",)
     actions = (*ClusterAdmin.actions, "reset_offset")
+
+    @admin.display(description="lag", ordering="lag")
+    def messages_behind(self, group: Group) -> str:
+        return "unknown" if group.lag is None else f"{group.lag:,}"
 
     def _create(self, cluster: Any, name: str, values: dict) -> None:
         cluster.create_group(name, **values)

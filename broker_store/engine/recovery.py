@@ -251,7 +251,9 @@ class Recovery:
                     if first_ms is not None and 0 < first_ms <= limit:
                         chosen = file
                         break
-                step.detail = f"its first record must not be younger than {_time(limit)} (the checkpoint less 3 s)"
+                step.detail = (
+                    f"its first record must not be younger than {_time(limit)} (the checkpoint less 3 s)" if limit > 0 else "the checkpoint lacks a time, so all are scanned"
+                )
             step.file = chosen.path.name
             self._report.total_bytes = files[-1].end - chosen.base
         return chosen

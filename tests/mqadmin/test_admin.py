@@ -47,7 +47,9 @@ def test_topics_and_groups_are_listed_searched_and_sorted(cluster):
     assert "page-views" not in page
     page = admin.get("/admin/mqadmin/topic/", {"o": "-6"}).content.decode()
     assert page.index("page-views") < page.index("payments")
-    assert "search-index" in admin.get("/admin/mqadmin/group/").content.decode()
+    assert "5,220,947" in page
+    page = admin.get("/admin/mqadmin/group/", {"o": "-8"}).content.decode()
+    assert page.index("48,210") < page.index("nightly-report") and "unknown" in page
     assert admin.get("/admin/").status_code == 200
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from django.urls import reverse
 
+from broker_store.errors import StoreClosedError
 from broker_store.formats import properties, record
 from broker_store.messages import Message
 from mqadmin import clusters
@@ -68,10 +69,32 @@ def test_the_overview_says_what_is_measured_with_its_unit(fake_cluster, client_o
 
 
 def test_a_broker_that_nobody_used_yet_has_an_overview_too(fake_cluster, client_of_role, monkeypatch):
-    facts = fake_cluster.overview() | {"worst_lag": None, "top_topics": [], "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio"))}
+    positions = dict.fromkeys(fake_cluster.overview()["positions"], 0)
+    facts = fake_cluster.overview() | {"positions": positions, "worst_lag": None, "top_topics": [], "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio"))}
     monkeypatch.setattr(fake_cluster, "overview", lambda: facts)
     text = client_of_role("viewer").get("/").content.decode()
     assert "No messages yet" in text and "no group reads yet" in text and "unknown" in text
+    assert not re.search(r'class="fill-\w+ fill-move" height="8" width="100', text), "nothing is written, so no bar is full"
+
+
+def test_a_store_that_nobody_uses_is_not_called_empty(fake_cluster, client_of_role, monkeypatch):
+    facts = fake_cluster.overview() | {"top_topics": []}
+    monkeypatch.setattr(fake_cluster, "overview", lambda: facts)
+    text = client_of_role("viewer").get("/").content.decode()
+    assert "Nothing has moved" in text and "No messages yet" not in text
+
+
+def test_a_dashboard_without_a_broker_says_how_to_get_one(fake_cluster, client_of_role, monkeypatch):
+    def closed():
+        raise StoreClosedError("No broker runs in this process.")
+
+    monkeypatch.setattr(fake_cluster, "state", lambda: {"state": "closed", "sentence": "No broker runs in this process."})
+    monkeypatch.setattr(fake_cluster, "overview", closed)
+    monkeypatch.setattr(fake_cluster, "recovery", dict)
+    client = client_of_role("viewer")
+    assert "manage.py runbroker" in client.get("/").content.decode()
+    text = client.get("/store/recovery/").content.decode()
+    assert "No broker runs in this process." in text and "Watch it start" not in text
 
 
 def test_what_is_not_known_is_called_unknown_and_never_zero(fake_cluster, client_of_role):
