@@ -215,6 +215,19 @@ class Reader:
             raise _store_error(error, f"reading at {offset}", self.path) from error
         return b"".join(parts)
 
+    def read_into(self, target: memoryview, offset: int) -> int:
+        """Fills `target`, fewer bytes only at the end of the file; how many. Large pieces in one place spare the kernel making new pages for each."""
+        done = 0
+        try:
+            while done < len(target):
+                count = os.preadv(self._descriptor, [target[done:]], offset + done)
+                if not count:
+                    break
+                done += count
+        except OSError as error:
+            raise _store_error(error, f"reading at {offset}", self.path) from error
+        return done
+
     @property
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
@@ -502,6 +515,11 @@ class _InspectReader(Reader):
 
     def read(self, offset: int, length: int) -> bytes:
         return self._region.read(offset, max(0, min(length, self._region.size - offset)))
+
+    def read_into(self, target: memoryview, offset: int) -> int:
+        data = self.read(offset, len(target))
+        target[: len(data)] = data
+        return len(data)
 
     @property
     def size(self) -> int:

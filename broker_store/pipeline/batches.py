@@ -41,9 +41,8 @@ TIME = pa.timestamp("us", tz="UTC")
 class Slice:
     """Some bytes of the log and the rows of the records in it; makes the columns, each once."""
 
-    def __init__(self, data: bytes, rows: np.ndarray, options: Options):
+    def __init__(self, data: np.ndarray, rows: np.ndarray, options: Options):
         self.data, self.rows, self.options = data, rows, options
-        self._bytes = np.frombuffer(data, dtype=np.uint8)
         self._made: dict[str, pa.Array] = {}
 
     def __len__(self) -> int:
@@ -66,7 +65,7 @@ class Slice:
         offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
         np.cumsum(lengths, out=offsets[1:])
         target = np.empty(max(1, int(offsets[-1])), dtype=np.uint8)
-        k.gather(self._bytes.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(lengths), target.ctypes.data)
+        k.gather(self.data.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(lengths), target.ctypes.data)
         return pa.py_buffer(offsets), pa.py_buffer(target)
 
     def texts(self, places: np.ndarray, lengths: np.ndarray, present: np.ndarray | None = None) -> pa.Array:
@@ -85,7 +84,7 @@ class Slice:
         places, lengths = np.ascontiguousarray(places), np.ascontiguousarray(lengths)
         pieces = np.empty((max(1, room), words), dtype=np.int64)
         begins = np.empty(len(lengths) + 1, dtype=np.int64)
-        found = kernel(self._bytes.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(lengths), pieces.ctypes.data, begins.ctypes.data)
+        found = kernel(self.data.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(lengths), pieces.ctypes.data, begins.ctypes.data)
         return pieces[:found], begins
 
     # What a test or several columns need ------------------------------------------------------------------------
@@ -100,7 +99,7 @@ class Slice:
         wide = (self.rows[k.SYS_FLAG] & ipv6) != 0
         packed = np.zeros((len(self), 20), dtype=np.uint8)
         for chosen, size in ((~wide, 8), (wide, 20)):
-            packed[chosen, :size] = self._bytes[at[chosen][:, None] + np.arange(size)]
+            packed[chosen, :size] = self.data[at[chosen][:, None] + np.arange(size)]
         both = np.concatenate((packed, wide[:, None].astype(np.uint8)), axis=1)
         distinct, inverse = np.unique(np.ascontiguousarray(both).view("V21").reshape(-1), return_inverse=True)
         texts = pa.array([_host(one.tobytes()) for one in distinct])
@@ -198,7 +197,7 @@ def _tags_code(part: Slice) -> pa.Array:
     if queue_unit.SCHEDULE_TOPIC in names:
         for row in np.flatnonzero(numbers == names.index(queue_unit.SCHEDULE_TOPIC)):
             begin = int(part.rows[k.PROPERTIES_AT, row])
-            delay = properties.get(part.data[begin : begin + int(part.rows[k.PROPERTIES_LENGTH, row])], properties.DELAY)
+            delay = properties.get(part.data[begin : begin + int(part.rows[k.PROPERTIES_LENGTH, row])].tobytes(), properties.DELAY)
             codes[row] = queue_unit.tags_code(queue_unit.SCHEDULE_TOPIC, tags[int(row)].as_py(), delay, int(part.rows[k.STORE_MS, row]))
     return pa.array(codes)
 
@@ -209,8 +208,7 @@ def _entry_hashes(part: Slice) -> pa.Array:
     room = int(((part.rows[k.KEYS_LENGTH] + 1) // 2).sum()) + 2 * len(part)
     hashes = np.empty(max(1, room), dtype=np.int64)
     begins = np.empty(len(part) + 1, dtype=np.int64)
-    source = np.frombuffer(part.data, dtype=np.uint8).ctypes.data
-    found = k.hash_keys(source, part.rows.ctypes.data, part.rows.strides[0], len(part), hashes.ctypes.data, begins.ctypes.data)
+    found = k.hash_keys(part.data.ctypes.data, part.rows.ctypes.data, part.rows.strides[0], len(part), hashes.ctypes.data, begins.ctypes.data)
     return pa.ListArray.from_arrays(pa.array(begins.astype(np.int32)), pa.array(hashes[:found]))
 
 
@@ -312,16 +310,17 @@ def _slices(split: Split, needs_keys: bool, options: Options, disk: Disk) -> Ite
     """Slices of good records and, where the options say so, (log offset, bytes, what is wrong) of each stretch without."""
     base = split.file_end - disk.size_of(Path(split.path))
     context = np.zeros(k.X_WORDS, dtype=np.int64)
-    rows = np.empty((k.FIELD_COUNT, ROWS), dtype=np.int64)  # one for all: a slice is done with before the next is made
-    context[k.X_ROWS] = rows.ctypes.data
+    # One for all: a slice is done with before the next is made, and memory that is new each time is dearer than what is read into it.
+    rows = np.empty((k.FIELD_COUNT, ROWS), dtype=np.int64)
+    room = np.empty(min(SLICE_BYTES, split.end - split.begin), dtype=np.uint8)
+    context[[k.X_ROWS, k.X_ADDRESS]] = rows.ctypes.data, room.ctypes.data
     with _open(split, disk) as reader:
         position = split.begin
         while position < split.end:
-            data = reader.read(position - base, min(SLICE_BYTES, split.end - position))
+            data = room[: reader.read_into(room[: split.end - position].data, position - base)]
             if len(data) < 8:
                 return
-            buffer = np.frombuffer(data, dtype=np.uint8)
-            context[[k.X_ADDRESS, k.X_LENGTH, k.X_BASE]] = buffer.ctypes.data, len(data), position
+            context[[k.X_LENGTH, k.X_BASE]] = len(data), position
             context[[k.X_FILE_LEFT, k.X_AT]] = split.file_end - position, 0
             context[[k.X_MAX_RECORD, k.X_ROOM, k.X_WITH_KEYS]] = MAX_RECORD, ROWS, needs_keys
             while True:

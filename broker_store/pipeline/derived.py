@@ -24,7 +24,7 @@ from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import index_file, queue_unit
 from broker_store.pipeline.batches import arrow_schema
 from broker_store.pipeline.options import Options, Test
-from broker_store.pipeline.splits import position_of, queues_of
+from broker_store.pipeline.splits import data_end, position_of, queues_of
 
 ITEMS = 1 << 20  # units, entries or slots of one partition
 ROWS = 64 << 10  # of one batch
@@ -80,18 +80,9 @@ def _units(options: Options, disk: Disk) -> Iterator[Piece]:
             continue
         for file in queue.files:
             # Behind a hole more may follow, and an end found by halving may be such a hole.
-            end = file.first + -(-_data_end(file.path, disk) // queue_unit.SIZE)
+            end = file.first + -(-data_end(Path(file.path), disk) // queue_unit.SIZE)
             for first in range(file.first, end, ITEMS):
                 yield Piece(file.path, file.first, first, min(first + ITEMS, end), queue.topic, queue.queue_id)
-
-
-def _data_end(path: str, disk: Disk) -> int:
-    """Position behind the last byte that was ever written; what a file merely has of length is not read."""
-    region = disk.open_region(Path(path), writable=False)
-    try:
-        return region.data_end()
-    finally:
-        region.close()
 
 
 def _index(options: Options, disk: Disk) -> Iterator[Piece]:

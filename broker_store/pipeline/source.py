@@ -12,6 +12,7 @@ of your own must set spark.sql.python.filterPushdown.enabled.
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -111,6 +112,9 @@ class RocketMQReader(ds.DataSourceReader):
             return
         read = batches.batches_of if self._options.table == "records" else derived.batches_of
         yield from read(partition.value, self._columns, self._options)
+        if not gc.get_freeze_count():
+            # Spark's worker collects garbage after each task: what Arrow and Numba loaded stays, and is not walked again (85 ms).
+            gc.freeze()
 
 
 def _test_of(given: ds.Filter) -> tuple[Test, ...] | None:

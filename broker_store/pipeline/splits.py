@@ -5,8 +5,8 @@ begin, so nothing of the log is read to find out but one record at each cut. Tha
 queue means: units of a damaged queue only make fewer cuts. Without queues a file is one stretch.
 
 The end of what may be read is where a running broker has dispatched to, told by its live page. Without one it is where
-the records end, which only reading shows: the last stretch `is_last`, behind it nothing follows. A file that a broker
-had made ready and never wrote to is none.
+the records end, which only reading shows: the last stretch `is_last`, behind it nothing follows. Files, and what there
+is of the last one, that a broker had made ready and never wrote to are not read.
 """
 
 from __future__ import annotations
@@ -90,7 +90,11 @@ def splits_of(
 ) -> list[Split]:
     """The stretches that may hold records the tests let pass, oldest first."""
     disk = disk or Disk()
-    files = log_files(store, disk, position_of(live_page, disk))
+    live = position_of(live_page, disk)
+    files = log_files(store, disk, live)
+    if live is None and files:
+        path, base, _ = files[-1]
+        files[-1] = path, base, base + data_end(path, disk)
     least, most = bounds(tests, "log_offset")
     wanted = [(path, base, end) for path, base, end in files if end > least and base <= most]
     targets = [at for _, base, end in wanted for at in range(base + partition_bytes, end - partition_bytes // 2, partition_bytes)]
@@ -105,6 +109,15 @@ def splits_of(
             stretches.append(Split(str(path), begin, until, base + size, end == files[-1][2] and until == end))
     stretches = [split for split in stretches if split.end > least and split.begin <= most]
     return _within_times(stretches, tests, disk)
+
+
+def data_end(path: Path, disk: Disk) -> int:
+    """Position behind the last byte that was ever written; what a file merely has of length is not read."""
+    region = disk.open_region(path, writable=False)
+    try:
+        return region.data_end()
+    finally:
+        region.close()
 
 
 def find_cuts(store: Path, files: list[tuple[Path, int, int]], targets: list[int], reach: int, disk: Disk) -> list[int]:

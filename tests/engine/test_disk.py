@@ -40,6 +40,9 @@ def test_what_is_written_is_in_the_file(disk, region):
     assert (region.read(PAGE - 2, 4), region.path.read_bytes()[PAGE - 2 : PAGE + 2]) == (b"abcd", b"abcd")
     with disk.open_reader(region.path) as reader:
         assert (reader.read(PAGE, 2), reader.read(3 * PAGE + 98, 10), reader.size) == (b"cd", b"\0\0", 3 * PAGE + 100)
+        room = bytearray(b"x" * 4)
+        assert (reader.read_into(memoryview(room), PAGE), bytes(room[:2])) == (4, b"cd")
+        assert (reader.read_into(memoryview(room), 3 * PAGE + 98), bytes(room[:2])) == (2, b"\0\0")
     view = region.view(PAGE - 2, 4)
     view[0] = ord("x")
     view.release()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not installed here")
@@ -77,6 +79,20 @@ def test_what_is_wrong_is_said_in_a_sentence(spark, store, options, path, senten
     with pytest.raises(Exception) as raised:
         reader.load(path or str(store)).count()
     assert words_of(raised.value).startswith(sentence)
+
+
+def test_what_a_worker_has_loaded_is_not_walked_after_each_task(store):
+    reader = RocketMQReader(read_options({"path": str(store)}), ("log_offset",))
+    gc.unfreeze()
+    try:
+        assert sum(len(batch) for batch in reader.read(reader.partitions()[0]))
+        frozen = gc.get_freeze_count()
+        assert frozen > 0
+        for _ in reader.read(reader.partitions()[0]):
+            pass
+        assert 0 < gc.get_freeze_count() <= frozen, "once: what later tasks leave is collected"
+    finally:
+        gc.unfreeze()
 
 
 def test_filters_that_it_cannot_answer_are_left_to_spark():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePage
 from broker_store.errors import MisuseError, NotFoundError, StoreError
+from broker_store.messages import Message
 from broker_store.pipeline.options import read_options
 from broker_store.pipeline.splits import check_topics, splits_of
 from tests.support import stores
+from tests.support.hand_store import Clock, opened
 
 
 @pytest.fixture
@@ -43,6 +46,32 @@ def test_each_file_with_records_is_a_stretch_and_the_last_is_known_as_such(store
     assert [split.begin for split in splits] == [int(file.name) for file in files]
     assert [split.is_last for split in splits] == [False] * (len(files) - 1) + [True]
     assert pickle.loads(pickle.dumps(splits)) == splits
+
+
+def test_partitions_are_small_and_even_and_follow_one_another(tmp_path):
+    with opened(tmp_path / "store", Clock(), mapped_file_size_commit_log=300_000) as store:
+        for number in range(2_000):
+            store.put(Message(f"T{number % 3}", number % 2, bytes(100 + number % 400)))
+    whole = splits_of(tmp_path / "store")
+    splits = splits_of(tmp_path / "store", partition_bytes=40_000)
+    assert (len(whole), len(splits) > 15) == (3, True)
+    assert all(before.end == split.begin for before, split in zip(splits, splits[1:], strict=False))
+    assert (splits[0].begin, splits[-1].end) == (whole[0].begin, whole[-1].end)
+    lengths = [split.end - split.begin for split in splits]
+    within = [length for split, length in zip(splits, lengths, strict=True) if split.end < split.file_end and not split.is_last]
+    assert 38_000 < min(within) and max(within) < 42_000
+    assert max(lengths[:-1]) < 62_000, "the last of a file is what is left, at most half a partition more"
+    assert max(len(pickle.dumps(split)) for split in splits) < 1_000
+
+
+def test_what_was_made_ready_and_never_written_is_not_read(store):
+    before = splits_of(store)
+    last = Path(before[-1].path)
+    written = last.stat().st_size
+    os.truncate(last, written + (1 << 30))
+    (*others, split) = splits_of(store)
+    assert (others, split.begin, split.file_end) == (before[:-1], before[-1].begin, before[-1].file_end + (1 << 30))
+    assert before[-1].end <= split.end <= split.begin + written
 
 
 def test_a_topic_that_is_not_there_is_named_with_those_that_are(store):
