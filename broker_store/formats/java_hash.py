@@ -1,4 +1,4 @@
-"""Java's String.hashCode: s[0]*31^(n-1) + ... + s[n-1] over UTF-16 code units, wrapped to a signed 32-bit integer.
+"""Java's strings: how bytes become one, and String.hashCode, s[0]*31^(n-1) + ... + s[n-1] over UTF-16 code units, wrapped to a signed 32-bit integer.
 
 Tags in queue units and keys in the index are stored as this hash, so it has to agree for every text, also for
 characters outside the basic plane (two code units each).
@@ -6,7 +6,10 @@ characters outside the basic plane (two code units each).
 
 from __future__ import annotations
 
+import codecs
 import struct
+
+_REPLACED = "broker-store-java"  # the name of Java's way among Python's ways with bytes that are no UTF-8
 
 
 def java_hash(text: str) -> int:
@@ -22,3 +25,19 @@ def _code_units(text: str):
         return text.encode("ascii")
     encoded = text.encode("utf-16-be", "surrogatepass")
     return struct.unpack(f">{len(encoded) // 2}H", encoded)
+
+
+def java_text(raw: bytes) -> str:
+    """UTF-8 as Java's String makes it: U+FFFD for what is none, as Python does, and one only for a surrogate of three bytes."""
+    return raw.decode("utf-8", _REPLACED)
+
+
+def _replace(error: UnicodeDecodeError) -> tuple[str, int]:
+    data, at = error.object, error.start
+    if data[at] == 0xED and 0xA0 <= (data[at + 1] if at + 1 < len(data) else 0) <= 0xBF:
+        third = data[at + 2 : at + 3]
+        return "\ufffd", at + (3 if third and third[0] & 0xC0 == 0x80 else 2)
+    return "\ufffd", error.end
+
+
+codecs.register_error(_REPLACED, _replace)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from broker_store.errors import FormatError
+from broker_store.formats.java_hash import java_text
 
 NAME_VALUE_SEPARATOR = "\x01"
 PAIR_SEPARATOR = "\x02"
@@ -59,7 +60,7 @@ def _pair(name: str, value: str) -> str:
 
 def decode(encoded: bytes | str) -> dict[str, str]:
     """The pairs of a stored string; a piece that is no pair is dropped."""
-    text = encoded if isinstance(encoded, str) else bytes(encoded).decode("utf-8", "replace")
+    text = encoded if isinstance(encoded, str) else java_text(bytes(encoded))
     pairs = {}
     for piece in text.split(PAIR_SEPARATOR):
         name, separator, value = piece.partition(NAME_VALUE_SEPARATOR)
@@ -76,7 +77,7 @@ def get(encoded: bytes, name: str) -> str | None:
     while (at := framed.rfind(wanted, 0, at)) >= 0:
         value = framed[at + len(wanted) :].split(b"\x02", 1)[0]
         if value:
-            return value.decode("utf-8", "replace")
+            return java_text(value)
     return None
 
 

@@ -251,3 +251,11 @@ def hash_keys(source, rows, column, count, hashes, begins):
             found += 1
     store64(begins + 8 * count, found)
     return found
+
+
+@njit(types.void(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def hash_tags(source, places, lengths, count, codes):
+    """The tags code of `count` records at `codes`: the hash of the tag, 0 without one (place -1)."""
+    for number in range(count):
+        place = get(places, number)
+        store64(codes + 8 * number, java_hash(0, source + place, get(lengths, number)) if place >= 0 else 0)

@@ -28,6 +28,7 @@ HEADER_BYTES = 40
 ENTRY_BYTES = 20
 _INT_MAX = 2147483647
 _NOT_ASCII = -0x7F7F7F7F7F7F7F80  # 0x8080808080808080 as int64
+_REPLACEMENT = 0xFFFD
 _POWERS = tuple(pow(31, power, 1 << 32) for power in range(9))
 
 
@@ -40,8 +41,34 @@ def _eight_characters(word):
 
 
 @inlined
+def _character(at, left):
+    """(code point, bytes) of the first of `left` bytes. What is no UTF-8 is U+FFFD, and as long as Java's decoder makes it."""
+    first = load_u8(at)
+    if first < 0x80:
+        return first, 1
+    if left < 2 or not 0xC2 <= first <= 0xF4:
+        return _REPLACEMENT, 1
+    second = load_u8(at + 1)
+    lowest = 0xA0 if first == 0xE0 else 0x90 if first == 0xF0 else 0x80
+    highest = 0x8F if first == 0xF4 else 0xBF
+    if not lowest <= second <= highest:
+        return _REPLACEMENT, 1
+    if first < 0xE0:
+        return (first & 0x1F) << 6 | second & 0x3F, 2
+    if left < 3 or load_u8(at + 2) & 0xC0 != 0x80:
+        return _REPLACEMENT, 2
+    third = load_u8(at + 2) & 0x3F
+    if first < 0xF0:
+        unit = (first & 0x0F) << 12 | (second & 0x3F) << 6 | third
+        return _REPLACEMENT if 0xD800 <= unit < 0xE000 else unit, 3
+    if left < 4 or load_u8(at + 3) & 0xC0 != 0x80:
+        return _REPLACEMENT, 3
+    return (first & 0x07) << 18 | (second & 0x3F) << 12 | third << 6 | load_u8(at + 3) & 0x3F, 4
+
+
+@inlined
 def java_hash(seed, address, length):
-    """Continue String.hashCode over UTF-8 text, decoded to UTF-16 units; int32 as int64."""
+    """Continue String.hashCode over UTF-8 text, decoded to UTF-16 units as Java does it; int32 as int64."""
     value = seed
     at, end = address, address + length
     while at + 8 <= end:
@@ -58,19 +85,7 @@ def java_hash(seed, address, length):
             value = (value * _POWERS[left] + _eight_characters(word << 8 * (8 - left))) & 0xFFFFFFFF
             at = end
     while at < end:
-        byte = load_u8(at)
-        if byte < 0x80:
-            unit, step = byte, 1
-        elif byte < 0xE0:
-            unit, step = byte & 0x1F, 2
-        elif byte < 0xF0:
-            unit, step = byte & 0x0F, 3
-        else:
-            unit, step = byte & 0x07, 4
-        if step > end - at:
-            step = end - at
-        for follow in range(1, step):
-            unit = (unit << 6) | (load_u8(at + follow) & 0x3F)
+        unit, step = _character(at, end - at)
         if unit > 0xFFFF:
             unit -= 0x10000
             value = (value * 31 + (0xD800 | (unit >> 10))) & 0xFFFFFFFF

@@ -23,7 +23,7 @@ from broker_store.engine.check import REASONS
 from broker_store.engine.disk import Disk, Reader
 from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import properties, queue_unit, record
-from broker_store.formats.java_hash import java_hash
+from broker_store.formats.java_hash import java_text
 from broker_store.kernels import context as c
 from broker_store.kernels import fields as k
 from broker_store.pipeline.columns import COLUMNS
@@ -76,7 +76,7 @@ class Slice:
             found.validate(full=True)
         except pa.ArrowInvalid:
             raw = pa.BinaryArray.from_buffers(pa.binary(), len(lengths), [valid, offsets, content])
-            return pa.array([None if one is None else one.decode("utf-8", "replace") for one in raw.to_pylist()], TEXT)
+            return pa.array([None if one is None else java_text(one) for one in raw.to_pylist()], TEXT)
         return found
 
     def split(self, kernel, places: np.ndarray, lengths: np.ndarray, room: int, words: int) -> tuple[np.ndarray, np.ndarray]:
@@ -190,17 +190,16 @@ def _queued(part: Slice) -> pa.Array:
 
 def _tags_code(part: Slice) -> pa.Array:
     """What the record's queue unit must hold; in the schedule topic the time of delivery, which hangs on a property."""
-    tags = part.column("tags").dictionary_encode()
-    hashes = np.array([java_hash(tag) if tag else 0 for tag in tags.dictionary.to_pylist()] + [0], dtype=np.int64)
-    codes = hashes[pc.fill_null(tags.indices, len(hashes) - 1).to_numpy(zero_copy_only=False)]
+    places, lengths = np.ascontiguousarray(part.rows[k.TAGS_AT]), np.ascontiguousarray(part.rows[k.TAGS_LENGTH])
+    codes = np.empty(len(part), dtype=np.int64)
+    k.hash_tags(part.data.ctypes.data, places.ctypes.data, lengths.ctypes.data, len(part), codes.ctypes.data)
     numbers, names = part.topics()
     if queue_unit.SCHEDULE_TOPIC in names:
         for row in np.flatnonzero(numbers == names.index(queue_unit.SCHEDULE_TOPIC)):
             begin = int(part.rows[k.PROPERTIES_AT, row])
             delay = properties.get(part.data[begin : begin + int(part.rows[k.PROPERTIES_LENGTH, row])].tobytes(), properties.DELAY)
-            codes[row] = queue_unit.tags_code(queue_unit.SCHEDULE_TOPIC, tags[int(row)].as_py(), delay, int(part.rows[k.STORE_MS, row]))
+            codes[row] = queue_unit.tags_code(queue_unit.SCHEDULE_TOPIC, part.column("tags")[int(row)].as_py(), delay, int(part.rows[k.STORE_MS, row]))
     return pa.array(codes)
-
 
 
 def _entry_hashes(part: Slice) -> pa.Array:

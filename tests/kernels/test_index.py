@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from broker_store.engine.rows import Words
 from broker_store.formats import index_file
 from broker_store.formats.index_file import IndexEntry, IndexGeometry, IndexHeader
-from broker_store.formats.java_hash import java_hash
+from broker_store.formats.java_hash import java_hash, java_text
 from broker_store.kernels import context as c
 from broker_store.kernels import index
 from broker_store.kernels.lookup import walk_files
@@ -36,6 +36,16 @@ def test_a_hash_goes_on_where_another_ended(left, right):
     data = right.encode()
     memory = held(data)
     assert index.java_hash(java_hash(left), memory.ctypes.data, len(data)) == java_hash(left + right)
+
+
+# Bytes at whose sides Java's decoder decides otherwise.
+EDGES = bytes.fromhex("41 80 8f 90 9f a0 bf c1 c2 df e0 e2 ed ef f0 f4 f5 ff")
+
+
+@given(st.lists(st.sampled_from(EDGES), max_size=12).map(bytes) | st.binary(max_size=20))
+def test_bytes_that_are_no_utf8_hash_as_the_text_that_java_makes_of_them(data):
+    memory = held(data)
+    assert index.java_hash(0, memory.ctypes.data, len(data)) == java_hash(java_text(data))
 
 
 def test_the_hash_that_has_no_absolute_value_counts_as_0():

@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not inst
 from broker_store.engine.check import check_store
 from broker_store.engine.disk import Disk
 from broker_store.formats import index_file, queue_unit
+from broker_store.formats.java_hash import java_hash, java_text
 from broker_store.messages import Message
 from broker_store.pipeline import derived, jobs
 from tests.pipeline import plain
@@ -38,6 +39,20 @@ def test_a_store_of_ours_with_deleted_topics_and_delays_is_in_order(spark, tmp_p
     assert check_store(root).errors == []
     result = jobs.audit(spark, root)
     assert (result["findings"], result["counts"]["records"]) == ([], 301)
+
+
+def test_tags_and_keys_that_are_no_text_are_in_order_and_hashed_as_by_java(spark, tmp_path):
+    root = tmp_path / "store"
+    raw = [b"\xff\xfe", b"a\xc3", b"\xed\xa0\x80", b"\xe2\x82x", b"\xf0\x9f\x98", "ü".encode()]
+    with opened(root, Clock()) as store:
+        for one in raw:
+            store.put(Message("T", 0, b"", b"TAGS\1" + one + b"\2KEYS\1" + one + b"\2"))
+    units = [unit for file in sorted((root / "consumequeue" / "T" / "0").iterdir()) for unit in queue_unit.decode_all(file.read_bytes()) if unit.size]
+    assert [unit.tags_code for unit in units] == [java_hash(java_text(one)) for one in raw]
+    assert check_store(root).findings == []
+    assert jobs.audit(spark, root)["findings"] == []
+    rows = spark.read.format("rocketmq").option("columns", "tags,keys,log_offset").load(str(root)).orderBy("log_offset").collect()
+    assert [(row["tags"], row["keys"]) for row in rows] == [(java_text(one), [java_text(one)]) for one in raw]
 
 
 def edit(path, at: int, change) -> None:
