@@ -14,6 +14,7 @@ behind the log): a warning then, an error in a store that was closed.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TOLD = 100  # findings of a kind
+MAX_DAMAGED = 10_000  # stretches of the log without a good record; what queue or index say of more than these is told as theirs
 CONFIG_BYTES = 256 << 20
 
 
@@ -69,8 +71,10 @@ class _Audit:
             self.findings.append({"severity": severity, "kind": kind, "file": str(inside), "offset": offset, "what": what})
 
     def told(self, rows: DataFrame, order: list[str]) -> list:
-        """The first of the rows; those beyond are counted with the last."""
-        return rows.orderBy(*order).limit(TOLD + 1).collect()
+        """(row, how many it stands for): the first of the rows, the last of those for itself and all that follow."""
+        first = rows.orderBy(*order).limit(TOLD).collect()
+        following = rows.count() - TOLD if len(first) == TOLD else 0
+        return [(row, 1 + (following if number == TOLD else 0)) for number, row in enumerate(first, 1)]
 
     def _check_names(self) -> None:
         """Files of the log and of each queue follow one another without a gap."""
@@ -101,7 +105,7 @@ class _Audit:
         self.counts["log_end"] = self.log_end
         if not counted["problems"]:
             return
-        told = rows.where("problem is not null").orderBy("log_offset").limit(10_000).collect()
+        told = rows.where("problem is not null").orderBy("log_offset").limit(MAX_DAMAGED).collect()
         for row in told:
             path, base, end = next(file for file in self.files if file[1] <= row["log_offset"] < file[2])
             torn = row["problem"].startswith("torn end")
@@ -109,6 +113,9 @@ class _Audit:
             kind, severity = ("torn-tail", self.behind if reaches else WARNING) if torn else ("bad-record", ERROR)
             self.add(severity, kind, path, row["log_offset"] - base, row["problem"])
             self.damaged.append((row["log_offset"], end if torn else row["log_offset"] + row["record_bytes"]))
+        if counted["problems"] > len(told):
+            more = counted["problems"] - len(told)
+            self.add(ERROR, "bad-record", path, told[-1]["log_offset"] - base, f"{more} more stretches without a good record behind this one", more)
 
     def _last_reference(self, queue: splits.Queue) -> int:
         """Where the record of a queue's last unit ends."""
@@ -121,10 +128,9 @@ class _Audit:
         """A condition: the offset does not lie where the log has no good record."""
         from pyspark.sql import functions as f
 
-        condition = f.lit(True)
-        for begin, end in self.damaged:
-            condition = condition & ~((f.col(column) >= begin) & (f.col(column) < end))
-        return condition
+        # One constant, however many there are: a condition for each would be a plan that no compiler takes.
+        stretches = f.from_json(f.lit(json.dumps(self.damaged)), "array<array<long>>")
+        return ~f.exists(stretches, lambda one: (f.col(column) >= one[0]) & (f.col(column) < one[1]))
 
     # Queues ----------------------------------------------------------------------------------------------------
 
@@ -296,19 +302,19 @@ class _Audit:
 
         slot = Window.partitionBy("file", "slot").orderBy("entry")
         linked = entries.withColumn("wanted", f.coalesce(f.lag("entry").over(slot), f.lit(0)))
-        for row in self.told(linked.where("previous <> wanted"), ["file", "entry"]):
+        for row, count in self.told(linked.where("previous <> wanted"), ["file", "entry"]):
             path, _, geometry = self.paths[row["file"]]
             loops = "; the chain loops" if row["previous"] >= row["entry"] else ""
             what = f"entry {row['entry']} names {row['previous']} as the one before it in its slot, that is {row['wanted']}{loops}"
-            self.add(self._chain_severity(row["file"]), "index-chain", path, geometry.entry_at(row["entry"]), what)
+            self.add(self._chain_severity(row["file"]), "index-chain", path, geometry.entry_at(row["entry"]), what, count)
         heads = entries.groupBy("file", "slot").agg(f.max("entry").alias("wanted"))
         both = heads.join(self.read("slots"), ["file", "slot"], "full_outer")
-        for row in self.told(both.where("not (wanted <=> entry)"), ["file", "slot"]):
+        for row, count in self.told(both.where("not (wanted <=> entry)"), ["file", "slot"]):
             path, header, geometry = self.paths[row["file"]]
             if self.live is not None and row["file"] == self._last_file:
                 continue  # a running broker goes on adding entries
             what = f"slot {row['slot']} names entry {row['entry'] or 0}, its newest is {row['wanted'] or 0}"
-            self.add(self._chain_severity(row["file"]), "index-slot", path, geometry.slot_at(row["slot"]), what)
+            self.add(self._chain_severity(row["file"]), "index-slot", path, geometry.slot_at(row["slot"]), what, count)
         ends = heads.groupBy("file").count().withColumnRenamed("count", "used")
         for row in self.read("index_files").join(ends, "file", "left").where("slots_used <> coalesce(used, 0)").collect():
             if self.live is None or row["file"] != self._last_file:

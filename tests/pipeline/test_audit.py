@@ -13,7 +13,7 @@ from broker_store.engine.disk import Disk
 from broker_store.formats import index_file, queue_unit
 from broker_store.formats.java_hash import java_hash, java_text
 from broker_store.messages import Message
-from broker_store.pipeline import derived, jobs
+from broker_store.pipeline import audit, derived, jobs
 from tests.pipeline import plain
 from tests.support import stores
 from tests.support.hand_store import Clock, opened
@@ -106,3 +106,25 @@ def test_each_planted_fault_is_named_with_its_place(spark, tmp_path):
     # What follows from a fault that is named is not told again as another.
     assert result["kinds"]["unit-wrong"] == result["kinds"]["unit-missing"] == result["kinds"]["index-chain"] == 1
     assert "unit-extra" not in result["kinds"] and "index-entry" not in result["kinds"]
+
+
+def test_many_faults_are_all_counted_and_the_first_told(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(audit, "TOLD", 10)
+    root = tmp_path / "store"
+    with opened(root, Clock(), mapped_file_size_commit_log=1 << 20, max_hash_slot_num=500, max_index_num=2_000) as store:
+        for number in range(600):
+            store.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+    records = plain.records(root)
+    log = root / "commitlog" / ("0" * 20)
+    flipped = records[100:500:2]
+    for one in flipped:
+        edit(log, one.log_offset + 90, lambda content, place: content.__setitem__(place, content[place] ^ 1))
+    name, _, geometry = next(iter(derived.index_files(root, Disk())))
+    for entry in range(1, 41):
+        edit(name, geometry.entry_at(entry) + index_file.ENTRY.offset["previous"], lambda content, place: struct.pack_into(">i", content, place, 1_999))
+
+    result = jobs.audit(spark, root)
+    assert (result["kinds"]["bad-record"], result["kinds"]["index-chain"]) == (len(flipped), 40)
+    assert set(result["kinds"]) == {"bad-record", "index-chain"}, "nothing else is told of the records that are named"
+    told = [one for one in result["findings"] if one["kind"] == "bad-record"]
+    assert [one["offset"] for one in told] == [one.log_offset for one in flipped[:10]]
