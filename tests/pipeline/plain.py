@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from math import ceil
 from pathlib import Path
+
+import pytest
 
 from broker_store.formats import record
 from tests.support import stores
@@ -17,3 +21,35 @@ def records(store: Path) -> list[record.StoredMessage]:
             found.append(record.decode(data, at, log_offset=base + at))
             at += found[-1].size
     return found
+
+
+def assert_statistics(result: dict, records: list[record.StoredMessage]) -> None:
+    """The result of the job `statistics` says of the records what counting them one by one does."""
+    by_topic = defaultdict(list)
+    for one in records:
+        by_topic[one.topic].append(one)
+    assert {row["topic"] for row in result["topics"]} == set(by_topic)
+    for row in result["topics"]:
+        mine = by_topic[row["topic"]]
+        sizes, delays = [one.size for one in mine], [one.store_timestamp - one.born_timestamp for one in mine]
+        assert (row["messages"], row["bytes"], row["smallest"], row["largest"]) == (len(mine), sum(sizes), min(sizes), max(sizes))
+        assert row["distinct_keys"] == len({key for one in mine for key in one.keys})
+        assert row["queues"] == len({one.queue_id for one in mine})
+        assert (row["first_ms"], row["last_ms"]) == (min(one.store_timestamp for one in mine), max(one.store_timestamp for one in mine))
+        for share in (50, 95, 99):
+            assert row[f"size_p{share}"] == rank(sizes, share / 100)
+            assert row[f"delay_ms_p{share}"] == rank(delays, share / 100)
+    assert {(row["topic"], row["tags"]): row["messages"] for row in result["tags"]} == Counter((one.topic, one.tags) for one in records)
+    assert {row["hour_ms"]: row["messages"] for row in result["hours"]} == Counter(one.store_timestamp // 3_600_000 * 3_600_000 for one in records)
+    keys = Counter((one.topic, key) for one in records for key in one.keys)
+    hot = [row for row in result["hot_keys"] if row["messages"] > 1]
+    assert {(row["topic"], row["key"]): row["messages"] for row in hot}.items() <= keys.items()
+    assert result["hot_keys"][0]["messages"] == max(keys.values())
+    assert (result["messages"], result["bytes"]) == (len(records), sum(one.size for one in records))
+    for file in result["index"]:
+        assert file["longest_chain"] >= file["mean_chain"] == pytest.approx(file["entries"] / file["slots_used"])
+
+
+def rank(values: list[int], share: float) -> int:
+    """The value of which that share of all are not greater."""
+    return sorted(values)[ceil(share * len(values)) - 1]

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter, defaultdict
-from math import ceil
 from pathlib import Path
 
 import pytest
@@ -24,37 +22,9 @@ from tests.support.hand_store import Clock, opened
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def rank(values: list[int], share: float) -> int:
-    return sorted(values)[ceil(share * len(values)) - 1]
-
-
 def test_statistics_equal_those_of_a_plain_slow_reader(spark, tmp_path):
     store = stores.unpack("clean-small", tmp_path)
-    records = plain.records(store)
-    result = jobs.statistics(spark, store)
-    by_topic = defaultdict(list)
-    for one in records:
-        by_topic[one.topic].append(one)
-    assert {row["topic"] for row in result["topics"]} == set(by_topic)
-    for row in result["topics"]:
-        mine = by_topic[row["topic"]]
-        sizes, delays = [one.size for one in mine], [one.store_timestamp - one.born_timestamp for one in mine]
-        assert (row["messages"], row["bytes"], row["smallest"], row["largest"]) == (len(mine), sum(sizes), min(sizes), max(sizes))
-        assert row["distinct_keys"] == len({key for one in mine for key in one.keys})
-        assert row["queues"] == len({one.queue_id for one in mine})
-        assert (row["first_ms"], row["last_ms"]) == (min(one.store_timestamp for one in mine), max(one.store_timestamp for one in mine))
-        for share in (50, 95, 99):
-            assert row[f"size_p{share}"] == rank(sizes, share / 100)
-            assert row[f"delay_ms_p{share}"] == rank(delays, share / 100)
-    assert {(row["topic"], row["tags"]): row["messages"] for row in result["tags"]} == Counter((one.topic, one.tags) for one in records)
-    assert {row["hour_ms"]: row["messages"] for row in result["hours"]} == Counter(one.store_timestamp // 3_600_000 * 3_600_000 for one in records)
-    keys = Counter((one.topic, key) for one in records for key in one.keys)
-    hot = [row for row in result["hot_keys"] if row["messages"] > 1]
-    assert {(row["topic"], row["key"]): row["messages"] for row in hot}.items() <= keys.items()
-    assert result["hot_keys"][0]["messages"] == max(keys.values())
-    assert (result["messages"], result["bytes"]) == (len(records), sum(one.size for one in records))
-    for file in result["index"]:
-        assert file["longest_chain"] >= file["mean_chain"] == pytest.approx(file["entries"] / file["slots_used"])
+    plain.assert_statistics(jobs.statistics(spark, store), plain.records(store))
 
 
 def test_lineage_follows_a_key_across_topics_and_groups_are_those_of_retries(spark, tmp_path):
