@@ -298,8 +298,13 @@ def _passing(part: Slice, tests: tuple[Test, ...]) -> Slice:
         else:
             found = part.rows[_TESTED[name]]
             found = found * 1000 if name == "store_time" else found
-            keep &= np.isin(found, value) if operator == "in" else _COMPARE[operator](found, value)
+            keep &= holds(found, operator, value)
     return part.kept(keep)
+
+
+def holds(found: np.ndarray, operator: str, value: object) -> np.ndarray:
+    """Of which of the values the test is true."""
+    return np.isin(found, value) if operator == "in" else _COMPARE[operator](found, value)
 
 
 _COMPARE = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": np.less}

@@ -22,7 +22,7 @@ from broker_store.engine.check_index import find_geometry
 from broker_store.engine.disk import Disk
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import index_file, queue_unit
-from broker_store.pipeline.batches import arrow_schema
+from broker_store.pipeline.batches import arrow_schema, holds
 from broker_store.pipeline.options import Options, Test
 from broker_store.pipeline.splits import data_end, position_of, queues_of
 
@@ -139,14 +139,7 @@ def _passing(values: dict, tests: tuple[Test, ...]) -> np.ndarray:
     keep = np.ones(len(values["keep"]), dtype=bool)
     for name, operator, value in tests:
         if name in values:
-            found = values[name]
-            keep &= {
-                "in": lambda f, v: np.isin(f, v),
-                ">=": np.greater_equal,
-                ">": np.greater,
-                "<=": np.less_equal,
-                "<": np.less,
-            }[operator](found, value)
+            keep &= holds(values[name], operator, value)
     return keep
 
 
