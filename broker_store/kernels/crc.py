@@ -11,7 +11,7 @@ from __future__ import annotations
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from broker_store.kernels.memory import inlined, load64, load_u8
@@ -183,9 +183,3 @@ else:
     def crc32(address, length):
         """CRC-32 of `length` bytes at `address`, without the AND."""
         return _by_tables(0xFFFFFFFF, address, length) ^ 0xFFFFFFFF
-
-
-@njit(types.int64(types.int64, types.int64), cache=True, nogil=True)
-def crc32_of(address, length):
-    """For Python: the CRC of memory that the caller holds."""
-    return crc32(address, length)
