@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bench import page_cache
+from tests.bench import page_cache, run
 from tests.bench.run import APACHE, OURS, ROOT, SECTIONS, Row, main, renewed, table
 
 
@@ -26,6 +26,7 @@ def test_a_rate_must_reach_its_bound_and_a_time_must_stay_below():
 def test_a_limit_is_held_by_ours_alone():
     assert row([299], [], limit=300).verdict == "met"
     assert row([301], [1000], limit=300).verdict == "MISSED"
+    assert (row([299], [], least=300).verdict, row([300], [], least=300).verdict) == ("MISSED", "met")
 
 
 def test_a_figure_of_one_side_has_no_ratio_and_no_verdict():
@@ -70,3 +71,26 @@ def test_memory_that_stays_free_ends_the_run(tmp_path, monkeypatch):
     cache = page_cache.PageCache(tmp_path / "holes")
     with pytest.raises(RuntimeError, match="stay free"):
         cache.fill()
+
+
+def test_the_pipelines_rows_are_held_to_limits_of_their_own(monkeypatch, tmp_path):
+    told = {
+        "scan": [{"what": what, "sec": 2.0, "records_s": 1_600_000.0, "made_pct": 18.0, "file_pct": 4.0, "handed_pct": 1.0, "jvm_pct": 12.0} for what in ("numbers", "by topic and queue")],
+        "audit": [{"sec": 30.0}],
+        "archive": [{"MB_s": 50.0}],
+    }
+    monkeypatch.setattr(run, "WORK", tmp_path)
+    monkeypatch.setattr(run, "store_lines", lambda *call, **options: [])
+    monkeypatch.setattr(run, "command_seconds", lambda *words: 20.0)
+    monkeypatch.setattr(run, "pipeline_lines", lambda run, store, mode, **options: told[mode])
+    measured = run.Run(1, True, 1)
+    run.bench_pipeline(measured)
+    measured.close()
+    assert [(name, row.verdict) for name, row in measured.rows.items() if row.verdict] == [
+        ("pipeline: scan of numbers, 100 B, 1 GiB", "met"),
+        ("pipeline: scan of numbers, 100 B, 4 GiB", "met"),
+        ("pipeline: kernels and Arrow, CPU, of the tasks' time", "met"),
+        ("pipeline: scan of numbers, 4 GiB beside 1 GiB", "met"),
+        ("pipeline: audit, 4 GiB beside 1 GiB", "met"),
+    ]
+    assert "≥ 1,500,000 records/s" in table(list(measured.rows.values()))
