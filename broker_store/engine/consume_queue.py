@@ -167,6 +167,11 @@ class ConsumeQueue:
 
     # Syncing and cleaning -------------------------------------------------------------------------------------------
 
+    @property
+    def has_full_unsynced(self) -> bool:
+        """Whether a file was filled since the last sync."""
+        return self.maximum // self.units_a_file > self.flushed_units // self.units_a_file
+
     def sync(self) -> bool:
         """Bring all units dispatched so far to the disk; False when there were none. Raises SyncError.
 

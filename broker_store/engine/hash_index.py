@@ -444,11 +444,11 @@ class HashIndex:
 
     # Syncing and cleaning -------------------------------------------------------------------------------------------
 
-    def sync(self) -> None:
-        """Bring every file that is not known to be synced to the disk. Raises SyncError."""
+    def sync(self, only_full: bool = False) -> None:
+        """Bring every file that is not known to be synced to the disk, or those that are full. Raises SyncError."""
         for file in list(self.files):
-            if not file.synced:
-                is_full = file is not self.current
+            is_full = file is not self.current
+            if not file.synced and (is_full or not only_full):
                 try:
                     file.map().sync(0, file.geometry.file_bytes)
                 except StoreError:

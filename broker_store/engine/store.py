@@ -472,18 +472,23 @@ class MessageStore:
         else:
             self._clear_flag("disk_full")
             self._clear_flag("no_room")
+        if not decision.delete_any:
+            self._clear_flag("deleted_early")
         if self.state not in ("running", "read_only") or not (decision.delete_expired or decision.delete_any):
             return
         try:
-            self.delete_expired(any_age=decision.delete_any)
+            self.delete_expired(any_age=decision.delete_any, why=decision.why)
             self._clear_flag("cleaning_failed")
         except SyncError as error:
             self._stop_writing(str(error))
         except StoreError as error:
             self._set_flag("cleaning_failed", str(error))
 
-    def delete_expired(self, any_age: bool = False, most: int | None = None) -> int:
-        """Remove log files that are too old (or the oldest of any age), then what only pointed to them; how many."""
+    def delete_expired(self, any_age: bool = False, most: int | None = None, why: str = "it was asked for") -> int:
+        """Remove log files that are too old (or the oldest of any age), then what only pointed to them; how many.
+
+        When one goes before its time a flag says so, and `why`: its messages may be unread (RELIABILITY.md R13).
+        """
         removed = 0
         now_ms = self._clock()
         most = self.settings.delete_file_batch_max if most is None else most
@@ -495,7 +500,8 @@ class MessageStore:
                 file = self.log.files[0]
                 if file.end >= safe_to or file.flushed < file.size:
                     break
-                if not any_age and not self._retention.is_expired(self._disk.modified_ms(file.path), now_ms):
+                is_expired = self._retention.is_expired(self._disk.modified_ms(file.path), now_ms)
+                if not any_age and not is_expired:
                     break
                 # The name first: a file that cannot be removed stays in the tables too, or a later start would find a gap.
                 self._disk.unlink(file.path)
@@ -503,6 +509,8 @@ class MessageStore:
                 self.reads.forget(file.base)
                 file.unmap()
                 removed += 1
+                if not is_expired:
+                    self._set_flag("deleted_early", f"{why}: the oldest log files are deleted before their time, read or not")
         finally:
             if removed:
                 self._disk.sync_directory(self.log.directory)

@@ -8,8 +8,9 @@ from broker_store.engine.disk import Disk
 from broker_store.engine.flusher import CheckpointFile, RoundFlusher
 from broker_store.engine.rows import WriterContext
 from broker_store.kernels import context as c
+from tests.support.hand_store import message
 
-INTERVAL_MS = 30_000
+INTERVAL_MS = 20_000
 
 
 class Log:
@@ -17,11 +18,13 @@ class Log:
 
 
 class Synced:
+    has_full_unsynced = False
+
     def __init__(self):
         self.count = 0
 
-    def sync(self):
-        self.count += 1
+    def sync(self, only_full=False):
+        self.count += not only_full
 
 
 class Setup:
@@ -76,3 +79,32 @@ def test_nothing_new_is_no_round(setup):
     assert setup.flusher.round(1)
     assert not setup.flusher.round(2)
     assert setup.queue.count == 1
+
+
+def test_full_files_of_queues_and_index_wait_for_no_round_and_no_log(open_store, clock):
+    store = open_store(flush_consume_queue_thorough_interval=3_600_000)
+    round_flusher = store.worker("round-flusher")
+    round_flusher.run(clock())
+    clock.advance(1000)
+    for number in range(19):
+        store.put(message(keys=(f"a{number}", f"b{number}", f"c{number}")))
+    round_flusher.run(clock())
+    queue = store.queue_table.find("topic", 0)
+    assert (queue.files[0].flushed, store.index.files[0].synced) == (0, False)
+    for number in range(10):
+        store.put(message(keys=(f"d{number}", f"e{number}", f"f{number}")))
+    clock.advance(1000)
+    round_flusher.run(clock())
+    assert (queue.files[0].flushed, store.index.files[0].synced, store.index.files[1].synced) == (queue.file_size, True, False)
+    assert store.positions()["checkpoint_position"] == 0 == store.positions()["flushed"]
+
+
+def test_a_round_comes_early_enough_for_thirty_seconds_whatever_is_set(setup, tmp_path):
+    """Its look comes each second, and the log is there a look later."""
+    flusher = RoundFlusher(setup.context, setup.log, [setup.queue], setup.index, setup.checkpoint, 3_600_000)
+    setup.dispatch_to(1000, 5_000_001)
+    setup.log.flushed = 1000
+    assert flusher.step(100_000)
+    setup.dispatch_to(2000, 5_000_002)
+    setup.log.flushed = 2000
+    assert flusher.step(100_000 + 30_000 - 2 * 1000)

@@ -64,6 +64,19 @@ def test_a_disk_that_is_too_full_takes_the_oldest_of_any_age_a_few_at_a_time(ope
     disk.used = 0.87
     store.look_at_disk()
     assert len(store.log.files) == 3 and store.is_writable
+    (flag,) = store.snapshot()["flags"]
+    assert flag["name"] == "deleted_early" and flag["cause"].startswith("87.0 % of the disk is used: the oldest log files")
+    disk.used = 0.5
+    store.look_at_disk()
+    assert store.snapshot()["flags"] == []
+
+
+def test_what_went_in_its_time_is_no_alarm(open_store, disk, clock):
+    store = filled(open_store, disk)
+    clock.advance(72 * HOUR_MS)
+    disk.used = 0.87
+    store.look_at_disk()
+    assert len(store.log.files) == 1 and store.snapshot()["flags"] == []
 
 
 def test_unless_that_is_switched_off(open_store, disk):
@@ -157,7 +170,7 @@ def test_a_file_that_cannot_be_removed_stays_in_the_tables_and_is_tried_again(op
         assert len(store.log.files) == 5 and store.is_writable
         assert [flag["name"] for flag in store.snapshot()["flags"]] == ["cleaning_failed"]
     store.look_at_disk()
-    assert len(store.log.files) == 1 and store.snapshot()["flags"] == []
+    assert len(store.log.files) == 1 and [flag["name"] for flag in store.snapshot()["flags"]] == ["deleted_early"]
 
 
 def test_a_look_that_fails_is_no_end(open_store, disk, monkeypatch):
