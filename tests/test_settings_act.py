@@ -141,6 +141,9 @@ def seen_intervals(setup):
     store = setup.open(flushIntervalCommitLog=20, flushIntervalConsumeQueue=700, cleanResourceInterval=4000)
     store.close()
     assert [store.worker(name).interval_s for name in ("log-flusher", "round-flusher", "retention")] == [0.02, 0.7, 4.0]
+    store = setup.open(flushIntervalCommitLog=60_000)
+    store.close()
+    assert store.worker("log-flusher").interval_s == 0.5  # with the sync itself, nothing is older than a second and unsynced
 
 
 @effect_of("flushConsumeQueueThoroughInterval")

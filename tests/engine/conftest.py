@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from broker_store.engine.store import MessageStore
 from tests.support.hand_store import Clock, HandStore, findings, small_settings
+
+_MOST_CHECKED = 3  # tests that lead hundreds of lives check each themselves
 
 
 @pytest.fixture
@@ -18,6 +21,26 @@ def directory(tmp_path):
         return
     with tempfile.TemporaryDirectory(dir=memory, prefix="broker-test-") as made:
         yield Path(made)
+
+
+@pytest.fixture(autouse=True)
+def what_is_left_is_sound(monkeypatch):
+    """The stores that a test closed last, in order, are checked when it ends: whatever it did, it leaves them whole."""
+    closed = {}
+    close = MessageStore.close
+
+    def close_and_note(store):
+        close(store)
+        failed = store._flags.keys() & {"sync_failed", "dispatch_failed"}
+        if store.state == "closed" and not failed and not store.settings.inspect:
+            closed.pop(store.root, None)
+            closed[store.root] = store.settings
+
+    monkeypatch.setattr(MessageStore, "close", close_and_note)
+    yield
+    for root, settings in list(closed.items())[-_MOST_CHECKED:]:
+        if root.is_dir():
+            assert findings(root, settings=settings) == []
 
 
 @pytest.fixture

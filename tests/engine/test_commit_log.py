@@ -52,6 +52,15 @@ def test_pages_are_touched_a_step_at_a_time_and_on_into_the_next_file(open_store
     assert 12288 - 1024 < store.log.prepared.populated + 16384 - wrote <= 12288
 
 
+def test_a_start_waits_for_no_page_to_be_touched(open_store, monkeypatch):
+    touched = []
+    monkeypatch.setattr(Region, "populate", lambda region, *_: touched.append(region.path.name))
+    store = open_store()
+    assert touched == []
+    store.prepare()
+    assert touched == [f"{0:020d}"]
+
+
 def test_beside_syncs_of_single_groups_a_step_is_shorter_and_pages_come_singly(open_store, monkeypatch):
     told = []
     monkeypatch.setattr(Region, "fault_singly", lambda region: told.append(region.path.name))

@@ -121,6 +121,24 @@ def test_replacing_leaves_the_new_bytes_the_old_beside_and_no_third(disk, tmp_pa
     assert (path.read_bytes(), kept.read_bytes(), disk.list_names(tmp_path)) == (b"3", b"2", ["a.json", "a.json.bak"])
 
 
+def test_a_replacement_is_on_the_disk_before_its_name_and_the_name_before_it_is_over(disk, tmp_path, monkeypatch):
+    path, kept, calls = tmp_path / "a.json", tmp_path / "a.json.bak", []
+    disk.replace_file(path, b"1", kept)
+
+    def told(name, real):
+        def call(first, *more):
+            opened = isinstance(first, int)
+            calls.append((name, os.path.basename(os.readlink(f"/proc/self/fd/{first}") if opened else first)))
+            return real(first, *more)
+
+        return call
+
+    for name in ("fsync", "link", "replace"):
+        monkeypatch.setattr(os, name, told(name, getattr(os, name)))
+    disk.replace_file(path, b"2", kept)
+    assert calls == [("fsync", "a.json.tmp"), ("link", "a.json"), ("replace", "a.json.tmp"), ("fsync", tmp_path.name)]
+
+
 def test_what_is_no_regular_file_is_refused(disk, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "target")
     (tmp_path / "target").write_bytes(b"x")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from broker_store.config import StoreSettings
+from broker_store.config import BrokerSettings, StoreSettings
 from tests.support.hand_store import HandStore, message
 
 MB = 1_000_000
@@ -13,7 +13,9 @@ def disk_bytes(root: Path) -> int:
 
 
 def write_one(store: HandStore, topic: str) -> None:
-    assert store.put(message(topic=topic, keys=("key",), unique="unique", tag="tag")).ok
+    """A message into each of as many queues as a topic is given when a send makes it."""
+    for queue_id in range(BrokerSettings().default_topic_queue_nums):
+        assert store.put(message(topic=topic, queue_id=queue_id, keys=("key",), unique="unique", tag="tag")).ok
     store.prepare()
     store.flush()
     store.round()

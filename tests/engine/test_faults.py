@@ -113,7 +113,11 @@ def test_after_a_failed_sync_nothing_more_is_taken(directory):
     failure = failing(1, SyncError("injected"), ("sync",), False)
     store.flush()
     assert statuses == [PutStatus.SERVICE_NOT_AVAILABLE]
-    assert store.put(Message("A", 0, b"y")).status is PutStatus.SERVICE_NOT_AVAILABLE
+    for again in (store.tick, store.look_at_disk, store.flush, store.round):
+        again()
+        assert store.put(Message("A", 0, b"y")).status is PutStatus.SERVICE_NOT_AVAILABLE
+    (flag,) = store.snapshot()["flags"]
+    assert flag["name"] == "sync_failed" and flag["cause"] == "log-flusher: injected"
     assert store.max_offset("A", 0) == 0
     store.close()
     assert (life.root / "abort").exists()

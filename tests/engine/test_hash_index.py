@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker_store.engine import hash_index
 from broker_store.errors import DamagedStoreError
 from broker_store.formats.index_file import IndexGeometry
 from tests.support.hand_store import HandStore, message, small_settings
@@ -76,6 +77,24 @@ def test_a_spare_that_a_crash_left_does_not_have_keys_entered_twice(open_store):
     store = open_store()
     assert [file["entries"] for file in store.index_files()] == [62]
     assert len(store.query_keys("topic", "k5", 9).records) == 1
+
+
+def test_a_large_file_has_its_successor_made_ahead(open_store, monkeypatch):
+    monkeypatch.setattr(hash_index, "_WORTH_A_SPARE", 60)
+    store = open_store()
+    for number in range(56):
+        store.put(message(keys=(f"k{number}",)))
+    store.prepare()
+    assert store.index.spares == []
+    store.put(message(keys=("k56",)))
+    store.prepare()
+    (spare,) = store.index.spares
+    store.prepare()
+    assert store.index.spares == [spare]
+    for number in range(57, 64):
+        store.put(message(keys=(f"k{number}",)))
+    assert store.index.files[1] is spare and store.index.spares == []
+    assert all(len(store.query_keys("topic", f"k{number}", 9).records) == 1 for number in range(64))
 
 
 def test_a_message_with_more_keys_than_a_file_holds_fills_several(open_store):
