@@ -230,10 +230,11 @@ class Transactions:
         return now_ms
 
     def _go_on_at(self, position: str, result: GetResult, now_ms: int) -> int:
-        """Records that are gone are passed over; a read that did not get on (the readers are busy) is repeated later."""
-        if result.next_offset <= getattr(self, position):
+        """Records that are gone or damaged are passed over; a read that did not get on (the readers are busy) is repeated later."""
+        following = result.next_offset + (result.status is GetStatus.MESSAGE_DAMAGED)
+        if following <= getattr(self, position):
             return self._later(now_ms)
-        setattr(self, position, result.next_offset)
+        setattr(self, position, following)
         return now_ms
 
     def _take_halves(self, result: GetResult, now_ms: int) -> int:
@@ -255,7 +256,7 @@ class Transactions:
 
     def _take_passed(self, offset: int, result: GetResult, now_ms: int) -> int:
         found = result.status is GetStatus.FOUND
-        if not found and result.next_offset <= offset:
+        if not found and result.next_offset <= offset and result.status is not GetStatus.MESSAGE_DAMAGED:
             return self._later(now_ms)
         if found and not self._look_at(record.decode(result.body), now_ms):
             self._passed[offset] = now_ms + RETRY_MS

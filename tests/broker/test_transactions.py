@@ -6,7 +6,7 @@ from broker_store.broker.offsets import Offsets
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from broker_store.broker.transactions import GROUP, Transactions
 from broker_store.formats import properties, record
-from broker_store.messages import Message, PutStatus
+from broker_store.messages import GetResult, GetStatus, Message, PutStatus
 from tests.support.memory_store import MemoryStore
 
 MINUTE = 60_000
@@ -242,6 +242,19 @@ def test_a_word_that_could_not_be_stored_leaves_the_half_waiting(world):
     world.transactions.abandon_end(half)
     world.later(30_000)
     assert len(world.asked) == 1
+
+
+def test_a_half_that_changed_on_the_disk_does_not_keep_back_those_behind_it(world):
+    world.send("K1")
+    half = world.send("K2")
+    get, status = world.store.get, GetStatus.READ_FAILED
+    damaged = {(HALF_TOPIC, 0)}
+    world.store.get = lambda request, done: GetResult(status, 0, 0, 2) if (request.topic, request.offset) in damaged else get(request, done)
+    world.later(MINUTE)
+    assert world.asked == []
+    status = GetStatus.MESSAGE_DAMAGED
+    world.later(MINUTE)
+    assert {properties.get(asked.properties, properties.UNIQUE_KEY) for asked, _ in world.asked} == {half.unique_key}
 
 
 def test_cold_reads_are_waited_for(world):
