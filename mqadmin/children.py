@@ -1,4 +1,4 @@
-"""The child processes of runbroker: a Redis for the jobs, and the workers that run them.
+"""The child processes of runbroker: a Redis for the jobs, the workers that run them, and what starts scheduled ones.
 
 Each is started through a launcher of two lines: it asks the kernel for a signal when its parent dies, then becomes
 the program. So no child outlives a runbroker that was killed: Redis gets TERM and saves, a worker gets KILL, since on
@@ -42,6 +42,7 @@ KILL_SECONDS = 0.3  # for what was killed to be gone
 RESTART_SECONDS = 2.0  # between looks at whether all still run
 MAX_SOCKET_PATH_BYTES = 107  # the address of a Unix socket holds no more
 QUEUES = ("default", "spark")
+SCHEDULES = "schedules"  # the process that starts scheduled runs, beside a worker for each queue
 # What rq needs, on its own keys and channels: nobody can have this Redis write a file elsewhere, follow another or change its settings.
 REDIS_RIGHTS = "resetkeys resetchannels ~rq:* &rq:* +@all -@admin -@dangerous +info +client|list +client|setname +client|setinfo"
 
@@ -121,10 +122,21 @@ class Children:
     """Redis and the workers of one data directory; `stop` may be called at any time and more than once.
 
     `redis_url` is the environment's REDIS_URL: with one, no Redis is started. Without, ours is told `redis_password`.
+    `wanted` are the queues that get a worker, and SCHEDULES.
     """
 
-    def __init__(self, data_directory: Path, *, redis_url: str | None, redis_password: str, manage: Path, environment: dict[str, str] | None = None):
+    def __init__(
+        self,
+        data_directory: Path,
+        *,
+        redis_url: str | None,
+        redis_password: str,
+        manage: Path,
+        environment: dict[str, str] | None = None,
+        wanted: tuple[str, ...] = (*QUEUES, SCHEDULES),
+    ):
         self.redis_url = redis_url
+        self._wanted = wanted
         self._redis_password = redis_password
         self._data = Path(data_directory).absolute()
         self._manage = manage
@@ -143,8 +155,8 @@ class Children:
             if self.redis_url is None:
                 await self._start_redis()
                 await asyncio.to_thread(_say, interrupted)
-            for queue in QUEUES:
-                self._start_worker(queue)
+            for name in self._wanted:
+                self._start_worker(name)
         except (OSError, ImportError) as error:  # a TimeoutError is an OSError
             failures.append(f"jobs are not available: {error}")
             log.error("%s", failures[-1])
@@ -159,7 +171,7 @@ class Children:
                     log.error("Redis ended with %s; starting it again", self._redis.process.returncode)
                     await self._start_redis()
                 for worker in [worker for worker in self._workers if not worker.running]:
-                    log.error("the worker of queue %s ended with %s; starting it again", worker.name, worker.process.returncode)
+                    log.error("the worker %s ended with %s; starting it again", worker.name, worker.process.returncode)
                     worker.kill_session()
                     self._workers.remove(worker)
                     self._start_worker(worker.name)
@@ -167,7 +179,7 @@ class Children:
                 log.error("a child could not be started again: %s", error)
 
     def state(self) -> dict:
-        """What runs now, for the dashboard: {"redis": "own"|"external"|"stopped", "workers": {queue: running}}."""
+        """What runs now, for the dashboard: {"redis": "own"|"external"|"stopped", "workers": {name: running}}."""
         own = self._redis is not None and self._redis.running
         return {
             "redis": "own" if own else "external" if self._redis is None and self.redis_url else "stopped",
@@ -239,16 +251,18 @@ class Children:
                 raise TimeoutError(f"Redis did not start within {REDIS_START_SECONDS:g} s; see redis.log in the data directory's logs")
             await asyncio.sleep(0.02)
 
-    def _start_worker(self, queue: str) -> None:
+    def _start_worker(self, name: str) -> None:
         (self._data / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
-        arguments = [sys.executable, str(self._manage), "rqworker", queue, "--name", f"{queue}-{os.getpid()}-{secrets.token_hex(3)}", "--verbosity", "1"]
-        if queue == "default":
+        arguments = [sys.executable, str(self._manage), "rqworker", name, "--name", f"{name}-{os.getpid()}-{secrets.token_hex(3)}", "--verbosity", "1"]
+        if name == SCHEDULES:
+            arguments = [sys.executable, str(self._manage), "run_schedules"]
+        elif name == "default":
             arguments.append("--with-scheduler")
         environment = self._environment | {"BROKER_DATA_DIR": str(self._data)}
         if self.redis_url is not None:
             environment["REDIS_URL"] = self.redis_url
-        log_file = self._data / "logs" / f"worker-{queue}.log"
-        self._workers.append(Child(queue, arguments, parent_death_signal=signal.SIGKILL, log_file=log_file, environment=environment))
+        log_file = self._data / "logs" / f"worker-{name}.log"
+        self._workers.append(Child(name, arguments, parent_death_signal=signal.SIGKILL, log_file=log_file, environment=environment))
 
 
 def _say(interrupted: Callable[[], object]) -> None:

@@ -1,18 +1,21 @@
 """Background jobs over django-rq: what may run, who started it, how far it is, how to stop it.
 
 Whoever can write to Redis must not be able to run code here (RELIABILITY S21): payloads are JSON, never pickle,
-whatever the command line says, and a job's function is looked up in KINDS and imported from nowhere.
+whatever the command line says, a job's function is looked up in KINDS and imported from nowhere, and its parameters
+are checked once more by the worker that runs it.
 
 A job runs in a process that the worker forks, so stopping one is a signal to that process's group, and what the job
 started (a Spark job's JVM) ends with it. Jobs never open the store for writing: what must be changed, they ask the
 running broker for, over its Unix socket.
 
-Progress is in the job's meta, written at most four times a second: {"text", "done", "total", "unit", "at_ms"}.
+Progress is in the job's meta, written at most four times a second: {"text", "done", "total", "running", "unit",
+"at_ms", "steps"}, where `steps` are {"text", "began_ms"} of all that it did so far.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
 import json
 import os
@@ -24,8 +27,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import redis
 from django.conf import settings
@@ -36,17 +40,20 @@ from rq.job import Job, JobStatus
 from rq.registry import StartedJobRegistry
 from rq.serializers import JSONSerializer
 
+from broker_store.errors import NameError_
 from broker_store.formats import names
 from broker_store.server.documents import time_text
 from broker_store.server.http import Caller
 from broker_store.server.problems import Problem
-from mqadmin import children, clusters, exports, run_file
+from mqadmin import children, clusters, exports, pipeline, run_file
 from mqadmin.rest_client import RestClient, segment
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
 MAX_LISTED = 200  # newest jobs of each queue and state
 MAX_WAITING = 100  # in one queue; more are refused
 PROGRESS_INTERVAL_SECONDS = 0.25
+JOB_ID = pipeline.RUN_ID
+MAX_STEPS = 60  # kept in a job's progress
 PR_SET_PDEATHSIG = 1
 
 
@@ -60,6 +67,16 @@ class Kind:
     role: str
     timeout_seconds: int
     check: Callable[[dict], dict]
+
+    def run(self, *arguments: object, **parameters: object) -> dict:
+        """What a worker calls: the parameters come from Redis, where they may have been changed since they were checked."""
+        if arguments:
+            raise JobFailed(f"{self.title} takes no arguments without a name")
+        try:
+            checked = self.check(parameters)
+        except (Problem, NameError_) as problem:
+            raise JobFailed(f"refused: {problem}") from None
+        return self.function(**checked)
 
 
 # What a worker runs
@@ -81,7 +98,19 @@ class AllowedJob(Job):
     def func(self) -> Callable[..., Any]:
         if self.kind is None:
             raise PermissionError(f"{self.func_name!r:.80} is not a job of this program")
-        return KINDS[self.kind].function
+        return KINDS[self.kind].run
+
+    # Who stopped it has a field of its own in Redis: the meta is written by the running job, which knows nothing of that.
+    canceled_by: str | None = None
+
+    def set_canceled_by(self, name: str) -> None:
+        self.canceled_by = name
+        self.connection.hset(self.key, "canceled_by", name)
+
+    def restore(self, raw_data: dict) -> None:
+        super().restore(raw_data)
+        name = raw_data.get(b"canceled_by")
+        self.canceled_by = None if name is None else name.decode("utf-8", "replace")
 
     # Callbacks are names of functions to import as well; this program has none.
     success_callback = failure_callback = stopped_callback = property(lambda self: None)
@@ -119,13 +148,16 @@ class Progress:
     def __init__(self, job: Job | None = None):
         self._job = job if job is not None else get_current_job()
         self._written = 0.0
+        self._steps: list[dict] = []
 
-    def __call__(self, text: str, done: int | None = None, total: int | None = None, unit: str = "", *, last: bool = False) -> None:
-        now = time.monotonic()
+    def __call__(self, text: str, done: int | None = None, total: int | None = None, unit: str = "", *, running: int | None = None, last: bool = False) -> None:
+        now, at_ms, text = time.monotonic(), int(time.time() * 1000), text[:300]
+        if not self._steps or self._steps[-1]["text"] != text:
+            self._steps = [*self._steps[1 - MAX_STEPS :], {"text": text, "began_ms": at_ms}]
         if self._job is None or (now - self._written < PROGRESS_INTERVAL_SECONDS and not last):
             return
         self._written = now
-        self._job.meta["progress"] = {"text": text[:300], "done": done, "total": total, "unit": unit, "at_ms": int(time.time() * 1000)}
+        self._job.meta["progress"] = {"text": text, "done": done, "total": total, "running": running, "unit": unit, "at_ms": at_ms, "steps": self._steps}
         self._job.save_meta()
 
 
@@ -177,17 +209,34 @@ def export_messages(topic: str, begin_ms: int | None, end_ms: int | None, form: 
         return exports.write(directory, job.id if job else "export", form, messages, Progress(job), limit)
 
 
-def pipeline_statistics() -> dict:
-    """Counts per topic by Spark, in a process of its own: a JVM that fails takes neither the worker nor the broker along."""
-    _install_pipeline()
-    return _run_command("pipeline", "statistics", "--store", str(run_file.store_directory(data_directory())), "--progress", "--json")
+def run_pipeline(name: str, **parameters: object) -> dict:
+    """A job of the pipeline, in a process of its own: a JVM that fails takes neither the worker nor the broker along.
+
+    The result goes to a file, the answer is its summary.
+    """
+    job, data = get_current_job(), data_directory()
+    run, store = job.id if job else "run", run_file.store_directory(data)
+    pipeline.prepare(data, KEEP_SECONDS)
+    try:
+        with pipeline.open_log(data, run) as log:
+            _install_pipeline()
+            result = _run_command(*pipeline.arguments(name, parameters, data, store), allow=(0, 1), log=log)
+    except JobFailed as error:
+        raise JobFailed(pipeline.without_paths(f"{error}", data, store)) from None
+    finally:
+        pipeline.cut_log(data, run)
+    pipeline.write_result(data, run, result)
+    return pipeline.summary(name, result)
 
 
-def _run_command(*arguments: str, allow: tuple[int, ...] = (0,)) -> dict:
-    """A management command as a child process: its standard output is lines of JSON, {"progress": ...} and at last {"result": ...}."""
+def _run_command(*arguments: str, allow: tuple[int, ...] = (0,), log: IO[bytes] | None = None) -> dict:
+    """A management command as a child process: its standard output is lines of JSON, {"progress": ...} and at last {"result": ...}.
+
+    Steps and what the command says on its standard error are added to `log`.
+    """
     command = [sys.executable, str(settings.BASE_DIRECTORY / "manage.py"), *arguments]
-    progress, result = Progress(), None
-    with _child(command) as child:
+    progress, result, told = Progress(), None, None
+    with _child(command, log) as child:
         for line in child.stdout:
             try:
                 event = json.loads(line)
@@ -195,22 +244,28 @@ def _run_command(*arguments: str, allow: tuple[int, ...] = (0,)) -> dict:
                 continue  # a library that prints
             if isinstance(event, dict) and "progress" in event:
                 step = event["progress"]
-                progress(str(step.get("text", "")), step.get("done"), step.get("total"), str(step.get("unit", "")))
+                text = str(step.get("text", ""))
+                progress(text, step.get("done"), step.get("total"), str(step.get("unit", "")), running=step.get("running"))
+                if log is not None and text != told:
+                    told = text
+                    log.write(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}\n".encode())
             elif isinstance(event, dict) and "result" in event:
                 result = event["result"]
                 progress("done", 1, 1, last=True)
         errors = child.stderr_tail()
         status = child.process.wait()
     if status not in allow or result is None:
-        raise JobFailed(f"{arguments[0]} ended with {status}: {errors[-1500:] or 'no message'}")
+        raise JobFailed(pipeline.sentence_of(errors, status))
     return result
 
 
 class _child:
     """`with _child(command) as child`: a process of this job's group, ended with the block or with this process."""
 
-    def __init__(self, command: list[str]):
-        self._errors = open(os.memfd_create("stderr"), "w+b")  # as long as it likes, without a second thread to read it
+    def __init__(self, command: list[str], log: IO[bytes] | None = None):
+        # As long as it likes, without a second thread to read it.
+        self._errors = open(log.name, "a+b", buffering=0) if log is not None else open(os.memfd_create("stderr"), "w+b")
+        self._begin = self._errors.seek(0, os.SEEK_END)
         launched = children.launched(command, signal.SIGKILL)
         self.process = subprocess.Popen(launched, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors)
         self.stdout = self.process.stdout
@@ -220,7 +275,7 @@ class _child:
 
     def stderr_tail(self) -> str:
         length = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, length - 4000))
+        self._errors.seek(max(self._begin, length - 16_000))
         return self._errors.read().decode("utf-8", "replace").strip()
 
     def __exit__(self, *_: object) -> None:
@@ -299,8 +354,9 @@ KINDS: dict[str, Kind] = {
     "check_store": Kind(check_store, "Check the store", "default", "operator", 12 * 3600, _check_nothing),
     "rebuild_index": Kind(rebuild_index, "Rebuild the index", "default", "admin", 12 * 3600, _check_nothing),
     "export_messages": Kind(export_messages, "Export messages", "default", "operator", 12 * 3600, _check_export),
-    "pipeline_statistics": Kind(pipeline_statistics, "Statistics (Spark)", "spark", "operator", 12 * 3600, _check_nothing),
+    **{job.kind: Kind(partial(run_pipeline, job.name), job.title, "spark", "operator", 12 * 3600, partial(pipeline.checked, job.name)) for job in pipeline.JOBS.values()},
 }
+PIPELINE = {job.kind: job.name for job in pipeline.JOBS.values()}
 
 
 # What the dashboard does with them (in the process of the broker; every call is a short visit to Redis)
@@ -320,8 +376,8 @@ def _queues() -> list:
     return [django_rq.get_queue(name) for name in settings.RQ_QUEUES]
 
 
-def start(kind_name: str, parameters: dict, caller: Caller) -> dict:
-    """Put a job on its queue; its description. The caller's role decides which kinds."""
+def start(kind_name: str, parameters: dict, caller: Caller, **about: object) -> dict:
+    """Put a job on its queue; its description. The caller's role decides which kinds; `about` is kept with it."""
     kind = KINDS.get(kind_name)
     if kind is None:
         raise Problem("invalid", f"no job is called {kind_name!r:.60}; there are {', '.join(KINDS)}")
@@ -339,10 +395,22 @@ def start(kind_name: str, parameters: dict, caller: Caller) -> dict:
             result_ttl=KEEP_SECONDS,
             failure_ttl=KEEP_SECONDS,
             description=kind.title,
-            meta={"by": caller.name},
+            meta={"by": caller.name, **about},
         )
         queue.enqueue_job(job)
         return describe(job)
+
+
+def retry(job_id: str, caller: Caller) -> dict:
+    """Start the same again, as another job; the first stays as it is."""
+    with _redis_problems():
+        job = _fetch(job_id)
+        known = describe(job)
+    if known["kind"] == "unknown":
+        raise Problem("forbidden", "this is not a job of this program")
+    if known["state"] not in OVER:
+        raise Problem("conflict", f"the job has not ended: it is {known['state']}")
+    return start(known["kind"], known["parameters"], caller, retry_of=job.id)
 
 
 def listing() -> list[dict]:
@@ -367,14 +435,51 @@ def _jobs_of(queue: Any) -> list[Job]:
     return [job for job in jobs if job is not None]
 
 
+def pipeline_runs() -> dict:
+    """Of each run of the pipeline how far it is, newest first, for those who watch."""
+    runs = [job for job in listing() if job["pipeline"]]
+    return {"mark": mark_of(runs), "runs": [_moving(run) for run in runs]}
+
+
+def state_of(job_id: str) -> dict:
+    """How far one job is, for those who watch it."""
+    job = find(job_id)
+    return {"mark": mark_of([job]), "job": _moving(job)}
+
+
+def _moving(job: dict) -> dict:
+    return {name: job[name] for name in ("id", "state", "progress")}
+
+
+def mark_of(found: list[dict]) -> str:
+    """Says which jobs are in which states: a page with another mark is behind."""
+    return hashlib.sha256("".join(f"{job['id']} {job['state']}\n" for job in found).encode()).hexdigest()[:16]
+
+
+def check_id(job_id: str) -> str:
+    if not JOB_ID.fullmatch(job_id):
+        raise NameError_("that is no id of a job")
+    return job_id
+
+
 def find(job_id: str) -> dict:
     """One job's description; a Problem when there is none of this id."""
     with _redis_problems():
         return describe(_fetch(job_id))
 
 
+def find_run(job_id: str, name: str | None = None) -> dict:
+    """A run of the pipeline; a Problem when there is none of this id, or of this job."""
+    if name is not None:
+        pipeline.job_of(name)
+    run = find(job_id)
+    if run["pipeline"] is None or name not in (None, run["pipeline"]):
+        raise Problem("not_found", f"there is no run {job_id} of {name or 'the pipeline'}")
+    return run
+
+
 def _fetch(job_id: str) -> AllowedJob:
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", job_id):
+    if not JOB_ID.fullmatch(job_id):
         raise Problem("not_found", "no job has such an id")
     try:
         return AllowedJob.fetch(job_id, connection=_queues()[0].connection, serializer=JSONSerializer)
@@ -392,8 +497,7 @@ def cancel(job_id: str, caller: Caller) -> dict:
         status = job.get_status()
         if status in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED, JobStatus.STOPPED):
             raise Problem("conflict", f"the job has ended already: {describe(job)['state']}")
-        job.meta["canceled_by"] = caller.name
-        job.save_meta()
+        job.set_canceled_by(caller.name)
         try:
             if status is JobStatus.STARTED:
                 send_stop_job_command(job.connection, job.id, serializer=JSONSerializer)
@@ -434,6 +538,7 @@ def mark_interrupted() -> int:
     return count
 
 
+OVER = frozenset({"done", "failed", "canceled", "interrupted"})
 _STATES: dict[JobStatus | None, str] = {
     JobStatus.QUEUED: "waiting",
     JobStatus.DEFERRED: "waiting",
@@ -453,7 +558,7 @@ def describe(job: AllowedJob) -> dict:
     state = _STATES.get(job.get_status(refresh=False), "waiting")
     if meta.get("interrupted"):
         state = "interrupted"
-    elif state in ("failed", "running") and meta.get("canceled_by"):
+    elif state in ("failed", "running") and job.canceled_by:
         state = "canceled" if state == "failed" else "canceling"
     result = job.return_value() if state == "done" else None
     kind = KINDS.get(job.kind or "")
@@ -465,7 +570,7 @@ def describe(job: AllowedJob) -> dict:
         "state": state,
         "parameters": _parameters(job),
         "by": meta.get("by"),
-        "canceled_by": meta.get("canceled_by"),
+        "canceled_by": job.canceled_by,
         "created_ms": _ms(job.created_at),
         "created": time_text(_ms(job.created_at)),
         "started_ms": _ms(job.started_at),
@@ -474,6 +579,9 @@ def describe(job: AllowedJob) -> dict:
         "result": result if isinstance(result, dict) else None,
         "error": _error_sentence(job) if state == "failed" else None,
         "has_file": isinstance(result, dict) and "file" in result,
+        "pipeline": PIPELINE.get(job.kind or ""),
+        "retry_of": meta.get("retry_of"),
+        "schedule": meta.get("schedule"),
     }
 
 
@@ -493,4 +601,4 @@ def _error_sentence(job: Job) -> str:
     result = job.latest_result()
     trace = (result.exc_string if result is not None else None) or "no reason was kept"
     line = trace.strip().rpartition("\n")[2]
-    return re.sub(r"^[\w.]+\.(\w+: )", r"\1", line)[:500]
+    return re.sub(r"^[\w.]+\.(\w+: )", r"\1", line).removeprefix("JobFailed: ")[:500]

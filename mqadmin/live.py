@@ -10,8 +10,10 @@ between; nothing queues up. All of a tick goes out as one websocket message, a l
 are small, and a frame that is skipped then loses nothing. What did not change is repeated once a second, so the page
 can tell a quiet broker from a dead connection.
 
-Numbers are JSON numbers as long as JavaScript holds them exactly (2**53), then strings. No Redis and no channel layer
-is in this path: everything happens on the loop that the broker runs on.
+Numbers are JSON numbers as long as JavaScript holds them exactly (2**53), then strings. The store's streams are
+measured on the loop that the broker runs on, with no Redis and no channel layer in their path. What stands in Redis, the
+jobs, is looked up in a thread, one look at a time for a stream, and handed out when it comes; what takes long there
+delays no other stream.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from django.db import DatabaseError
 
 from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import names
-from mqadmin import clusters
+from broker_store.server.problems import Problem
+from mqadmin import clusters, jobs
 from mqadmin.middleware import MUST_SET_PASSWORD
 
 log = logging.getLogger(__name__)
@@ -73,11 +76,20 @@ def log_files(cluster) -> list[dict]:
     ]
 
 
+def _runs(cluster, name: str) -> dict:
+    return jobs.pipeline_runs()
+
+
+def _job(cluster, name: str) -> dict:
+    return jobs.state_of(name)
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     measure: Callable[[object, str], object]  # (cluster, name) -> a value for JSON
     ticks: int  # between two measurements
     check: Callable[[str], str] | None = None  # of the name; None: it has none
+    in_thread: bool = False  # it waits for something
 
 
 STREAMS: dict[str, Stream] = {
@@ -88,6 +100,8 @@ STREAMS: dict[str, Stream] = {
     "recovery": Stream(lambda cluster, name: {"recovery": cluster.recovery(), **cluster.state()}, 1),
     "group": Stream(lambda cluster, name: cluster.group(name), 4, names.check_group),
     "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),
+    "pipeline": Stream(_runs, 4, in_thread=True),
+    "job": Stream(_job, 2, jobs.check_id, in_thread=True),
 }
 
 
@@ -121,6 +135,7 @@ class _Last:
     frame: bytes = b""
     sent_at: float = 0.0
     due: int = 0  # the tick of the next measurement
+    look: asyncio.Task | None = None  # under way in a thread
 
 
 class Sampler:
@@ -132,6 +147,7 @@ class Sampler:
         self._watchers: set[Watcher] = set()
         self._last: dict[Key, _Last] = {}
         self._ticks = 0
+        self._looks: set[asyncio.Task] = set()  # held here, or they could be collected while they run
         self._task: asyncio.Task | None = None
         # The rates of the overview while anybody watched it, so that its charts do not begin empty at each visit.
         self.past: deque[dict] = deque(maxlen=PAST_POINTS)
@@ -155,7 +171,7 @@ class Sampler:
         if last is None:
             last = self._last[key] = _Last()
             self._measure(key, {watcher}, last)
-        else:
+        elif last.frame:
             watcher.put(key, last.frame)
 
     def unsubscribe(self, watcher: Watcher, key: Key) -> None:
@@ -178,28 +194,46 @@ class Sampler:
                 self._measure(key, watchers, last)
 
     def _measure(self, key: Key, watchers: set[Watcher], last: _Last) -> None:
-        name_of_stream, name = key
-        stream = STREAMS[name_of_stream]
+        stream = STREAMS[key[0]]
         last.due = self._ticks + stream.ticks
+        if not stream.in_thread:
+            self._hand_out(key, watchers, last, *self._outcome(key))
+        elif last.look is None or last.look.done():
+            last.look = asyncio.get_running_loop().create_task(self._look(key, last), name=f"live-{key[0]}")
+            self._looks.add(last.look)
+            last.look.add_done_callback(self._looks.discard)
+
+    async def _look(self, key: Key, last: _Last) -> None:
+        outcome = await asyncio.to_thread(self._outcome, key)
+        if self._last.get(key) is last:  # somebody still watches
+            self._hand_out(key, {watcher for watcher in self._watchers if key in watcher.wants and not watcher.paused}, last, *outcome)
+
+    def _outcome(self, key: Key) -> tuple[str, bytes]:
+        """(kind, data) of a frame."""
+        name_of_stream, name = key
         try:
-            data = stream.measure(self._cluster(), name)
+            data = STREAMS[name_of_stream].measure(self._cluster(), name)
             if name_of_stream == "overview":
                 self.past.append({"at_ms": data["at_ms"], "rates": data["rates"]})
-            kind, body = "snapshot", encode(data)
+            return "snapshot", encode(data)
         except StoreClosedError as error:
-            kind, body = "error", encode({"code": "starting", "detail": str(error)})
+            return "error", encode({"code": "starting", "detail": str(error)})
         except NotFoundError as error:
-            kind, body = "end", encode({"code": "not_found", "detail": str(error)})
+            return "end", encode({"code": "not_found", "detail": str(error)})
+        except Problem as problem:
+            return "end" if problem.status == 404 else "error", encode({"code": problem.code, "detail": problem.detail})
         except BrokerStoreError as error:
-            kind, body = "error", encode({"code": "failed", "detail": type(error).__name__})
+            return "error", encode({"code": "failed", "detail": type(error).__name__})
         except Exception:
             # A stream that cannot be measured must not end the others.
             log.exception("stream %s could not be measured", name_of_stream)
-            kind, body = "error", encode({"code": "internal", "detail": "this stream could not be measured"})
+            return "error", encode({"code": "internal", "detail": "this stream could not be measured"})
+
+    def _hand_out(self, key: Key, watchers: set[Watcher], last: _Last, kind: str, body: bytes) -> None:
         now = self._clock()
         if body != last.body or now - last.sent_at >= REPEAT_SECONDS:
             last.seq += 1
-            head = {"stream": name_of_stream, "name": name, "seq": last.seq, "at": int(now * 1000), "kind": kind}
+            head = {"stream": key[0], "name": key[1], "seq": last.seq, "at": int(now * 1000), "kind": kind}
             last.frame = orjson.dumps(head)[:-1] + b',"data":' + body + b"}"
             last.body, last.sent_at = body, now
             for watcher in watchers:

@@ -3,10 +3,11 @@
 from django.conf import settings
 from django.db import models
 
+from mqadmin.schedules import PipelineSchedule
 from mqadmin.store_models import Group, Topic
 from mqadmin.tokens import ApiToken
 
-__all__ = ["ApiToken", "FirstLogin", "Group", "Topic"]
+__all__ = ["ApiToken", "FirstLogin", "Group", "PipelineSchedule", "Topic"]
 
 
 class FirstLogin(models.Model):

@@ -9,7 +9,7 @@ from django.views.defaults import page_not_found
 from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
-from mqadmin.views import account, groups, jobs, messages, overview, store, topics
+from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -27,6 +27,14 @@ urlpatterns = [
     path("jobs/start", jobs.start_job, name="start_job"),
     path("jobs/<str:job_id>/", jobs.job, name="job"),
     path("jobs/<str:job_id>/cancel", jobs.cancel_job, name="cancel_job"),
+    path("pipeline/", pipeline.overview, name="pipeline"),
+    path("pipeline/schedules/add", pipeline.add_schedule, name="add_schedule"),
+    path("pipeline/schedules/<int:schedule_id>/remove", pipeline.remove_schedule, name="remove_schedule"),
+    path("pipeline/start/<str:name>", pipeline.start, name="start_run"),
+    path("pipeline/runs/<str:run_id>/", pipeline.run, name="run"),
+    path("pipeline/runs/<str:run_id>/log", pipeline.run_log, name="run_log"),
+    path("pipeline/runs/<str:run_id>/cancel", pipeline.cancel_run, name="cancel_run"),
+    path("pipeline/runs/<str:run_id>/retry", pipeline.retry_run, name="retry_run"),
     path("login/", account.Login.as_view(), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("password/", account.password, name="password"),

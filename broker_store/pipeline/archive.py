@@ -22,6 +22,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from broker_store.engine.disk import Disk
 from broker_store.errors import DamagedStoreError, MisuseError
@@ -38,7 +39,10 @@ DAY_UTC = "yyyy-MM-dd"
 
 
 def archive(read: Callable[..., DataFrame], store: Path, live_page: Path | None, out: Path, tell, step_bytes: int = STEP_BYTES) -> dict:
-    """Bring the archive `out` up to the end of the store. {"records", "bytes", "files", "from", "to", "missing"} of this run."""
+    """Bring the archive `out` up to the end of the store.
+
+    {"records", "bytes", "files", "from", "to", "missing", "days"} of this run; `days` are {topic, day, records, bytes, files}.
+    """
     disk = Disk()
     live = splits.position_of(live_page, disk)
     files = splits.log_files(store, disk, live)
@@ -56,16 +60,21 @@ def archive(read: Callable[..., DataFrame], store: Path, live_page: Path | None,
         if begin > manifest["to"] and manifest["runs"]:
             manifest["missing"].append([manifest["to"], begin])  # the broker deleted it before it was archived
         done = {"records": 0, "bytes": 0, "files": 0, "from": begin, "to": begin, "missing": manifest["missing"]}
+        days: dict[tuple[str, str], dict] = {}
         end = files[-1][2] if files else 0
         while done["to"] < end:
-            tell("archive", done["to"] - begin, end - begin)
+            tell(f"stretch {(done['to'] - begin) // step_bytes + 1} of {-(-(end - begin) // step_bytes)}", 0, 0)
             until = _step_end(store, files, done["to"], end, step_bytes, disk)
             written = _archive_stretch(read, out, manifest, done["to"], until, is_last=until == end)
             for name in ("records", "bytes", "files"):
                 done[name] += written[name]
+            for topic, day, records, size in written["parts"]:
+                part = days.setdefault((topic, day), {"topic": topic, "day": day, "records": 0, "bytes": 0, "files": 0})
+                part["records"], part["bytes"], part["files"] = part["records"] + records, part["bytes"] + size, part["files"] + 1
             done["to"] = written["to"]
             if until == end:
                 break
+        done["days"] = [days[key] for key in sorted(days)]
     return done
 
 
@@ -114,7 +123,14 @@ def _archive_stretch(read: Callable[..., DataFrame], out: Path, manifest: dict, 
         manifest["to"], manifest["last"] = to, last
         _write_manifest(out, manifest)
     shutil.rmtree(unfinished)
-    return {"records": stretch["records"], "bytes": stretch["bytes"], "files": len(stretch["files"]), "to": to}
+    parts = [(*_topic_and_day(file["path"]), file["records"], file["bytes"]) for file in stretch["files"]]
+    return {"records": stretch["records"], "bytes": stretch["bytes"], "files": len(stretch["files"]), "to": to, "parts": parts}
+
+
+def _topic_and_day(path: str) -> tuple[str, str]:
+    """Of records/topic=T/day=D/FILE; in a folder's name a `%` stands as `%25`."""
+    _, topic, day, _ = path.split("/")
+    return unquote(topic.removeprefix("topic=")), day.removeprefix("day=")
 
 
 def _facts_of(path: Path) -> dict:

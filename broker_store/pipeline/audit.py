@@ -55,11 +55,11 @@ class _Audit:
         self.files = splits.log_files(self.store, self.disk, self.live)
         self.log_begin = self.files[0][1] if self.files else 0
         self._check_names()
-        self.tell("records", 0, 3)
+        self.tell("records", 0, 0)
         self._check_log()
-        self.tell("queues", 1, 3)
+        self.tell("queues", 0, 0)
         self._check_queues()
-        self.tell("index", 2, 3)
+        self.tell("index", 0, 0)
         self._check_index()
         errors = sum(one["severity"] == ERROR for one in self.findings)
         return {"findings": self.findings, "kinds": self.kinds, "counts": self.counts, "errors": errors, "ok": errors == 0}

@@ -30,10 +30,10 @@ PROGRESS_SECONDS = 0.5
 PERCENTILES = (0.5, 0.95, 0.99)
 ACCURACY = 10_000  # of percentiles: the rank is right to 1 in so many
 
-Tell = Callable[[str, int, int], None]
+Tell = Callable[..., None]  # (step, partitions done, partitions, partitions being worked on)
 
 
-def quiet(text: str, done: int, total: int) -> None:
+def quiet(text: str, done: int, total: int, running: int = 0) -> None:
     """Tells nobody."""
 
 
@@ -67,17 +67,18 @@ def archive(spark: SparkSession, store: Path, out: Path, live_page: Path | None 
         return run(reader_of(spark, store, live_page), store, live_page, out, tell, **limits)
 
 
-def statistics(spark: SparkSession, store: Path, live_page: Path | None = None, tell: Tell = quiet, damage: str = "skip") -> dict:
+def statistics(spark: SparkSession, store: Path, live_page: Path | None = None, tell: Tell = quiet, damage: str = "skip", **only: object) -> dict:
     """What is stored; most messages first, times in milliseconds since 1970, sizes in bytes of whole records.
 
     A record is counted as it stands in the log: a message that was sent back, or is a half of a transaction, counts
     under the topic it was stored in. Its group is that of the retry or dead-letter topic it is in, or the producer group
     of a transaction. Percentiles are values that occur (nearest rank). Damaged stretches are passed over; audit tells them.
+    `only` are options of the source (topic, from_time, to_time); the index, which knows neither, is told without them.
     """
     from pyspark.sql import functions as f
 
     read = reader_of(spark, store, live_page)
-    rows = read(columns="topic,queue_id,store_time,born_time,record_bytes,tags,keys,unique_key,properties", damage=damage)
+    rows = read(columns="topic,queue_id,store_time,born_time,record_bytes,tags,keys,unique_key,properties", damage=damage, **only)
     rows = rows.withColumn("delay", f.unix_millis("store_time") - f.unix_millis("born_time"))
 
     def percentiles(column: str, prefix: str) -> list:
@@ -111,8 +112,10 @@ def statistics(spark: SparkSession, store: Path, live_page: Path | None = None, 
         tell("keys", 0, 0)
         keys = rows.select("topic", f.explode("keys").alias("key")).groupBy("topic", "key").count()
         hot, distinct = _keys(keys)
-        tell("index", 0, 0)
-        index = _index(read)
+        index = []
+        if not only:
+            tell("index", 0, 0)
+            index = _index(read)
     for topic in topics:
         topic["distinct_keys"] = distinct.get(topic["topic"], 0)
     return {
@@ -167,15 +170,16 @@ def _index(read: Callable[..., DataFrame]) -> list[dict]:
     return _collected(sizes.join(of_file, "file").orderBy("file"), MAX_GROUPS)
 
 
-def lineage(spark: SparkSession, store: Path, key: str, live_page: Path | None = None, tell: Tell = quiet, damage: str = "skip") -> dict:
+def lineage(spark: SparkSession, store: Path, key: str, live_page: Path | None = None, tell: Tell = quiet, damage: str = "skip", **only: object) -> dict:
     """Every record of a key, in the order they were stored: where it was sent, waited, was tried again, given up.
 
-    A record is of the key when that is one of its keys, its unique key, or the id it says it came from.
+    A record is of the key when that is one of its keys, its unique key, or the id it says it came from. `only` are
+    options of the source (topic, from_time, to_time).
     """
     from pyspark.sql import functions as f
 
     columns = "topic,queue_id,queue_offset,log_offset,store_time,born_time,record_bytes,sys_flag,reconsume_times,keys,unique_key,tags,properties"
-    rows = reader_of(spark, store, live_page)(columns=columns, damage=damage)
+    rows = reader_of(spark, store, live_page)(columns=columns, damage=damage, **only)
     named = [f.col("properties")[name] == key for name in ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")]
     with telling(spark, tell) as tell:
         tell("looking for the key", 0, 0)
@@ -209,7 +213,7 @@ def _step(row: dict) -> dict:
 
 @contextmanager
 def telling(spark: SparkSession, tell: Tell) -> Iterator[Tell]:
-    """While the block runs, tell how many of the current stage's partitions are done; gives a `tell` for the name of the step."""
+    """While the block runs, tell how many partitions of the stages at work are done; gives a `tell` for the name of the step."""
     ended = threading.Event()
     tracker = spark.sparkContext.statusTracker()
     step = ["reading the log"]
@@ -220,10 +224,10 @@ def telling(spark: SparkSession, tell: Tell) -> Iterator[Tell]:
 
     def watch() -> None:
         while not ended.wait(PROGRESS_SECONDS):
-            for stage in tracker.getActiveStageIds():
-                known = tracker.getStageInfo(stage)
-                if known is not None:
-                    tell(step[0], known.numCompletedTasks, known.numTasks)
+            stages = [known for stage in tracker.getActiveStageIds() if (known := tracker.getStageInfo(stage)) is not None]
+            if stages:
+                done, total, running = (sum(getattr(stage, name) for stage in stages) for name in ("numCompletedTasks", "numTasks", "numActiveTasks"))
+                tell(step[0], done, total, running)
 
     watcher = threading.Thread(target=watch, name="pipeline-progress", daemon=True)
     watcher.start()

@@ -26,7 +26,7 @@ def list_jobs(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging
 
 @router.post("/jobs", response={202: schemas.Job})
 def start_job(request: HttpRequest, body: schemas.NewJob):
-    """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit), pipeline_statistics."""
+    """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit), or one of the pipeline's."""
     caller = need(request, "operator")
     with audit.audited(caller, "start", "job", body.kind, parameters=body.parameters) as record:
         job = jobs.start(body.kind, body.parameters, caller)
@@ -45,6 +45,16 @@ def cancel_job(request: HttpRequest, job_id: str):
     caller = need(request, "operator")
     with audit.audited(caller, "cancel", "job", job_id[:100]):
         return jobs.cancel(job_id, caller)
+
+
+@router.post("/jobs/{job_id}/retry", response={202: schemas.Job})
+def retry_job(request: HttpRequest, job_id: str):
+    """Start a job that has ended once more, as another job."""
+    caller = need(request, "operator")
+    with audit.audited(caller, "retry", "job", job_id[:100]) as record:
+        job = jobs.retry(job_id, caller)
+        record["id"] = job["id"]
+    return Status(202, job)
 
 
 @router.get("/jobs/{job_id}/file", response={200: None}, openapi_extra=schemas.binary("the file"))

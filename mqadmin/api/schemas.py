@@ -320,7 +320,7 @@ class FactsList(Schema):
 
 
 class NewJob(In):
-    kind: Literal["check_store", "rebuild_index", "export_messages", "pipeline_statistics"]
+    kind: Literal["check_store", "rebuild_index", "export_messages", "pipeline_audit", "pipeline_statistics", "pipeline_lineage", "pipeline_archive"]
     parameters: dict[str, Any] = {}
 
 
@@ -340,10 +340,73 @@ class Job(Schema):
     result: dict[str, Any] | None
     error: str | None
     has_file: bool
+    pipeline: str | None = Field(description="the pipeline's job this is a run of; null for other jobs")
+    retry_of: str | None = Field(description="the job that this repeats")
+    schedule: int | None = Field(description="the schedule that started it")
 
 
 class Jobs(Page):
     items: list[Job]
+
+
+class PipelineJob(Schema):
+    name: str
+    title: str
+    lead: str
+    takes: list[str] = Field(description="names of the parameters it knows")
+    needs: list[str] = Field(description="those it must be given")
+
+
+class PipelineJobs(Schema):
+    items: list[PipelineJob]
+
+
+class RunParameters(In):
+    """Which of these a job takes, `GET /pipeline` tells."""
+
+    topic: TopicName | None = Field(None, description="statistics, lineage: only this topic")
+    begin_ms: Time | None = Field(None, description="statistics, lineage: stored from then on")
+    end_ms: Time | None = Field(None, description="statistics, lineage: stored before then")
+    key: Annotated[str, Field(min_length=1, max_length=1_024)] | None = Field(None, description="lineage: a key, a unique key or the id of a message")
+
+
+class NewSchedule(In):
+    job: Literal["audit", "statistics", "lineage", "archive"]
+    cron: Annotated[str, Field(min_length=9, max_length=100, examples=["30 2 * * *"])] = Field(description="minute, hour, day, month, weekday; UTC")
+    parameters: RunParameters = RunParameters()
+
+
+class Schedule(Schema):
+    id: int
+    job: str
+    title: str
+    parameters: dict[str, Any]
+    cron: str
+    created_by: str
+    created_ms: Time
+    next_ms: Time
+    next: str | None
+    last_ms: Time | None = Field(description="when it was due last; null: not yet")
+    last_run: str | None = Field(description="the run that it started last")
+    last_problem: str | None = Field(description="why there was no run when it was due last")
+
+
+class Schedules(Schema):
+    items: list[Schedule]
+
+
+class RunResult(Schema):
+    """Of audit: findings, kinds, counts, errors, ok. Of statistics: topics, tags, groups, hours, hot_keys, index and sums.
+    Of lineage: records. Of archive: what was written, by topic and day."""
+
+    run: str
+    job: str
+    result: dict[str, Any]
+
+
+class RunLog(Schema):
+    run: str
+    text: str = Field(description="its end, at most 64 KiB; places of the machine are replaced by what they are")
 
 
 class NewToken(In):

@@ -119,6 +119,13 @@ def moment(value):
 
 
 @register.filter
+def moment_short(value):
+    """A time in UTC to the minute, for what comes on the minute."""
+    text = moment_text(value)
+    return UNKNOWN if text is None else format_html('<time datetime="{}Z" title="{} UTC">{}</time>', text.replace(" ", "T"), text, text[:16])
+
+
+@register.filter
 def stamp(value):
     """A time of the checkpoint, which has none before the first message was synced."""
     return "none yet" if value == 0 else moment(value)

@@ -25,10 +25,11 @@ async def jobs(request):
     except Problem as error:
         rows, problem = None, error
     for row in rows or []:
-        _with_share(row)
+        with_share(row)
     kinds = [
         {"name": name, "title": kind.title, "role": kind.role, "allowed": request.caller.may(kind.role), "needs_topic": name == "export_messages"}
         for name, kind in background.KINDS.items()
+        if name not in background.PIPELINE
     ]
     topics = []
     if not request.htmx and clusters.current().state()["state"] in ("running", "read_only"):
@@ -39,7 +40,9 @@ async def jobs(request):
 
 @page()
 async def job(request, job_id):
-    row = _with_share(await asyncio.to_thread(background.find, job_id))
+    row = with_share(await asyncio.to_thread(background.find, job_id))
+    if row["pipeline"]:
+        return redirect("run", run_id=job_id)
     return render(request, "job_facts.html" if request.htmx else "job.html", {"job": row})
 
 
@@ -72,12 +75,12 @@ async def cancel_job(request, job_id):
     return redirect("job", job_id=job_id)
 
 
-def _with_share(row: dict) -> dict:
+def with_share(row: dict) -> dict:
     """`share` of the work done in per cent, None when the job cannot say."""
     progress = row["progress"] or {}
     done, total = progress.get("done"), progress.get("total")
     row["share"] = min(100, 100 * done // total) if isinstance(done, int) and isinstance(total, int) and total > 0 else None
-    row["over"] = row["state"] in ("done", "failed", "canceled", "interrupted")
+    row["over"] = row["state"] in background.OVER
     row["facts"], row["tables"] = _shown(row["result"] or {})
     return row
 

@@ -69,14 +69,14 @@ async def _search(cluster, way: str, asked: dict) -> clusters.Found:
 
 def _window(asked: dict) -> tuple[int, int]:
     """Begin and end in ms; without them everything up to a day from now, so no window is hidden."""
-    end = _moment(asked["to"], int(time.time() * 1000) + DAY_MS)
-    begin = _moment(asked["from"], 0)
+    end = moment_of(asked["to"], int(time.time() * 1000) + DAY_MS)
+    begin = moment_of(asked["from"], 0)
     if begin > end:
         raise ValueError("The time it begins lies behind the time it ends.")
     return begin, end
 
 
-def _moment(text: str, default: int) -> int:
+def moment_of(text: str, default: int | None) -> int | None:
     """ms of what an input of type datetime-local gives, in UTC."""
     if not text:
         return default

@@ -24,6 +24,7 @@ NAVIGATION = (
     ("messages", "Messages", "messages"),
     ("groups", "Groups", "groups"),
     ("store", "Store", "store"),
+    ("pipeline", "Pipeline", "pipeline"),
     ("jobs", "Jobs", "jobs"),
 )
 # In these states there are no topics and groups to show yet; `closed` is the moment of stopping.

@@ -1,5 +1,8 @@
 // Charts of the last two minutes: what was measured while somebody looked (the page brings it along as JSON), then what
 // arrives. Where nobody looked nothing was measured, and the line has a gap.
+//
+// And charts of a result, which do not move: data-series="ID" names the JSON [times in s, values] that stands in the page;
+// data-format and data-tone say how. Those of a piece that htmx brought are drawn when it comes.
 "use strict";
 
 (() => {
@@ -42,6 +45,37 @@
     addEventListener("themechange", () => chart && make());
     new ResizeObserver(() => chart?.setSize({ width: element.clientWidth, height: element.clientHeight })).observe(element);
   };
+
+  const drawSeries = (element) => {
+    if (element.dataset.drawn) return;
+    element.dataset.drawn = "1";
+    const data = JSON.parse(document.getElementById(element.dataset.series).textContent);
+    const format = live.format[element.dataset.format], day = 86400;
+    // Hours by their clock, midnights by their date.
+    const label = (t) => (t % day ? new Date(t * 1000).toISOString().slice(11, 16) : new Date(t * 1000).toISOString().slice(5, 10));
+    let chart = null;
+    const make = () => {
+      chart?.destroy();
+      const tone = colour(element.dataset.tone);
+      const axis = { stroke: colour("faint"), grid: { stroke: colour("line-soft"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+      chart = new uPlot({
+        width: element.clientWidth, height: element.clientHeight, legend: { show: false }, cursor: { show: false }, padding: [8, 28, 0, 0],
+        // A bar needs room on both sides of its hour.
+        scales: { x: { time: true, range: (_, low, high) => [low - 1800, high + 1800] }, y: { range: (_, __, high) => [0, (high || 1) * 1.1] } },
+        axes: [{ ...axis, space: 80, size: 26, incrs: [3600, 7200, 14400, 21600, 43200, day, 2 * day, 7 * day, 30 * day],
+                 values: (_, ticks) => ticks.map(label) },
+               { ...axis, size: 74, incrs: [1, 2, 5].flatMap((n) => Array.from({ length: 13 }, (_, power) => n * 10 ** power)).sort((a, b) => a - b), values: (_, ticks) => ticks.map((t) => format(t)) }],
+        series: [{}, { stroke: tone, fill: `${tone}66`, width: 1, points: { show: false }, paths: uPlot.paths.bars({ size: [0.8, 40] }) }],
+        tzDate: (t) => uPlot.tzDate(new Date(t * 1000), "UTC"),
+      }, data, element);
+    };
+    make();
+    addEventListener("themechange", () => element.isConnected && make());
+    new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height: element.clientHeight })).observe(element);
+  };
+  const drawAll = (root) => { for (const element of root.querySelectorAll("[data-series]")) drawSeries(element); };
+  drawAll(document);
+  document.body.addEventListener("htmx:afterSwap", (event) => drawAll(event.target));
 
   for (const section of live.sections) for (const element of section.querySelectorAll("[data-chart]")) draw(element, section);
 })();

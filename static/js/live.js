@@ -9,7 +9,8 @@
 //     <tbody data-rows="queues" data-count="24">          when the list has another length: what is around it with
 //                                                         hx-trigger="refresh" is fetched again, else data-stale shows
 //     <div data-renew hx-get="..." hx-trigger="refresh">   fetched again when the frame differs from the one before: for
-//                                                         tables whose rows the server sorts and cuts
+//                                                         tables whose rows the server sorts and cuts. With a value,
+//                                                         also when the first frame's `mark` is another
 //     <div data-chart="rates.in_per_s" data-format="rate">  see charts.js
 //
 // The formats are those of mqadmin/templatetags/units.py; the first values are the server's, so a page without this
@@ -89,7 +90,8 @@ const live = (() => {
     const table = section.querySelector("[data-renew]");
     if (table) {
       const now = JSON.stringify({ ...data, at_ms: null });
-      if (table.shownAt !== undefined && table.shownAt !== now) htmx.trigger(table, "refresh");
+      const isBehind = table.shownAt === undefined ? table.dataset.renew && table.dataset.renew !== data.mark : table.shownAt !== now;
+      if (isBehind) htmx.trigger(table, "refresh");
       table.shownAt = now;
     }
     section.dispatchEvent(new CustomEvent("live", { detail: data }));

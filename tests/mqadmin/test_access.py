@@ -44,7 +44,7 @@ PATTERNS = {
     "^": "<whatever>",
 }
 VALUES = {
-    "log_offset": "40000", "part": "record", "topic": "orders", "group": "billing", "queue_id": "0", "message_id": "x", "job_id": "x", "token_id": "999",
+    "log_offset": "40000", "part": "record", "topic": "orders", "group": "billing", "queue_id": "0", "message_id": "x", "job_id": "x", "token_id": "999", "job": "audit", "run_id": "x", "schedule_id": "999",
     "queue_index": "0", "connection_index": "0", "scheduler_name": "x", "cron_job_name": "x", "result_id": "x", "key": "rq:worker:x",
     "content_type_id": "1", "token": "x", "app_label": "auth", "whatever": "nothing-here",
 }  # fmt: skip
@@ -56,6 +56,8 @@ BODIES = {
     "/api/v1/topics/<topic>/messages": {"body": "x"},
     "/api/v1/groups/<group>/offsets/reset": {"topic": "orders", "to": "latest"},
     "/api/v1/jobs": {"kind": "check_store"},
+    "/api/v1/pipeline/<job>/runs": {"topic": None},
+    "/api/v1/pipeline/schedules": {"job": "audit", "cron": "30 2 * * *"},
     "/api/v1/store/index/explain": {"topic": "orders", "key": "k"},
     "/api/v1/auth/tokens": {"name": "t"},
 }

@@ -153,14 +153,14 @@ async def test_lists_come_in_pages_that_neither_repeat_nor_lose(cluster, local):
 
 LISTS = (
     "/topics", "/topics/orders/queues", "/topics/orders/groups", "/topics/orders/messages", "/topics/orders/queues/0/messages", "/groups",
-    "/messages?topic=orders&key=k", "/store/files", "/jobs", "/audit", "/auth/tokens",
+    "/messages?topic=orders&key=k", "/store/files", "/jobs", "/pipeline/audit/runs", "/audit", "/auth/tokens",
 )  # fmt: skip
 
 
 async def test_every_list_has_at_most_100_rows_and_a_larger_limit_is_told_so(cluster, local):
     described = (await local.get("/api/v1/openapi.json")).json()["paths"]
     limited = {path for path, operations in described.items() for parameter in operations.get("get", {}).get("parameters", ()) if parameter["name"] == "limit"}
-    assert limited == {f"/api/v1{path.partition('?')[0]}".replace("orders", "{topic}").replace("queues/0", "queues/{queue_id}") for path in LISTS}
+    assert limited == {f"/api/v1{path.partition('?')[0]}".replace("orders", "{topic}").replace("queues/0", "queues/{queue_id}").replace("audit/runs", "{job}/runs") for path in LISTS}
     for path in limited:
         (limit,) = [parameter["schema"] for parameter in described[path]["get"]["parameters"] if parameter["name"] == "limit"]
         assert (limit["minimum"], limit["maximum"]) == (1, 100), path

@@ -15,7 +15,7 @@ from tests.support.fake_cluster import FakeCluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-VALUES = {"{topic}": "orders", "{group}": "billing", "{queue_id}": "0", "{message_id}": "x", "{job_id}": "x", "{token_id}": "999"}
+VALUES = {"{topic}": "orders", "{group}": "billing", "{queue_id}": "0", "{message_id}": "x", "{job_id}": "x", "{token_id}": "999", "{job}": "audit", "{run_id}": "x", "{schedule_id}": "999"}
 BODIES = {
     "/topics": {"name": "fresh"},
     "/groups": {"name": "fresh"},
@@ -24,6 +24,7 @@ BODIES = {
     "/topics/{topic}/messages": {"body": "x"},
     "/groups/{group}/offsets/reset": {"topic": "orders", "to": "latest"},
     "/jobs": {"kind": "check_store"},
+    "/pipeline/schedules": {"job": "audit", "cron": "30 2 * * *"},
     "/store/index/explain": {"topic": "orders", "key": "k"},
     "/auth/tokens": {"name": "t"},
 }

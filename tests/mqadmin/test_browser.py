@@ -14,11 +14,12 @@ import pytest
 from tests.mqadmin.test_payloads import MESSAGES
 from tests.mqadmin.test_payloads import PAGES as PAGES_WITH_PAYLOADS
 from tests.mqadmin.test_units import CASES
+from tests.support.fake_runs import RUNS
 
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/recovery/", "/jobs/", "/password/")  # fmt: skip
+PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/recovery/", "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +248,25 @@ def test_a_name_that_moves_takes_its_link_along(page, address):
     assert (rate, group) == ("unknown", "no group reads yet")
 
 
+def test_the_runs_of_the_pipeline_are_fetched_again_when_the_page_is_behind_and_only_then(page, address):
+    page.goto(f"{address}/pipeline/runs/running/")
+    page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
+    page.add_init_script("addEventListener('DOMContentLoaded', () => { document.querySelector('[data-renew]').dataset.renew = 'another mark'; })")
+    for path in ("/pipeline/", "/pipeline/runs/running/"):
+        with page.expect_response(lambda response, path=path: response.url.endswith(path) and response.request.headers.get("hx-request") == "true"):
+            page.goto(f"{address}{path}")
+    assert page.locator(".cells .done").count() == 31 and page.locator(".cells i").count() == 86
+    assert page.complaints == []
+
+
+def test_a_result_is_drawn_and_its_log_comes_when_it_is_asked_for(page, address):
+    page.goto(f"{address}/pipeline/runs/statistics/")
+    page.wait_for_selector("[data-series] canvas")
+    page.click("details summary")
+    page.wait_for_function("() => document.querySelector('#log').textContent.includes('starting Spark')")
+    assert page.complaints == []
+
+
 def test_nothing_that_others_write_runs_in_the_browser(browser, hostile_address):
     """A page that took a payload for markup would show a dialog, set `owned`, ask another host, or be refused by its own policy."""
     context = browser.new_context()
@@ -257,7 +277,7 @@ def test_nothing_that_others_write_runs_in_the_browser(browser, hostile_address)
     page.on("request", lambda request: said.append(request.url) if not request.url.startswith((f"{hostile_address}/", "data:image/")) else None)
     _log_in(page, hostile_address)
     admin = ("/admin/mqadmin/topic/", "/admin/mqadmin/group/", "/admin/mqadmin/group/billing/change/")
-    for path in (*(path for path in PAGES_WITH_PAYLOADS if not path.startswith("/jobs/some")), *MESSAGES, *admin):
+    for path in (*(path for path in PAGES_WITH_PAYLOADS if not path.startswith(("/jobs/some", "/pipeline/runs/"))), *MESSAGES, *admin):
         answer = page.goto(f"{hostile_address}{path}")
         assert answer.status == 200, path
         page.wait_for_load_state("load")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqadmin.views.jobs import _shown, _with_share
+from mqadmin.views.jobs import _shown, with_share
 
 
 def test_a_list_of_objects_is_a_table_with_units():
@@ -20,7 +20,7 @@ def test_an_object_within_is_pairs_and_truth_is_a_word():
 
 def test_progress_is_a_share_only_when_both_ends_are_known():
     def row(progress):
-        return _with_share({"progress": progress, "state": "running", "result": None})["share"]
+        return with_share({"progress": progress, "state": "running", "result": None})["share"]
 
     assert row({"done": 1, "total": 4}) == 25
     assert row({"done": 1, "total": None}) is None and row(None) is None and row({"done": 0, "total": 0}) is None

@@ -35,7 +35,7 @@ class World:
 
     def __init__(self, directory: Path):
         self.directory = directory
-        self.children = children.Children(directory, redis_url=None, redis_password=PASSWORD, manage=MANAGE, environment=_environment())
+        self.children = children.Children(directory, redis_url=None, redis_password=PASSWORD, manage=MANAGE, environment=_environment(), wanted=children.QUEUES)
 
     async def __aenter__(self) -> World:
         stores.unpack("golden-clean", self.directory).rename(self.directory / "store")
@@ -117,6 +117,7 @@ async def test_a_check_an_export_and_a_cancel_and_no_foreign_code(directory):
         assert not (directory / "owned").exists()
         states = {job["id"]: job["state"] for job in await asyncio.to_thread(jobs.listing)}
         assert states[waiting] == "done"
+        await asyncio.to_thread(_tell_late, waiting)
 
 
 def _bombs(directory: Path) -> dict[str, bytes]:
@@ -140,6 +141,15 @@ def _put(name: str, data: bytes) -> None:
     job.save()
     queue.connection.hset(job.key, "data", data)
     queue.push_job_id(name)
+
+
+def _tell_late(job_id: str) -> None:
+    """The running job's picture is older than the word that it is to stop."""
+    running, stopped = jobs._fetch(job_id), jobs._fetch(job_id)
+    stopped.set_canceled_by("user:op")
+    jobs.Progress(running)("at work", 1, 2, last=True)
+    told = jobs.find(job_id)
+    assert (told["canceled_by"], told["progress"]["text"]) == ("user:op", "at work")
 
 
 async def test_redis_asks_for_a_password_and_does_what_jobs_need_and_no_more(directory):
@@ -194,7 +204,7 @@ async def test_what_ran_when_everything_was_killed_is_marked_at_the_next_start_a
         await asyncio.to_thread(_until_gone, started)
         await asyncio.to_thread(world.children._redis.process.terminate)
         await asyncio.to_thread(world.children._redis.process.wait)
-        again = children.Children(directory, redis_url=None, redis_password=PASSWORD, manage=MANAGE, environment=_environment())
+        again = children.Children(directory, redis_url=None, redis_password=PASSWORD, manage=MANAGE, environment=_environment(), wanted=children.QUEUES)
         try:
             assert await again.start(jobs.mark_interrupted) == []
             assert (await asyncio.to_thread(jobs.find, long))["state"] == "interrupted"

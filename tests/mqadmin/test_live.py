@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -12,8 +13,10 @@ from django.db import OperationalError
 from django.test import Client
 
 from broker_store.errors import StoreClosedError
-from mqadmin import live, web
+from broker_store.server.problems import Problem
+from mqadmin import jobs, live, web
 from mqadmin.middleware import MUST_SET_PASSWORD
+from tests.support import fake_runs
 from tests.support.fake_cluster import FakeCluster
 from tests.support.websocket import WebsocketCommunicator
 
@@ -311,3 +314,67 @@ async def test_over_tcp_another_sites_page_is_answered_403(viewer, origin, statu
         writer.close()
     finally:
         await served.stop()
+
+
+async def test_a_stream_that_waits_is_looked_up_in_a_thread_once_at_a_time_and_handed_out_when_it_comes(sampler, monkeypatch):
+    began, go_on = threading.Semaphore(0), threading.Semaphore(0)
+    looked = []
+
+    def look(cluster, name):
+        looked.append(name)
+        began.release()
+        go_on.acquire()
+        return {"job": {"id": name, "state": "running"}, "look": len(looked)}
+
+    monkeypatch.setitem(live.STREAMS, "job", live.Stream(look, 1, in_thread=True))
+    first, later = live.Watcher(), live.Watcher()
+    for watcher in (first, later):
+        sampler._watchers.add(watcher)
+        sampler.subscribe(watcher, ("job", "some"))
+    await asyncio.to_thread(began.acquire)
+    sampler.ticks(5)
+    assert looked == ["some"] and _frames(first) == _frames(later) == []
+    go_on.release()
+    assert [json.loads(await watcher.take())[0]["data"]["look"] for watcher in (first, later)] == [1, 1]
+    # What comes when nobody watches any more is dropped.
+    sampler.ticks(1)
+    await asyncio.to_thread(began.acquire)
+    for watcher in (first, later):
+        sampler.remove(watcher)
+    go_on.release()
+    await asyncio.gather(*sampler._looks)
+    assert _frames(first) == _frames(later) == []
+
+
+async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_error(sampler, monkeypatch):
+    fake_runs.install(monkeypatch.setattr)
+    watcher = live.Watcher()
+    sampler._watchers.add(watcher)
+    for key in (("pipeline", ""), ("job", "running"), ("job", "nobody")):
+        sampler.subscribe(watcher, key)
+    await asyncio.gather(*sampler._looks)
+    runs, one, none = _frames(watcher)
+    assert [run["id"] for run in runs["data"]["runs"]] == list(fake_runs.RUNS)
+    assert (one["kind"], one["data"]["job"]["progress"]["done"]) == ("snapshot", 31)
+    assert (none["kind"], none["data"]["code"]) == ("end", "not_found")
+    assert "result" not in one["data"]["job"]
+
+    def silent():
+        raise Problem("jobs_unavailable", "Redis does not answer (ConnectionError)")
+
+    monkeypatch.setattr(jobs, "listing", silent)
+    sampler.ticks(4)
+    await asyncio.gather(*sampler._looks)
+    failed = next(frame for frame in _frames(watcher) if frame["stream"] == "pipeline")
+    assert (failed["kind"], failed["data"]["code"]) == ("error", "jobs_unavailable")
+
+
+def test_a_page_is_behind_when_a_state_changed_and_not_when_only_progress_did(monkeypatch):
+    fake_runs.install(monkeypatch.setattr)
+    mark = jobs.mark_of(jobs.listing())
+    assert mark == jobs.pipeline_runs()["mark"]
+    running = jobs.listing()
+    running[1]["progress"] = None
+    assert jobs.mark_of(running) == mark
+    running[1]["state"] = "done"
+    assert jobs.mark_of(running) != mark

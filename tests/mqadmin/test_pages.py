@@ -32,8 +32,9 @@ PAGES = (
     "/store/index/?topic=orders&key=order-41040",
     "/store/recovery/",
     "/jobs/",
+    "/pipeline/",
 )
-STARTING_PAGES = [page for page in PAGES if page != "/jobs/"]
+STARTING_PAGES = [page for page in PAGES if page not in ("/jobs/", "/pipeline/")]
 
 
 @pytest.fixture(autouse=True)

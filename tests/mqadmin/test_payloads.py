@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from mqadmin import clusters, exports, jobs
+from mqadmin import clusters, exports, jobs, pipeline
+from mqadmin.views.pipeline import REPORTS
 from tests.support.hostile_cluster import AT_ONCE, HostileCluster
 from tests.support.payloads import FORMULAS, PAYLOADS
 
@@ -23,6 +24,9 @@ PAGES = (
     "/store/index/?topic=orders&key=k",
     "/jobs/",
     "/jobs/some-job/",
+    "/pipeline/",
+    *(f"/pipeline/runs/{name}/" for name in REPORTS),
+    *(f"/pipeline/runs/{name}/log" for name in REPORTS),
 )
 MESSAGES = tuple(f"/messages/{1_000 * number}/" for number in range(0, len(PAYLOADS), AT_ONCE))
 LINKS = ("/", "?", "#", "data:image/svg+xml")
@@ -60,13 +64,41 @@ def job(words: tuple[str, ...]) -> dict:
         "id": "some-job", "kind": "check_store", "title": words[0], "queue": words[0], "state": "failed", "parameters": texts, "by": words[0], "canceled_by": words[0],
         "created_ms": 1, "created": None, "started_ms": 1, "ended_ms": 2, "progress": {"text": words[0], "done": 1, "total": 2, "unit": words[0], "at_ms": 1},
         "result": texts | {"table": [texts]}, "error": " ".join(words), "has_file": True,
+        "pipeline": None, "retry_of": None, "schedule": None,
     }  # fmt: skip
+
+
+def run(words: tuple[str, ...], name: str) -> dict:
+    """A run of the pipeline that is done; its result is `result`."""
+    given = {"key": words[0], "topic": words[0]}
+    return job(words) | {"id": name, "pipeline": name, "state": "done", "error": None, "parameters": given, "result": {"ok": False, "errors": words[0]}, "retry_of": "x"}
+
+
+def result(words: tuple[str, ...], name: str) -> dict:
+    """What a run found in a store whose every text is one of `words`."""
+    one = words[0]
+    numbers = dict.fromkeys(("messages", "bytes", "queues", "size_p50", "size_p99", "largest", "delay_ms_p50", "delay_ms_p99", "distinct_keys", "first_ms", "last_ms"), 1)
+    places = {"queue_id": 0, "queue_offset": 0, "log_offset": 0, "record_bytes": 100, "reconsume_times": 0, "store_ms": 5, "born_ms": 5}
+    chains = {"entries": 1, "slots": 1, "slots_used": 1, "longest_chain": 1, "mean_chain": 1.0, "chain_p99": 1, "skew": 1.0}
+    return {
+        "audit": {"ok": False, "errors": 1, "kinds": {text: 1 for text in words}, "counts": {"records": 1, "queues": 1, "log_end": 1},
+                  "findings": [{"severity": text, "kind": text, "file": text, "offset": 1, "what": text} for text in words]},
+        "statistics": {"topics": [{"topic": text, **numbers} for text in words], "tags": [{"topic": one, "tags": text, **numbers} for text in words],
+                       "groups": [{"group": text, **numbers} for text in words], "hours": [{"hour_ms": at, **numbers} for at in (0, 3_600_000)],
+                       "hot_keys": [{"topic": one, "key": text, "messages": 2} for text in words], "index": [{"file": one, **chains}],
+                       "messages": 1, "bytes": 1, "complete": False},
+        "lineage": {"key": one, "complete": False, "records": [{"step": text, "topic": text, "tags": text, "keys": [text], "unique_key": text, **places} for text in words]},
+        "archive": {"records": 1, "bytes": 1, "files": 1, "from": 0, "to": 1, "missing": [[0, 1]], "days": [{"topic": text, "day": text, "records": 1, "files": 1, "bytes": 1} for text in words]},
+    }[name]  # fmt: skip
 
 
 def pages(client, monkeypatch, words: tuple[str, ...], addresses: tuple[str, ...]) -> list[str]:
     clusters.install(HostileCluster(words, clock=lambda: 1_764_000_000.0))
-    monkeypatch.setattr(jobs, "listing", lambda: [job(words)])
+    monkeypatch.setattr(jobs, "listing", lambda: [job(words), *(run(words, name) for name in REPORTS)])
     monkeypatch.setattr(jobs, "find", lambda job_id: job(words))
+    monkeypatch.setattr(jobs, "find_run", lambda run_id: run(words, run_id))
+    monkeypatch.setattr(pipeline, "read_result", lambda data, run_id: result(words, run_id))
+    monkeypatch.setattr(pipeline, "read_log", lambda data, store, run_id: " ".join(words))
     found = []
     for address in addresses:
         answer = client.get(address)

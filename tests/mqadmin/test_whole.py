@@ -207,9 +207,17 @@ def test_the_store_is_seen_from_inside_and_metrics_say_the_same(running, broker)
     assert broker.get("/ready")["ready"] is True
 
 
+def test_a_schedule_is_kept_and_a_process_of_its_own_looks_at_it(running, broker):
+    made = broker.post("/pipeline/schedules", {"job": "audit", "cron": "0 0 1 1 *"})
+    assert broker.get("/pipeline/schedules")["items"] == [made]
+    commands = [(entry / "cmdline").read_bytes() for entry in Path("/proc").iterdir() if entry.name.isdigit() and _parent(entry) == running.process.pid]
+    assert len([command for command in commands if b"run_schedules" in command]) == 1
+    assert "Traceback" not in (running.data / "logs" / "worker-schedules.log").read_text()
+
+
 def test_a_stop_is_quick_leaves_no_process_and_a_sound_store(running):
     before = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _parent(entry) == running.process.pid]
-    assert len(before) >= 3  # Redis and two workers
+    assert len(before) >= 4  # Redis, two workers, and what starts scheduled runs
     began = time.monotonic()
     assert running.stop() == 0, running.said()[-2000:]
     assert time.monotonic() - began < 8.0  # five on a machine that does nothing else

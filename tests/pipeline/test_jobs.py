@@ -7,14 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from django.template.loader import render_to_string
 
 pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not installed here")
 
 from broker_store.messages import Message
 from broker_store.pipeline import jobs
+from mqadmin import pipeline
+from mqadmin.views.pipeline import REPORTS
 from tests.pipeline import plain
 from tests.support import stores
 from tests.support.hand_store import Clock, opened
@@ -53,6 +57,38 @@ def test_lineage_follows_a_key_across_topics_and_groups_are_those_of_retries(spa
         ("audit", "stored"),
     ]
     assert {row["group"]: row["messages"] for row in jobs.statistics(spark, root)["groups"]} == {"g": 2}
+
+
+def test_a_choice_of_topic_and_time_leaves_the_rest_uncounted(spark, tmp_path):
+    store = stores.unpack("clean-small", tmp_path)
+    records = plain.records(store)
+    topic = Counter(one.topic for one in records).most_common(1)[0][0]
+    times = sorted({one.store_timestamp for one in records if one.topic == topic})
+    middle = times[len(times) // 2]
+    mine = [one for one in records if one.topic == topic and one.store_timestamp >= middle]
+    result = jobs.statistics(spark, store, topic=topic, from_time=middle)
+    assert [(row["topic"], row["messages"]) for row in result["topics"]] == [(topic, len(mine))]
+    assert result["index"] == []
+    key = next(key for one in mine for key in one.keys)
+    found = jobs.lineage(spark, store, key, topic=topic, to_time=middle)["records"]
+    assert [row["log_offset"] for row in found] == [one.log_offset for one in records if one.topic == topic and key in one.keys and one.store_timestamp < middle]
+
+
+def test_what_the_jobs_give_is_what_their_pages_and_lists_show(spark, tmp_path):
+    store = stores.unpack("clean-small", tmp_path)
+    some = next(one for one in plain.records(store) if one.keys)
+    results = {
+        "audit": jobs.audit(spark, store),
+        "statistics": jobs.statistics(spark, store),
+        "lineage": jobs.lineage(spark, store, next(iter(some.keys))),
+        "archive": jobs.archive(spark, store, tmp_path / "archive"),
+    }
+    assert results.keys() == REPORTS.keys() == pipeline.JOBS.keys()
+    for name, result in results.items():
+        assert json.loads(json.dumps(result)) == result
+        page = render_to_string(f"pipeline_{name}.html", {"report": REPORTS[name](result), "run": {"given": []}})
+        assert "unknown" not in page
+        assert None not in pipeline.summary(name, result).values()
 
 
 def command(*arguments: str, data: Path) -> subprocess.Popen:

@@ -25,6 +25,7 @@ def main(port: int, state: str) -> None:
     from django.core.management import call_command
 
     from mqadmin import clusters, web
+    from tests.support import fake_runs
     from tests.support.fake_cluster import moving
     from tests.support.hostile_cluster import HostileCluster
 
@@ -34,6 +35,8 @@ def main(port: int, state: str) -> None:
         user.set_password(f"{name}-password")
         user.save()
     clusters.install(HostileCluster() if state == "hostile" else moving(state))
+    if state != "hostile":
+        fake_runs.install()
 
     async def serve() -> None:
         listening = await web.serve(asyncio.get_running_loop(), "127.0.0.1", port)

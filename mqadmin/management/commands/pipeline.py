@@ -33,9 +33,13 @@ class Command(BaseCommand):
         shared.add_argument("--heap", default="1g", help="memory of the JVM (1g)")
         shared.add_argument("--json", action="store_true", help="print JSON")
         shared.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
+        chosen = argparse.ArgumentParser(add_help=False)
+        chosen.add_argument("--topic", help="only this topic, or several with commas")
+        chosen.add_argument("--from-time", metavar="TIME", help="stored from then on: milliseconds since 1970, or 2026-11-21T10:00:00Z")
+        chosen.add_argument("--to-time", metavar="TIME", help="stored before then")
         verbs.add_parser("audit", parents=[shared], help="check every record, queue unit and index entry against one another; ends with 1 on errors")
-        verbs.add_parser("statistics", parents=[shared], help="counts, sizes, keys and delays of each topic, tag, group and hour; how the index is filled")
-        lineage = verbs.add_parser("lineage", parents=[shared], help="where a key went, across topics")
+        verbs.add_parser("statistics", parents=[shared, chosen], help="counts, sizes, keys and delays of each topic, tag, group and hour; how the index is filled")
+        lineage = verbs.add_parser("lineage", parents=[shared, chosen], help="where a key went, across topics")
         lineage.add_argument("--key", required=True, help="a key, a unique key or the id of a message")
         archive = verbs.add_parser("archive", parents=[shared], help="bring new records into Parquet files by topic and day")
         archive.add_argument("--out", type=Path, metavar="DIR", help="the archive; `archive` in the data directory when absent")
@@ -49,10 +53,11 @@ class Command(BaseCommand):
         store = (options["store"] or run_file.store_directory(data)).absolute()
         live = (data / "run" / "live").absolute() if run_file.live_position(store, data) is not None else None
 
-        def tell(text: str, done: int | None = None, total: int | None = None) -> None:
+        def tell(text: str, done: int = 0, total: int = 0, running: int = 0) -> None:
             if options["progress"]:
-                event = {"progress": {"text": text, "done": done, "total": total, "unit": "partitions"}}
-                self.stdout.write(json.dumps(event) if options["json"] else f"{text} {done or ''}")
+                # No total is known before Spark has cut the step into partitions.
+                known = {"done": done, "total": total, "running": running, "unit": "partitions"} if total else {}
+                self.stdout.write(json.dumps({"progress": {"text": text, **known}}) if options["json"] else f"{text} {f'{done} of {total}' if total else ''}")
                 self.stdout.flush()
 
         def end(*_: object) -> None:
@@ -61,7 +66,7 @@ class Command(BaseCommand):
         signal.signal(signal.SIGTERM, end)  # so that `stop` below ends the JVM
         try:
             # What is wrong with the store is told before a JVM is started for it.
-            self._look(store)
+            self._look(store, options)
             tell("starting Spark")
             session = open_session(data / "cache", cores=max(1, options["cores"]), heap=options["heap"])
             try:
@@ -83,21 +88,26 @@ class Command(BaseCommand):
             raise SystemExit(1)
 
     @staticmethod
-    def _look(store: Path) -> None:
+    def _look(store: Path, options: dict) -> None:
         from broker_store.engine.disk import Disk
-        from broker_store.pipeline.splits import log_files
+        from broker_store.pipeline.options import read_options
+        from broker_store.pipeline.splits import check_topics, log_files
 
-        log_files(store, Disk())
+        disk = Disk()
+        log_files(store, disk)
+        check_topics(store, read_options({"path": str(store), **_only(options)}).topics, disk)
 
     @staticmethod
     def _run(session, store: Path, live: Path | None, data: Path, tell, options: dict) -> dict:
         from broker_store.pipeline import jobs
 
         if options["verb"] == "lineage":
-            return jobs.lineage(session, store, options["key"], live, tell)
+            return jobs.lineage(session, store, options["key"], live, tell, **_only(options))
         if options["verb"] == "archive":
             return jobs.archive(session, store, (options["out"] or data / "archive").absolute(), live, tell)
-        return {"audit": jobs.audit, "statistics": jobs.statistics}[options["verb"]](session, store, live, tell)
+        if options["verb"] == "statistics":
+            return jobs.statistics(session, store, live, tell, **_only(options))
+        return jobs.audit(session, store, live, tell)
 
     def _show_audit(self, result: dict) -> None:
         rows = ([one["severity"], one["kind"], one["file"], "" if one["offset"] is None else str(one["offset"]), one["what"]] for one in result["findings"])
@@ -135,3 +145,8 @@ class Command(BaseCommand):
         for begin, end in result["missing"]:
             self.stdout.write(f"missing: [{begin}, {end}) of the log was deleted before it was archived")
         self.stdout.write(f"{result['records']:,} records in {result['files']} files, {result['bytes']:,} bytes; the archive holds the log up to {result['to']}.")
+
+
+def _only(options: dict) -> dict[str, str]:
+    """Options of the source that a verb was given; those that it has not are absent."""
+    return {name: options[name] for name in ("topic", "from_time", "to_time") if options.get(name)}

@@ -1,0 +1,109 @@
+"""The process that starts scheduled runs: rq's cron scheduler, reading its jobs from the database each time it wakes.
+
+It takes what rq decides, when a schedule is due, and leaves what rq would do: put a function with pickled arguments on a
+queue. A run starts by the same way as one that somebody asked for: kind and parameters are checked, the role is that of
+whoever made the schedule as it is now, and an audit record is left. When the run before has not ended, the next is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+
+import django_rq
+from django.contrib.auth import get_user_model
+from redis import Redis
+from rq.cron import CronScheduler
+from rq.utils import now
+
+from broker_store.server.http import Caller
+from broker_store.server.problems import Problem
+from mqadmin import audit, jobs, roles, schedules
+from mqadmin.schedules import PipelineSchedule
+from mqadmin.tokens import ApiToken
+
+log = logging.getLogger(__name__)
+
+YOUNG_MS = 30_000
+LOOK_SECONDS = 5.0  # until a new schedule is known; cron's own step is a minute
+
+
+class Scheduler(CronScheduler):
+    """rq's, with the schedules of the database for its jobs."""
+
+    def __init__(self, connection: Redis | None = None):
+        super().__init__(connection if connection is not None else django_rq.get_connection("spark"))
+
+    def enqueue_jobs(self) -> list:
+        self.read_schedules()
+        due = [job for job in self._cron_jobs if job.should_run()]
+        for job in due:
+            job.set_enqueue_time(now())
+            start(job.schedule_id)
+        return due
+
+    def read_schedules(self) -> None:
+        known = {job.schedule_id: job for job in self._cron_jobs}
+        self._cron_jobs = [known.get(one.pk) or _due(one) for one in PipelineSchedule.objects.all()]
+
+    def calculate_sleep_interval(self) -> float:
+        return min(LOOK_SECONDS, super().calculate_sleep_interval())
+
+
+def _due(schedule: PipelineSchedule):
+    job = schedules.cron_job(schedule.cron, name=f"{schedule.job}-{schedule.pk}")
+    job.schedule_id = schedule.pk
+    if time.time() * 1000 - schedule.created_ms < YOUNG_MS:
+        # What was told when it was made holds, also when it is seen only after that minute began.
+        job.set_enqueue_time(datetime.fromtimestamp(schedule.created_ms / 1000, UTC))
+    return job
+
+
+def start(schedule_id: int) -> None:
+    """Start the run of a schedule that is due, and keep what came of it; one that was removed meanwhile is no more."""
+    try:
+        schedule = schedules.find(schedule_id)
+    except Problem:
+        return
+    schedule.last_ms, schedule.last_problem = int(time.time() * 1000), ""
+    try:
+        caller = caller_of(schedule.created_by)
+        _check_the_one_before(schedule.last_run)
+        kind = f"pipeline_{schedule.job}"
+        with audit.audited(caller, "start", "job", kind, parameters=schedule.parameters, schedule=schedule.pk) as record:
+            run = jobs.start(kind, schedule.parameters, caller, schedule=schedule.pk)
+            record["id"] = schedule.last_run = run["id"]
+    except Problem as problem:
+        log.warning("schedule %d (%s) did not start: %s", schedule.pk, schedule.job, problem)
+        schedule.last_problem = f"{problem}"[:300]
+    # An update, not a save: a schedule that was removed meanwhile must not come back.
+    PipelineSchedule.objects.filter(pk=schedule.pk).update(last_ms=schedule.last_ms, last_run=schedule.last_run, last_problem=schedule.last_problem)
+
+
+def _check_the_one_before(run_id: str) -> None:
+    try:
+        before = jobs.find(run_id)["state"] if run_id else "done"
+    except Problem as problem:
+        if problem.code != "not_found":
+            raise
+        return  # its record was removed after its time
+    if before not in jobs.OVER:
+        raise Problem("conflict", f"left out: the run before it is {before}")
+
+
+def caller_of(name: str) -> Caller:
+    """Whoever made a schedule, with the role they have today; a Problem when they may start no run any more."""
+    kind, _, who = name.partition(":")
+    role = None
+    if kind == "user":
+        user = get_user_model().objects.filter(**{get_user_model().USERNAME_FIELD: who}, is_active=True).first()
+        role = user and roles.role_of(user)
+    elif kind == "token":
+        role = next((token.role for token in ApiToken.objects.filter(name=who, revoked_at=None) if token.state == "active"), None)
+    elif kind == "local":
+        role = "admin"
+    caller = Caller(name, role or "viewer")
+    if not caller.may("operator"):
+        raise Problem("forbidden", f"{name} may not start runs any more")
+    return caller

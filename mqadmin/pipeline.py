@@ -1,0 +1,242 @@
+"""Runs of the pipeline as the dashboard knows them: which jobs there are, what each may be given, what a run leaves.
+
+    data/archive/                 what the job `archive` writes, and the only place it writes to
+    data/pipeline/RUN.json        the whole result of a run; in Redis stands a summary, since Redis is small
+    data/pipeline/RUN.log         its steps with their times, and what Spark and Java said
+
+Nothing here imports pyspark: a run is `manage.py pipeline` in a process of its own, started by a worker (`mqadmin/jobs.py`).
+Arguments are checked by `checked` where they come in and once more in the worker, since Redis lies in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker_store.formats import names
+from broker_store.server.problems import Problem
+
+MAX_KEY_BYTES = 1_024
+MAX_TIME_MS = 1 << 53
+LOG_SHOWN_BYTES = 64 << 10  # of its end
+LOG_KEPT_BYTES = 1 << 20
+MAX_RESULT_BYTES = 64 << 20
+RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+CHOICE = ("topic", "begin_ms", "end_ms")
+
+
+@dataclass(frozen=True)
+class PipelineJob:
+    name: str
+    title: str
+    lead: str  # what it does, a sentence
+    takes: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Its name among the jobs of `mqadmin/jobs.py`."""
+        return f"pipeline_{self.name}"
+
+
+JOBS = {
+    job.name: job
+    for job in (
+        PipelineJob("audit", "Audit", "Checks every record, queue unit and index entry against one another."),
+        PipelineJob("statistics", "Statistics", "Counts, sizes, keys and delays of each topic, tag, group and hour; how the index is filled.", CHOICE),
+        PipelineJob("lineage", "Lineage of a key", "Follows a key through all topics, in the order its records were stored.", ("key", *CHOICE), ("key",)),
+        PipelineJob("archive", "Archive", "Brings what is new into Parquet files by topic and day, in the folder archive of the data directory."),
+    )
+}
+
+
+def job_of(name: str) -> PipelineJob:
+    job = JOBS.get(name)
+    if job is None:
+        raise Problem("not_found", f"the pipeline has no job {name!r:.60}; there are {', '.join(JOBS)}")
+    return job
+
+
+# What a run is given
+
+
+def checked(name: str, parameters: dict) -> dict:
+    """The parameters of a run, each known and within its bounds; those that were left empty are left out."""
+    job = job_of(name)
+    given = {parameter: value for parameter, value in parameters.items() if value not in (None, "")}
+    unknown = given.keys() - set(job.takes)
+    if unknown:
+        raise Problem("invalid", f"{name} has no parameter {min(unknown)!r:.60}")
+    missing = set(job.needs) - given.keys()
+    if missing:
+        raise Problem("invalid", f"{name} needs the parameter {min(missing)}")
+    found = {parameter: _CHECKS[parameter](value) for parameter, value in given.items()}
+    if found.get("begin_ms", 0) >= found.get("end_ms", MAX_TIME_MS + 1):
+        raise Problem("invalid", "begin_ms is not before end_ms")
+    return found
+
+
+def _topic(value: object) -> str:
+    if not isinstance(value, str):
+        raise Problem("invalid", f"topic is {value!r:.30}, want a name")
+    return names.check_topic(value)
+
+
+def _key(value: object) -> str:
+    # A NUL ends an argument of a process and stands in no key.
+    if not isinstance(value, str) or "\0" in value or len(value.encode("utf-8", "replace")) > MAX_KEY_BYTES:
+        raise Problem("invalid", f"key is a text of at most {MAX_KEY_BYTES} bytes")
+    return value
+
+
+def _time(value: object) -> int:
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,16}", value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TIME_MS:
+        raise Problem("invalid", f"a time is {value!r:.30}, want milliseconds since 1970")
+    return value
+
+
+_CHECKS = {"topic": _topic, "key": _key, "begin_ms": _time, "end_ms": _time}
+_OPTIONS = {"topic": "--topic", "key": "--key", "begin_ms": "--from-time", "end_ms": "--to-time"}
+
+
+def arguments(name: str, parameters: dict, data: Path, store: Path) -> list[str]:
+    """Those of `manage.py` for a run. Each value is joined to its option, so none is taken for another option."""
+    given = [f"{_OPTIONS[parameter]}={value}" for parameter, value in parameters.items()]
+    if name == "archive":
+        given.append(f"--out={archive_directory(data)}")
+    return ["pipeline", name, *given, f"--store={store}", f"--data={data}", "--progress", "--json"]
+
+
+def archive_directory(data: Path) -> Path:
+    return data / "archive"
+
+
+# What a run leaves
+
+
+def directory(data: Path) -> Path:
+    return data / "pipeline"
+
+
+def prepare(data: Path, keep_seconds: float) -> None:
+    """Make the directory of results and logs, and remove what is older than `keep_seconds`, also what killed runs left in Spark's."""
+    path = directory(data)
+    path.mkdir(mode=0o700, exist_ok=True)
+    oldest = time.time() - keep_seconds
+    for old in path.iterdir():
+        if old.suffix in (".json", ".log", ".part") and old.stat().st_mtime < oldest:
+            old.unlink(missing_ok=True)
+    for old in (data / "cache" / "spark").glob("*"):
+        if old.stat().st_mtime < oldest:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def log_path(data: Path, run: str) -> Path:
+    return _of_run(data, run, ".log")
+
+
+def result_path(data: Path, run: str) -> Path:
+    return _of_run(data, run, ".json")
+
+
+def _of_run(data: Path, run: str, suffix: str) -> Path:
+    if not RUN_ID.fullmatch(run):
+        raise Problem("not_found", "no run has such an id")
+    return directory(data) / f"{run}{suffix}"
+
+
+def write_result(data: Path, run: str, result: dict) -> None:
+    path = result_path(data, run)
+    part = path.with_suffix(".part")
+    with open(part, "w", opener=_private) as file:
+        json.dump(result, file)
+    part.replace(path)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def open_log(data: Path, run: str):
+    """For the run's own lines and for all that its processes say; only appended to."""
+    return open(log_path(data, run), "ab", buffering=0, opener=_private)
+
+
+def cut_log(data: Path, run: str) -> None:
+    """Keep the end of a log that grew long."""
+    path = log_path(data, run)
+    size = path.stat().st_size
+    if size > LOG_KEPT_BYTES:
+        with open(path, "rb") as file:
+            file.seek(size - LOG_KEPT_BYTES)
+            end = file.read()
+        path.write_bytes(b"... the beginning was cut off\n" + end.partition(b"\n")[2])
+
+
+def read_result(data: Path, run: str) -> dict:
+    """The whole result; a Problem when it is not (any more) there."""
+    path = result_path(data, run)
+    try:
+        if path.stat().st_size > MAX_RESULT_BYTES:
+            raise Problem("too_large", f"the result has more than {MAX_RESULT_BYTES >> 20} MiB; it lies in the data directory as pipeline/{path.name}")
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise Problem("not_found", "this run has no result (any more)") from None
+
+
+def read_log(data: Path, store: Path, run: str) -> str:
+    """The end of a run's log, without paths of this machine; "" when nothing was said."""
+    try:
+        with open(log_path(data, run), "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - LOG_SHOWN_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    if size > LOG_SHOWN_BYTES:
+        text = "... what was said before is left out\n" + text.partition("\n")[2]
+    return without_paths(text, data, store)
+
+
+def without_paths(text: str, data: Path, store: Path) -> str:
+    """Places of this machine by what they are: who looks at runs need not know where they lie."""
+    project = Path(__file__).resolve().parent.parent
+    places = {store: "STORE", data: "DATA", Path(sys.prefix): "PYTHON", project: "PROJECT", Path.home(): "HOME"}
+    for place, word in sorted(places.items(), key=lambda pair: -len(str(pair[0]))):
+        if len(place.parts) > 1:
+            text = text.replace(str(place), word)
+    return text
+
+
+def sentence_of(errors: str, status: int) -> str:
+    """Why a run ended, from what its process said at last: our own sentence, else the last error, else its status."""
+    told = re.findall(r"^CommandError: (.+)$", errors, re.MULTILINE)
+    if told:
+        return told[-1]
+    if "java.lang.OutOfMemoryError" in errors:
+        return "Java ran out of memory; free some, or run `manage.py pipeline` with a larger --heap"
+    if status < 0:
+        return f"the process was killed (signal {-status}); when nobody did it, the machine ran out of memory"
+    raised = re.findall(r"^[\w.]+(?:Error|Exception)\b.*$", errors, re.MULTILINE)
+    last = (raised or [line for line in errors.splitlines() if line.strip()] or [f"it ended with {status} and said nothing"])[-1]
+    return last.strip()
+
+
+def summary(name: str, result: dict) -> dict:
+    """The few numbers of a result that lists show."""
+    if name == "audit":
+        return {"ok": result["ok"], "errors": result["errors"], "warnings": sum(one["severity"] != "error" for one in result["findings"]), **result["counts"]}
+    if name == "statistics":
+        return {"messages": result["messages"], "bytes": result["bytes"], "topics": len(result["topics"]), "complete": result["complete"]}
+    if name == "lineage":
+        topics = {record["topic"] for record in result["records"]}
+        return {"records": len(result["records"]), "topics": len(topics), "complete": result["complete"]}
+    return {"records": result["records"], "files": result["files"], "bytes": result["bytes"], "to": result["to"], "missing": len(result["missing"])}

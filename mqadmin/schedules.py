@@ -1,0 +1,93 @@
+"""Schedules: runs of the pipeline that start by themselves, at the times of a cron expression (five fields, UTC).
+
+They stand in the database, so a restart, or a Redis that is gone, loses none. `manage.py run_schedules`, a child of
+runbroker, starts what is due (`mqadmin/cron.py`). What was due while it did not run is not made up for.
+"""
+
+from __future__ import annotations
+
+import time
+
+from django.db import models
+from rq.cron import CronJob
+
+from broker_store.server.documents import time_text
+from broker_store.server.http import Caller
+from broker_store.server.problems import Problem
+from mqadmin import pipeline
+
+MAX_SCHEDULES = 50
+MAX_CRON = 100
+FIELDS = 5  # croniter takes a sixth for seconds
+
+
+class PipelineSchedule(models.Model):
+    job = models.CharField(max_length=20)
+    parameters = models.JSONField(default=dict)
+    cron = models.CharField(max_length=MAX_CRON)
+    created_by = models.CharField(max_length=160)
+    created_ms = models.BigIntegerField()
+    # What came of it last: a run, or the reason why there is none.
+    last_ms = models.BigIntegerField(null=True)
+    last_run = models.CharField(max_length=64, blank=True)
+    last_problem = models.CharField(max_length=300, blank=True)
+
+    class Meta:
+        app_label = "mqadmin"
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"{self.job} at {self.cron}"
+
+
+def cron_job(cron: str, **more: object) -> CronJob:
+    """rq's own, which knows when it is due; a Problem for what is no cron expression, or never comes."""
+    text = " ".join(cron.split())
+    if len(text) > MAX_CRON or len(text.split()) != FIELDS:
+        raise Problem("invalid", f"{cron[:60]!r} is no cron expression: want minute, hour, day, month and weekday, such as 30 2 * * *")
+    try:
+        return CronJob("spark", func_name="mqadmin.jobs", cron=text, **more)
+    except ValueError as error:  # of croniter: for a field that is wrong as for a day that no month has
+        raise Problem("invalid", f"{text!r} is no cron expression: {error}"[:200]) from None
+
+
+def add(job: str, parameters: dict, cron: str, caller: Caller) -> dict:
+    """Store a schedule; its description."""
+    checked, due = pipeline.checked(job, parameters), cron_job(cron)
+    if PipelineSchedule.objects.count() >= MAX_SCHEDULES:
+        raise Problem("limit_reached", f"there are {MAX_SCHEDULES} schedules", "remove one that is not needed")
+    made = PipelineSchedule.objects.create(job=job, parameters=checked, cron=due.cron, created_by=caller.name, created_ms=int(time.time() * 1000))
+    return describe(made)
+
+
+def listing() -> list[dict]:
+    return [describe(schedule) for schedule in PipelineSchedule.objects.all()]
+
+
+def find(schedule_id: int) -> PipelineSchedule:
+    try:
+        return PipelineSchedule.objects.get(pk=schedule_id)
+    except (PipelineSchedule.DoesNotExist, OverflowError):
+        raise Problem("not_found", f"there is no schedule {schedule_id}") from None
+
+
+def remove(schedule_id: int) -> None:
+    find(schedule_id).delete()
+
+
+def describe(schedule: PipelineSchedule) -> dict:
+    next_ms = int(cron_job(schedule.cron).next_enqueue_time.timestamp() * 1000)
+    return {
+        "id": schedule.pk,
+        "job": schedule.job,
+        "title": pipeline.JOBS[schedule.job].title if schedule.job in pipeline.JOBS else schedule.job,
+        "parameters": schedule.parameters,
+        "cron": schedule.cron,
+        "created_by": schedule.created_by,
+        "created_ms": schedule.created_ms,
+        "next_ms": next_ms,
+        "next": time_text(next_ms),
+        "last_ms": schedule.last_ms,
+        "last_run": schedule.last_run or None,
+        "last_problem": schedule.last_problem or None,
+    }

@@ -1,0 +1,295 @@
+"""The pipeline: start a run, see how far it is, what came of it, and when the next comes by itself.
+
+Runs stand in Redis and results in files; each look is made in a thread of its own, never on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from asgiref.sync import sync_to_async
+from django.contrib import messages
+from django.http import HttpResponseNotAllowed
+from django.shortcuts import redirect, render
+
+from broker_store.errors import NameError_
+from broker_store.server.problems import Problem
+from mqadmin import clusters, jobs, pipeline, run_file, schedules
+from mqadmin.audit import aaudited
+from mqadmin.templatetags import units
+from mqadmin.views.jobs import with_share
+from mqadmin.views.messages import moment_of
+from mqadmin.views.page import page
+
+MAX_ROWS = 200  # of a table; REST has the rest
+MAX_BARS = 12
+MAX_CELLS = 240  # then a cell stands for several partitions
+
+
+@page()
+async def overview(request):
+    try:
+        found, problem = await asyncio.to_thread(jobs.listing), None
+    except Problem as error:
+        found, problem = [], error
+    runs = [shown(run) for run in found if run["pipeline"]]
+    context = {"runs": runs, "problem": problem, "mark": jobs.mark_of(runs), "jobs": pipeline.JOBS.values()}
+    if request.htmx:
+        return render(request, "pipeline_runs.html", context)
+    context["schedules"] = [one | {"given": given_text(one["parameters"])} for one in await sync_to_async(schedules.listing)()]
+    context["topics"] = []
+    if clusters.current().state()["state"] in ("running", "read_only"):
+        context["topics"] = sorted(name for name, kind in clusters.current().topic_kinds().items() if kind != "system")
+    return render(request, "pipeline.html", context)
+
+
+@page("operator")
+async def start(request, name):
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    try:
+        job, parameters = pipeline.job_of(name), parameters_of(request.POST)
+        async with aaudited(request.caller, "start", "job", job.kind, parameters=parameters) as record:
+            run = await asyncio.to_thread(jobs.start, job.kind, parameters, request.caller)
+            record["id"] = run["id"]
+    except (Problem, NameError_, ValueError) as problem:
+        messages.error(request, f"{problem}")
+        return redirect("pipeline")
+    return redirect("run", run_id=run["id"])
+
+
+@page("operator")
+async def add_schedule(request):
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    try:
+        job, cron = pipeline.job_of(request.POST.get("job", "")), request.POST.get("cron", "").strip()
+        parameters = {name: value for name, value in parameters_of(request.POST).items() if name in job.takes}
+        async with aaudited(request.caller, "create", "schedule", job.name, cron=cron, parameters=parameters) as record:
+            made = await sync_to_async(schedules.add)(job.name, parameters, cron, request.caller)
+            record["id"] = made["id"]
+        messages.success(request, f"{made['title']} runs at {made['cron']}, next at {units.moment_text(made['next_ms'])[:16]} UTC.")
+    except (Problem, NameError_, ValueError) as problem:
+        messages.error(request, f"{problem}")
+    return redirect("pipeline")
+
+
+@page("operator")
+async def remove_schedule(request, schedule_id):
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    try:
+        async with aaudited(request.caller, "delete", "schedule", str(schedule_id)):
+            await sync_to_async(schedules.remove)(schedule_id)
+        messages.success(request, "The schedule is removed; the runs that it started stay.")
+    except Problem as problem:
+        messages.error(request, f"{problem}")
+    return redirect("pipeline")
+
+
+def parameters_of(form) -> dict:
+    """What a form gives a run; times are those of a field for local time, read as UTC."""
+    given = {name: form[name].strip() for name in ("key", "topic") if form.get(name, "").strip()}
+    for field, name in (("from", "begin_ms"), ("to", "end_ms")):
+        moment = moment_of(form.get(field, "").strip(), None)
+        if moment is not None:
+            given[name] = moment
+    return given
+
+
+@page()
+async def run(request, run_id):
+    found = shown(await asyncio.to_thread(jobs.find_run, run_id))
+    context = {"run": found, "mark": jobs.mark_of([found]), "job": pipeline.JOBS[found["pipeline"]]}
+    if found["state"] == "done":
+        try:
+            result = await asyncio.to_thread(pipeline.read_result, jobs.data_directory(), run_id)
+            context |= {"report": REPORTS[found["pipeline"]](result), "report_template": f"pipeline_{found['pipeline']}.html"}
+        except Problem as problem:
+            context["gone"] = problem
+    return render(request, "run_facts.html" if request.htmx else "run.html", context)
+
+
+@page("operator")
+async def run_log(request, run_id):
+    found, data = await asyncio.to_thread(jobs.find_run, run_id), jobs.data_directory()
+    text = await asyncio.to_thread(pipeline.read_log, data, run_file.store_directory(data), run_id)
+    return render(request, "run_log_text.html" if request.htmx else "run_log.html", {"run": found, "text": text})
+
+
+@page("operator")
+async def cancel_run(request, run_id):
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    try:
+        async with aaudited(request.caller, "cancel", "job", run_id[:100]):
+            await asyncio.to_thread(lambda: jobs.cancel(jobs.find_run(run_id)["id"], request.caller))
+    except Problem as problem:
+        messages.error(request, f"{problem}")
+    return redirect("run", run_id=run_id)
+
+
+@page("operator")
+async def retry_run(request, run_id):
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    try:
+        async with aaudited(request.caller, "retry", "job", run_id[:100]) as record:
+            again = await asyncio.to_thread(lambda: jobs.retry(jobs.find_run(run_id)["id"], request.caller))
+            record["id"] = again["id"]
+    except Problem as problem:
+        messages.error(request, f"{problem}")
+        return redirect("run", run_id=run_id)
+    return redirect("run", run_id=again["id"])
+
+
+# A run
+
+
+def shown(run: dict) -> dict:
+    """A run with what pages show beside its facts."""
+    with_share(run)
+    run["cells"] = _cells(run["progress"] or {}) if run["state"] == "running" else []
+    run["steps"] = _steps(run)
+    run["given"] = given_text(run["parameters"])
+    run["said"] = _said(run)
+    run["is_bad"] = run["state"] == "done" and run["pipeline"] == "audit" and not (run["result"] or {}).get("ok")
+    return run
+
+
+def given_text(parameters: dict) -> list[tuple[str, object]]:
+    titles = {"key": "key", "topic": "topic", "begin_ms": "from", "end_ms": "to"}
+    return [(title, units.moment(parameters[name]) if name.endswith("_ms") else parameters[name]) for name, title in titles.items() if parameters.get(name) is not None]
+
+
+def _cells(progress: dict) -> list[str]:
+    """A word for each partition of the step at work; which of them is done Spark does not say, only how many."""
+    done, running, total = (progress.get(name) if isinstance(progress.get(name), int) else 0 for name in ("done", "running", "total"))
+    if not 0 <= done <= total or total <= 0:
+        return []
+    each = -(-total // MAX_CELLS)
+    states = ["done"] * done + ["at-work"] * min(max(running, 0), total - done)
+    states += ["waits"] * (total - len(states))
+    return states[::each]
+
+
+def _steps(run: dict) -> list[dict]:
+    """What it did so far, with how long each took; the last is still at it."""
+    steps = [step for step in (run["progress"] or {}).get("steps") or [] if isinstance(step.get("began_ms"), int)]
+    ends = [*(step["began_ms"] for step in steps[1:]), run["ended_ms"]]
+    return [{"text": step["text"], "took_ms": units.minus(end, step["began_ms"])} for step, end in zip(steps, ends, strict=False) if step["text"] != "done"]
+
+
+def _said(run: dict) -> str:
+    """What came of a run, in a few words."""
+    result = run["result"]
+    if run["state"] != "done" or not isinstance(result, dict):
+        return ""
+
+    def many(name: str, noun: str) -> str:
+        number = result.get(name)
+        return f"{number:,} {noun}{'' if number == 1 else 's'}" if isinstance(number, int) else f"unknown {noun}s"
+
+    if run["pipeline"] == "audit":
+        return f"{many('records', 'record')} in order" if result.get("ok") else f"{many('errors', 'error')}, {many('warnings', 'warning')}"
+    if run["pipeline"] == "statistics":
+        return f"{many('messages', 'message')} in {many('topics', 'topic')}"
+    if run["pipeline"] == "lineage":
+        return f"{many('records', 'record')} in {many('topics', 'topic')}"
+    return f"{many('records', 'new record')} in {many('files', 'file')}"
+
+
+# What came of it, for its template
+
+
+def _audit(result: dict) -> dict:
+    findings, kinds = result["findings"], result["kinds"]
+    severity = {one["kind"]: one["severity"] for one in findings}
+    order = {"error": 0, "warning": 1}
+    counted = sorted(kinds.items(), key=lambda item: (order.get(severity.get(item[0]), 2), -item[1]))
+    return {
+        "ok": result["ok"],
+        "errors": result["errors"],
+        # What was not come to, an index that cannot be read, is not counted: unknown.
+        "counts": {name: result["counts"].get(name) for name in ("records", "units", "queues", "entries", "index_files", "log_end")},
+        "kinds": _bars([{"name": kind, "value": count, "tone": "bad" if severity.get(kind) == "error" else "warn"} for kind, count in counted]),
+        "findings": sorted(findings, key=lambda one: (order.get(one["severity"], 2), one["kind"]))[:MAX_ROWS],
+        "left_out": max(0, len(findings) - MAX_ROWS),
+    }
+
+
+def _statistics(result: dict) -> dict:
+    topics = result["topics"]
+    hours = [(hour["hour_ms"] // 1000, hour["messages"]) for hour in result["hours"]]
+    first, last = (pick((topic[name] for topic in topics), default=None) for pick, name in ((min, "first_ms"), (max, "last_ms")))
+    return {
+        "messages": result["messages"],
+        "bytes": result["bytes"],
+        "complete": result["complete"],
+        "first_ms": first,
+        "last_ms": last,
+        "topic_count": len(topics),
+        "keys": sum(topic["distinct_keys"] for topic in topics),
+        "topics": topics[:MAX_ROWS],
+        "topics_left_out": max(0, len(topics) - MAX_ROWS),
+        "by_messages": _bars([{"name": topic["topic"], "value": topic["messages"], "tone": "wrote"} for topic in topics]),
+        "by_bytes": _bars([{"name": topic["topic"], "value": topic["bytes"], "tone": "dispatched"} for topic in sorted(topics, key=lambda topic: -topic["bytes"])]),
+        "hours": _filled(hours),
+        "tags": result["tags"][:MAX_BARS],
+        "groups": result["groups"][:MAX_BARS],
+        "hot_keys": [key for key in result["hot_keys"] if key["messages"] > 1][:MAX_BARS],
+        "index": result["index"],
+    }
+
+
+def _filled(hours: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Hours in which nothing was stored are a 0 between those in which something was: what was counted, not a gap."""
+    if not hours:
+        return [], []
+    known = dict(hours)
+    times = range(hours[0][0], hours[-1][0] + 3600, 3600)
+    if len(times) > 24 * 400:  # a stray time of long ago must not make millions of points
+        return [at for at, _ in hours], [count for _, count in hours]
+    return list(times), [known.get(at, 0) for at in times]
+
+
+def _lineage(result: dict) -> dict:
+    records, before = result["records"], None
+    for record in records:
+        record["since_ms"] = units.minus(record["store_ms"], before)
+        before = record["store_ms"]
+    took = records[-1]["store_ms"] - records[0]["store_ms"] if records else None
+    topics = list(dict.fromkeys(record["topic"] for record in records))
+    return {
+        "key": result["key"],
+        "complete": result["complete"],
+        "count": len(records),
+        "took_ms": took,
+        "topics": topics,
+        "records": records[:MAX_ROWS],
+        "left_out": max(0, len(records) - MAX_ROWS),
+    }
+
+
+def _archive(result: dict) -> dict:
+    days = result["days"]
+    by_day: dict[str, int] = {}
+    for one in days:
+        by_day[one["day"]] = by_day.get(one["day"], 0) + one["records"]
+    newest = sorted(by_day.items(), reverse=True)
+    return {
+        **{name: result[name] for name in ("records", "bytes", "files", "from", "to", "missing")},
+        "log_bytes": result["to"] - result["from"],
+        "by_day": _bars([{"name": day, "value": count, "tone": "flushed"} for day, count in newest]),
+        "days": days[:MAX_ROWS],
+        "left_out": max(0, len(days) - MAX_ROWS),
+    }
+
+
+REPORTS = {"audit": _audit, "statistics": _statistics, "lineage": _lineage, "archive": _archive}
+
+
+def _bars(rows: list[dict]) -> list[dict]:
+    """The first rows with their share of the largest, for a bar each."""
+    most = max((row["value"] for row in rows), default=0)
+    return [row | {"share": units.share(row["value"], most)} for row in rows[:MAX_BARS]]

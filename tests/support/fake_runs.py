@@ -1,0 +1,121 @@
+"""Invented runs of the pipeline, one of each job and in each state, for a dashboard without Redis and without Spark."""
+
+from __future__ import annotations
+
+import time
+
+from broker_store.server.problems import Problem
+from mqadmin import jobs, pipeline
+
+HOUR_MS = 3_600_000
+BEGAN_MS = int(time.time() * 1000)
+
+AUDIT_BAD = {
+    "ok": False,
+    "errors": 5,
+    "kinds": {"unit-missing": 118, "bad-record": 1, "index-chain": 3, "torn-tail": 1, "index-behind": 42},
+    "counts": {"queues": 25, "records": 1_804_221, "log_end": 357_564_416, "units": 1_804_103, "index_files": 2, "entries": 3_608_318},
+    "findings": [
+        {"severity": "error", "kind": "bad-record", "file": "commitlog/00000000000067108864", "offset": 41_220, "what": "CRC of the body is 2914410053, the record says 1180023341"},
+        {"severity": "error", "kind": "unit-missing", "file": "consumequeue/orders/3/00000000000000000000", "offset": 98_400, "what": "118 units from 4920 to 5037: missing, the log has the records"},
+        *({"severity": "error", "kind": "index-chain", "file": "index/20261121081502113", "offset": 20_000_440 + 20 * n, "what": f"entry {4_021 + n} names {4_019 + n} as the one before it in its slot, that is 3977"} for n in range(3)),
+        {"severity": "warning", "kind": "torn-tail", "file": "commitlog/00000000000335544320", "offset": 22_020_096, "what": "torn end: 312 bytes that are no record"},
+        {"severity": "warning", "kind": "index-behind", "file": "index/20261121101137201", "offset": None, "what": "42 keys of the records from 357101220 on are not in the index"},
+    ],
+}  # fmt: skip
+AUDIT_GOOD = {"ok": True, "errors": 0, "kinds": {}, "findings": [], "counts": {"queues": 25, "records": 1_804_221, "log_end": 357_564_416, "units": 1_804_221, "index_files": 2, "entries": 3_608_442}}
+
+
+def _topic(name: str, messages: int, size: int, keys: int) -> dict:
+    sizes = {"smallest": size // 3, "largest": size * 40, "size_p50": size, "size_p95": size * 3, "size_p99": size * 9}
+    times = {"first_ms": BEGAN_MS - 60 * HOUR_MS, "last_ms": BEGAN_MS - 40_000, "delay_ms_p50": 2, "delay_ms_p95": 9, "delay_ms_p99": 41}
+    return {"topic": name, "messages": messages, "bytes": messages * size, "queues": 8, "distinct_keys": keys, **sizes, **times}
+
+
+STATISTICS = {
+    "topics": [
+        _topic("page-views", 5_220_947, 412, 0), _topic("orders", 1_804_221, 1_180, 1_790_112), _topic("payments", 402_118, 2_044, 402_118),
+        _topic("%RETRY%billing", 1_207, 1_310, 611), _topic("%DLQ%billing", 31, 1_290, 31),
+    ],
+    "tags": [{"topic": "orders", "tags": tag, "messages": count, "bytes": count * 1_180} for tag, count in (("created", 1_210_004), ("paid", 590_001), (None, 4_216))],
+    "groups": [{"group": "billing", "messages": 1_238, "bytes": 1_621_160}],
+    "hours": [{"hour_ms": (BEGAN_MS // HOUR_MS - 60 + n) * HOUR_MS, "messages": 40_000 + (n % 24) * (24 - n % 24) * 900 + n * 300, "bytes": 1} for n in range(60) if n not in (17, 18)],
+    "hot_keys": [{"topic": "orders", "key": f"order-{41_000 + n}", "messages": 19 - n} for n in range(12)],
+    "index": [
+        {"file": "20261121081502113", "slots": 5_000_000, "room": 20_000_000, "entries": 2_400_118, "slots_used": 1_906_212, "longest_chain": 9, "mean_chain": 1.26, "chain_p99": 4, "skew": 7.14},
+        {"file": "20261121101137201", "slots": 5_000_000, "room": 20_000_000, "entries": 1_208_324, "slots_used": 1_072_040, "longest_chain": 8, "mean_chain": 1.13, "chain_p99": 3, "skew": 7.08},
+    ],
+    "messages": 7_428_524,
+    "bytes": 5_103_441_912,
+    "complete": True,
+}  # fmt: skip
+
+
+def _step(step: str, topic: str, after_ms: int, place: int) -> dict:
+    where = {"topic": topic, "queue_id": 3, "queue_offset": 51_022 + place, "log_offset": 40_000 + 1_404 * place, "record_bytes": 1_404, "reconsume_times": place}
+    return {"step": step, **where, "keys": ["order-41040"], "unique_key": "0A00030E1F9018B4AAC2", "tags": "created", "store_ms": BEGAN_MS - 9 * HOUR_MS + after_ms, "born_ms": None}
+
+
+LINEAGE = {
+    "key": "order-41040",
+    "complete": True,
+    "records": [
+        _step("stored", "orders", 0, 0),
+        _step("stored", "payments", 84, 1),
+        _step("waits for delivery to %RETRY%billing (level 3)", "SCHEDULE_TOPIC_XXXX", 10_200, 2),
+        _step("delivered to group billing again, attempt 1", "%RETRY%billing", 20_240, 3),
+        _step("given up by group billing after 16 attempts", "%DLQ%billing", 4 * HOUR_MS + 1_700_000, 4),
+    ],
+}
+ARCHIVE = {
+    "records": 1_402_118, "bytes": 210_884_120, "files": 14, "from": 201_326_592, "to": 357_564_416, "missing": [[67_108_864, 134_217_728]],
+    "days": [{"topic": topic, "day": f"2026-11-{day}", "records": 70_000 + day * 900 + len(topic) * 4_000, "bytes": 9_400_000 + day * 81_000, "files": 1 + (topic == "orders")}
+             for topic in ("orders", "page-views", "payments") for day in range(17, 22)],
+}  # fmt: skip
+RESULTS = {"audit": AUDIT_GOOD, "audit-bad": AUDIT_BAD, "statistics": STATISTICS, "lineage": LINEAGE, "archive": ARCHIVE}
+LOG = "18:02:11 starting Spark\n18:02:17 records\nWARN TaskSetManager: Lost task 4.0 in stage 0.0: " + "a long line " * 30 + "\n18:02:31 queues\n18:02:36 index\n"
+
+# run -> (job, state, parameters, seconds since it was asked for)
+RUNS = {
+    "waiting": ("archive", "waiting", {}, 3),
+    "running": ("audit", "running", {}, 64),
+    "starting": ("statistics", "running", {"topic": "orders"}, 66),
+    "canceling": ("lineage", "canceling", {"key": "order-41040"}, 90),
+    "lineage": ("lineage", "done", {"key": "order-41040"}, 400),
+    "statistics": ("statistics", "done", {"topic": "orders", "begin_ms": BEGAN_MS - 24 * HOUR_MS}, 900),
+    "audit": ("audit", "done", {}, 3_000),
+    "audit-bad": ("audit", "done", {}, 8_000),
+    "archive": ("archive", "done", {}, 40_000),
+    "failed": ("statistics", "failed", {"topic": "invoices"}, 50_000),
+    "canceled": ("audit", "canceled", {}, 60_000),
+    "interrupted": ("archive", "interrupted", {}, 90_000),
+}
+
+
+def run(name: str) -> dict:
+    job, state, parameters, ago = RUNS[name]
+    asked = BEGAN_MS - ago * 1000
+    over, waits = state in jobs.OVER, state == "waiting"
+    steps = [{"text": text, "began_ms": asked + 200 + 14_000 * n} for n, text in enumerate(("starting Spark", "records", "queues") if name != "starting" else ("starting Spark",))]
+    progress = {"text": steps[-1]["text"], "steps": steps, "unit": "partitions", "at_ms": BEGAN_MS, **({} if name == "starting" else {"done": 31, "total": 86, "running": 2})}
+    return {
+        "id": name, "kind": f"pipeline_{job}", "title": pipeline.JOBS[job].title, "queue": "spark", "state": state, "parameters": parameters, "by": "user:olivia",
+        "canceled_by": "user:admin" if state in ("canceled", "canceling") else None, "created_ms": asked, "created": None, "started_ms": None if waits else asked + 200,
+        "ended_ms": asked + 44_600 if over else None, "progress": None if waits else progress, "result": pipeline.summary(job, RESULTS[name]) if state == "done" else None,
+        "error": "there is no topic invoices in STORE; it has orders, page-views, payments" if state == "failed" else None, "has_file": False,
+        "pipeline": job, "retry_of": "canceled" if name == "audit" else None, "schedule": 1 if name == "archive" else None,
+    }  # fmt: skip
+
+
+def _find(job_id: str, name: str | None = None) -> dict:
+    if job_id not in RUNS:
+        raise Problem("not_found", f"there is no job {job_id} (any more)")
+    return run(job_id)
+
+
+def install(set_attribute=setattr) -> None:
+    set_attribute(jobs, "listing", lambda: [run(name) for name in RUNS])
+    set_attribute(jobs, "find", _find)
+    set_attribute(jobs, "find_run", _find)
+    set_attribute(pipeline, "read_result", lambda data, run_id: RESULTS[run_id])
+    set_attribute(pipeline, "read_log", lambda data, store, run_id: LOG)
