@@ -379,7 +379,8 @@ class Recovery:
                     "warning", f"{reason}; what follows was not acknowledged as synced and is cut", file.path.name, at
                 )
             return
-        lost = self._log.files[-1].end - file.base - at
+        last = self._log.files[-1]
+        lost = max(last.base + last.map().data_end() - file.base - at, 0)
         what = (
             f"{reason}, but the checkpoint says that records up to store time {_time(stamp)} were on disk"
             f" (the last good one is of {_time(last_ms or 0)}); cutting here would lose what follows, up to {lost:,} bytes"
