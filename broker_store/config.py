@@ -64,6 +64,14 @@ def _delay_levels(value: str) -> str | None:
     return None
 
 
+def delay_levels_ms(levels: str) -> tuple[int, ...]:
+    """The delay of each level of `1s 5s 1m ..`; index 0 is level 1. ConfigError for another text."""
+    if problem := _delay_levels(levels):
+        raise ConfigError("messageDelayLevel", levels, problem)
+    unit_ms = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    return tuple(int(word[:-1]) * unit_ms[word[-1]] for word in levels.split())
+
+
 def _name(value: str) -> str | None:
     if not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,120}", value):
         return "want 1 to 120 letters, digits, % | _ or -, because a topic of that name is made"
@@ -310,8 +318,7 @@ class StoreSettings(_Checked):
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """The delay of each level; index 0 is level 1."""
-        unit_ms = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-        return tuple(int(word[:-1]) * unit_ms[word[-1]] for word in self.message_delay_level.split())
+        return delay_levels_ms(self.message_delay_level)
 
 
 @dataclass(frozen=True)

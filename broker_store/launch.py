@@ -50,7 +50,9 @@ class Launch:
 
     def write_run_file(self, ports: dict[str, object]) -> None:
         """Who holds the store, for a second start's refusal and for commands."""
-        text = json.dumps({"pid": os.getpid(), "store": str(self.settings.store.store_path_root_dir.absolute()), **ports})
+        store = self.settings.store
+        told = {"pid": os.getpid(), "store": str(store.store_path_root_dir.absolute()), "delay_levels": store.message_delay_level}
+        text = json.dumps(told | ports)
         Disk().replace_file(self.data / "run" / RUN_FILE, text.encode())
 
     def remove_run_file(self) -> None:

@@ -1,6 +1,6 @@
 """What a running broker left in its data directory for other processes: run/broker.json and run/live.
 
-{"pid": 4711, "store": "/…/store", "broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876", "web": "http://…"}
+{"pid": 4711, "store": "/…/store", "delay_levels": "1s 5s …", "broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876", "web": "http://…"}
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ def store_directory(data: Path) -> Path:
     """Where the store of this data directory is: what the running broker says, else where it is by default."""
     store = (read(data) or {}).get("store")
     return Path(store) if isinstance(store, str) else data / "store"
+
+
+def delay_levels(store: Path, data: Path) -> str | None:
+    """The messageDelayLevel of the broker that runs on `store`; None when none does."""
+    if store_directory(data).resolve() != store.resolve():
+        return None
+    levels = (read(data) or {}).get("delay_levels")
+    return levels if isinstance(levels, str) else None
 
 
 def live_position(store: Path, data: Path) -> LivePosition | None:

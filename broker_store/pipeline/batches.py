@@ -198,7 +198,8 @@ def _tags_code(part: Slice) -> pa.Array:
         for row in np.flatnonzero(numbers == names.index(queue_unit.SCHEDULE_TOPIC)):
             begin = int(part.rows[k.PROPERTIES_AT, row])
             delay = properties.get(part.data[begin : begin + int(part.rows[k.PROPERTIES_LENGTH, row])].tobytes(), properties.DELAY)
-            codes[row] = queue_unit.tags_code(queue_unit.SCHEDULE_TOPIC, part.column("tags")[int(row)].as_py(), delay, int(part.rows[k.STORE_MS, row]))
+            tag, levels_ms = part.column("tags")[int(row)].as_py(), part.options.delay_levels_ms
+            codes[row] = queue_unit.tags_code(queue_unit.SCHEDULE_TOPIC, tag, delay, int(part.rows[k.STORE_MS, row]), levels_ms)
     return pa.array(codes)
 
 

@@ -37,26 +37,26 @@ def quiet(text: str, done: int, total: int, running: int = 0) -> None:
     """Tells nobody."""
 
 
-def reader_of(spark: SparkSession, store: Path, live_page: Path | None) -> Callable[..., DataFrame]:
-    """`read(table, **options)` for the tables of a store."""
+def reader_of(spark: SparkSession, store: Path, live_page: Path | None, **always: object) -> Callable[..., DataFrame]:
+    """`read(table, **options)` for the tables of a store; `always` are options of each."""
 
     def read(table: str = "records", **options: object) -> DataFrame:
         source = spark.read.format("rocketmq").option("table", table)
         if live_page is not None:
             source = source.option("live", str(live_page))
-        for name, value in options.items():
+        for name, value in (always | options).items():
             source = source.option(name, str(value))
         return source.load(str(store))
 
     return read
 
 
-def audit(spark: SparkSession, store: Path, live_page: Path | None = None, tell: Tell = quiet) -> dict:
-    """See broker_store.pipeline.audit."""
+def audit(spark: SparkSession, store: Path, live_page: Path | None = None, tell: Tell = quiet, **options: str) -> dict:
+    """See broker_store.pipeline.audit; `options` are those of the source, delay_levels among them."""
     from broker_store.pipeline.audit import audit as run
 
     with telling(spark, tell) as tell:
-        return run(spark, reader_of(spark, store, live_page), store, live_page, tell)
+        return run(spark, reader_of(spark, store, live_page, **options), store, live_page, tell)
 
 
 def archive(spark: SparkSession, store: Path, out: Path, live_page: Path | None = None, tell: Tell = quiet, **limits: int) -> dict:

@@ -10,6 +10,7 @@
     from_offset, to_offset   log offsets; to is not included
     damage      fail (default), skip, or report: a row with `problem` for each stretch that holds no good record
     partition_bytes          how much of the log, about, is a partition
+    delay_levels             messageDelayLevel of the broker that wrote the store; Apache's default without it
     plain_bytes, plain_ratio how large `body_plain` may become, in bytes and in times the stored body
 
 A test is (column, operator, value), where the operator is one of >=, >, <, <=, in; those of several options all hold.
@@ -22,8 +23,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from broker_store.config import delay_levels_ms
 from broker_store.engine.disk import Disk
 from broker_store.errors import MisuseError
+from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
 
 TABLES = ("records", "units", "entries", "slots", "index_files")
 DAMAGE = ("fail", "skip", "report")
@@ -47,12 +50,13 @@ class Options:
     partition_bytes: int = PARTITION_BYTES
     plain_bytes: int = PLAIN_BYTES
     plain_ratio: int = PLAIN_RATIO
+    delay_levels_ms: tuple[int, ...] = DEFAULT_DELAY_LEVELS_MS
     topics: tuple[str, ...] = field(default=())  # those that were asked for by name, which must exist
 
 
 _KNOWN = {
     "path", "live", "table", "columns", "topic", "tag", "queue", "from_time", "to_time", "from_offset", "to_offset",
-    "damage", "partition_bytes", "plain_bytes", "plain_ratio",
+    "damage", "partition_bytes", "plain_bytes", "plain_ratio", "delay_levels",
 }  # fmt: skip
 
 
@@ -89,6 +93,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         max(1, _whole("partition_bytes", options.get("partition_bytes", PARTITION_BYTES))),
         _whole("plain_bytes", options.get("plain_bytes", PLAIN_BYTES)),
         _whole("plain_ratio", options.get("plain_ratio", PLAIN_RATIO)),
+        delay_levels_ms(options["delay_levels"]) if options.get("delay_levels") else DEFAULT_DELAY_LEVELS_MS,
         topics,
     )
 

@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 import pytest
 from django.core.management import CommandError, call_command
 
+from broker_store.messages import Message
 from mqadmin import clusters, tokens, web
 from mqadmin.management.base import cell, printable, table
 from tests.support import stores
 from tests.support.fake_cluster import FakeCluster
+from tests.support.hand_store import Clock, opened
 
 
 @pytest.fixture
@@ -140,6 +142,21 @@ def test_check_store_says_sound_of_a_sound_store_and_ends_with_1_for_a_damaged_o
     report = json.loads(output.getvalue())
     assert report["ok"] is False
     assert report["findings"][0]["file"] == "commitlog/00000000000000000000"
+
+
+def test_check_store_is_told_the_delay_levels_or_finds_those_of_the_running_broker(tmp_path, settings):
+    root = tmp_path / "store"
+    with opened(root, Clock(), message_delay_level="7s 3m") as store:
+        store.put(Message("SCHEDULE_TOPIC_XXXX", 1, b"later", b"DELAY\x012\2REAL_TOPIC\1T0\2"))
+    with pytest.raises(SystemExit):
+        offline("check_store", root)
+    assert "Sound" in offline("check_store", root, "--delay-levels", "7s 3m")
+    with pytest.raises(CommandError, match="messageDelayLevel"):
+        offline("check_store", root, "--delay-levels", "soon")
+    settings.DATA_DIRECTORY = tmp_path
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "broker.json").write_text(json.dumps({"store": str(root), "delay_levels": "7s 3m"}))
+    assert "Sound" in offline("check_store", root)
 
 
 def test_a_directory_that_is_no_store_is_said_to_be_none(tmp_path):

@@ -29,6 +29,14 @@ def test_a_store_of_the_real_broker_is_in_order(spark, tmp_path):
         assert result["counts"][name] == report.counts[name], name
 
 
+def test_a_broker_may_have_delay_levels_of_its_own(spark, tmp_path):
+    root = tmp_path / "store"
+    with opened(root, Clock(), message_delay_level="7s 3m") as store:
+        store.put(Message("SCHEDULE_TOPIC_XXXX", 1, b"later", b"DELAY\x012\2REAL_TOPIC\1T0\2"))
+    assert jobs.audit(spark, root)["kinds"] == {"unit-wrong": 1}, "Apache's level 2 waits five seconds"
+    assert jobs.audit(spark, root, delay_levels="7s 3m")["ok"]
+
+
 def test_a_store_of_ours_with_deleted_topics_and_delays_is_in_order(spark, tmp_path):
     root = tmp_path / "store"
     with opened(root, Clock()) as store:

@@ -7,6 +7,7 @@ from pathlib import Path
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from broker_store.config import delay_levels_ms
 from broker_store.errors import BrokerStoreError
 from mqadmin import run_file
 
@@ -22,18 +23,22 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser) -> None:
         parser.add_argument("store", nargs="?", type=Path, help="the store directory; the data directory's when absent")
+        parser.add_argument("--delay-levels", metavar="LEVELS", help="messageDelayLevel of the broker that wrote the store, when it is not Apache's default")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
 
     def handle(self, *arguments, **options) -> None:
         # It brings NumPy and the kernels along, which no other command of this program needs.
         from broker_store.engine.check import check_store
+        from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
 
         root = options["store"] or run_file.store_directory(settings.DATA_DIRECTORY)
         live = run_file.live_position(root, settings.DATA_DIRECTORY)
         tell = _Teller(self, options) if options["progress"] else None
+        levels = options["delay_levels"] or run_file.delay_levels(root, settings.DATA_DIRECTORY)
         try:
-            report = check_store(root, on_progress=tell, log_end=None if live is None else live.dispatched)
+            delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
+            report = check_store(root, on_progress=tell, log_end=None if live is None else live.dispatched, delay_levels_ms=delays)
         except BrokerStoreError as error:
             raise CommandError(str(error)) from None
         result = {

@@ -37,7 +37,8 @@ class Command(BaseCommand):
         chosen.add_argument("--topic", help="only this topic, or several with commas")
         chosen.add_argument("--from-time", metavar="TIME", help="stored from then on: milliseconds since 1970, or 2026-11-21T10:00:00Z")
         chosen.add_argument("--to-time", metavar="TIME", help="stored before then")
-        verbs.add_parser("audit", parents=[shared], help="check every record, queue unit and index entry against one another; ends with 1 on errors")
+        audit = verbs.add_parser("audit", parents=[shared], help="check every record, queue unit and index entry against one another; ends with 1 on errors")
+        audit.add_argument("--delay-levels", metavar="LEVELS", help="messageDelayLevel of the broker that wrote the store, when it is not Apache's default")
         verbs.add_parser("statistics", parents=[shared, chosen], help="counts, sizes, keys and delays of each topic, tag, group and hour; how the index is filled")
         lineage = verbs.add_parser("lineage", parents=[shared, chosen], help="where a key went, across topics")
         lineage.add_argument("--key", required=True, help="a key, a unique key or the id of a message")
@@ -107,7 +108,8 @@ class Command(BaseCommand):
             return jobs.archive(session, store, (options["out"] or data / "archive").absolute(), live, tell)
         if options["verb"] == "statistics":
             return jobs.statistics(session, store, live, tell, **_only(options))
-        return jobs.audit(session, store, live, tell)
+        levels = options["delay_levels"] or run_file.delay_levels(store, data)
+        return jobs.audit(session, store, live, tell, **({"delay_levels": levels} if levels else {}))
 
     def _show_audit(self, result: dict) -> None:
         rows = ([one["severity"], one["kind"], one["file"], "" if one["offset"] is None else str(one["offset"]), one["what"]] for one in result["findings"])
