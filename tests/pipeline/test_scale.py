@@ -1,7 +1,11 @@
-"""What stays the same when a store grows: how a scan is shared out, and what reaches the driver."""
+"""What stays the same when a store grows: how a scan is shared out, what reaches the driver, and the memory of every process."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +15,15 @@ pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not inst
 from broker_store.messages import Message
 from broker_store.pipeline import jobs
 from broker_store.pipeline.splits import splits_of
+from tests.bench import memory
 from tests.bench.pipeline import stages
 from tests.support.hand_store import Clock, opened
 
+PROJECT = Path(__file__).resolve().parents[2]
+GIB = 1 << 30
+HEAP_MB = 512
+# How much more a process may hold at its peak when there are 3 GiB more to read. Runs differ by half of it.
+ALLOWED_MB = {"driver": 40, "worker": 120, "jvm": 150}
 # A store of one file each, so that both sizes are as many tasks.
 ONE_FILE = {"mapped_file_size_commit_log": 4 << 20, "mapped_file_size_consume_queue": 200_000, "max_hash_slot_num": 5_000, "max_index_num": 20_000}
 
@@ -48,3 +58,40 @@ def test_what_reaches_the_driver_does_not_grow_with_the_records(spark, tmp_path,
         job(spark, store)
         told.append(sum(stage.resultSize() for number, stage in stages(spark).items() if number not in known))
     assert told[1] < told[0] + 20_000, "3,600 records more: six bytes of each are more than that"
+
+
+def peaks(line: list[str], environment: dict[str, str]) -> dict[str, float]:
+    """The most that the driver, any of its workers and the JVM held for themselves (RssAnon, in MB) while a job ran."""
+    most = dict.fromkeys(ALLOWED_MB, 0.0)
+    child = subprocess.Popen(line, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    while True:
+        for pid in memory.family(child.pid):
+            try:
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                kind = "driver" if pid == child.pid else "jvm" if name == "java" else "worker"
+                most[kind] = max(most[kind], memory.rss_anon_mb(pid))
+            except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                continue
+        try:
+            output = child.communicate(timeout=0.05)[0]
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    assert child.returncode == 0
+    return {**most, "result": json.loads(output.splitlines()[-1])}
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_from_one_gib_to_four(tmp_path):
+    """Lineage reads every record with its properties, keys and tags."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path)}
+    found = {}
+    for size in (1, 4):
+        store = tmp_path / str(size)
+        fill = [sys.executable, "-m", "tests.bench.bench_store", str(store), "fill", f"bytes={size * GIB}", "size=1024"]
+        subprocess.run(fill, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
+        line = [sys.executable, "manage.py", "pipeline", "lineage", "--key", "nobody", "--data", str(tmp_path), "--store", str(store), "--heap", f"{HEAP_MB}m", "--json"]
+        found[size] = peaks(line, environment)
+        assert found[size].pop("result") == {"key": "nobody", "records": [], "complete": True}
+    grown = {kind: found[4][kind] - found[1][kind] for kind in ALLOWED_MB}
+    assert all(grown[kind] <= allowed for kind, allowed in ALLOWED_MB.items()), (found, grown)
