@@ -112,7 +112,7 @@ class IndexPlace(NamedTuple):
 
 
 class HashIndex:
-    """All index files. Loop thread only, but for `prepare` (preallocator), `sync` (flusher)."""
+    """All index files. Loop thread only, but for `prepare` (preallocator) and `sync` (flusher)."""
 
     def __init__(
         self, disk: Disk, directory: Path, geometry: IndexGeometry, context: WriterContext, clock: Callable[[], int]

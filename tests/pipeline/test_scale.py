@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,5 +94,6 @@ def test_memory_stays_flat_from_one_gib_to_four(tmp_path):
         line = [sys.executable, "manage.py", "pipeline", "lineage", "--key", "nobody", "--data", str(tmp_path), "--store", str(store), "--heap", f"{HEAP_MB}m", "--json"]
         found[size] = peaks(line, environment)
         assert found[size].pop("result") == {"key": "nobody", "records": [], "complete": True}
+        shutil.rmtree(store)
     grown = {kind: found[4][kind] - found[1][kind] for kind in ALLOWED_MB}
     assert all(grown[kind] <= allowed for kind, allowed in ALLOWED_MB.items()), (found, grown)
