@@ -46,13 +46,14 @@ def archive(read: Callable[..., DataFrame], store: Path, live_page: Path | None,
     disk = Disk()
     live = splits.position_of(live_page, disk)
     files = splits.log_files(store, disk, live)
-    (out / "records").mkdir(mode=0o700, parents=True, exist_ok=True)
+    disk.make_directory(out / "records")
     with open(out / "lock", "w") as lock:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise MisuseError(f"another run is writing to the archive {out}") from None
         manifest = _read_manifest(out)
+        _check_complete(out, manifest)
         _remove_unnamed(out, manifest)
         _check_same_store(manifest, files, disk, out)
         first = files[0][1] if files else 0
@@ -91,6 +92,7 @@ def _archive_stretch(read: Callable[..., DataFrame], out: Path, manifest: dict, 
     """Write, move, commit. The last stretch ends with its last record: what follows in the file may be written yet."""
     from pyspark.sql import functions as f
 
+    disk = Disk()
     unfinished = out / "unfinished"
     rows = read("records", from_offset=begin, to_offset=until)
     rows = rows.withColumn("day", f.date_format("store_time", DAY_UTC)).withColumn("part", f.floor((f.col("log_offset") - begin) / FILE_BYTES))
@@ -111,10 +113,10 @@ def _archive_stretch(read: Callable[..., DataFrame], out: Path, manifest: dict, 
     stretch["to"] = to = to if is_last else until
     for file in stretch["files"]:
         target = out / file["path"]
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk.make_directory(target.parent)
         _sync(file["source"])
         os.replace(file.pop("source"), target)
-        _sync(target.parent)
+        disk.sync_directory(target.parent)
         del file["end"], file["last"]
         file["path"] = str(file["path"])
     if stretch["files"]:
@@ -156,7 +158,11 @@ def _read_manifest(out: Path) -> dict:
     try:
         manifest = json.loads((out / "manifest.json").read_bytes())
     except FileNotFoundError:
-        return {"format": FORMAT, "to": 0, "last": None, "missing": [], "runs": []}
+        if any((out / "records").rglob("*.parquet")):
+            raise MisuseError(f"{out}/records holds files and no manifest.json says which count; put the manifest back, or archive to another directory") from None
+        manifest = {"format": FORMAT, "to": 0, "last": None, "missing": [], "runs": []}
+        _write_manifest(out, manifest)  # before the first file, so that files without one are never ours to remove
+        return manifest
     except ValueError as error:
         raise MisuseError(f"{out}/manifest.json cannot be read ({error}); put back a copy of it, or archive to another directory") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -166,6 +172,18 @@ def _read_manifest(out: Path) -> dict:
 
 def _write_manifest(out: Path, manifest: dict) -> None:
     Disk().replace_file(out / "manifest.json", json.dumps(manifest, indent=1).encode())
+
+
+def _check_complete(out: Path, manifest: dict) -> None:
+    """What the manifest counts must be there: a run never makes an earlier stretch again."""
+    disk = Disk()
+    for run in manifest["runs"]:
+        for file in run["files"]:
+            path = out / file["path"]
+            size = disk.size_of(path) if disk.exists(path) else None
+            if size != file["bytes"]:
+                found = "is not there" if size is None else f"has {size} bytes, not {file['bytes']}"
+                raise MisuseError(f"the archive's file {path} {found}; put back a copy of it, or archive to another directory")
 
 
 def _remove_unnamed(out: Path, manifest: dict) -> None:
@@ -201,6 +219,7 @@ def _check_same_store(manifest: dict, files, disk: Disk, out: Path) -> None:
 
 
 def _sync(path: Path) -> None:
+    """What Spark wrote, before the manifest counts it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -4,7 +4,7 @@
     live        the live page of the broker that runs on it; `run/live` beside the store is found by itself
     table       records (default), units, entries, slots, index_files
     columns     names of the columns wanted, with commas; all without it, but for `body_plain`
-    topic, tag  one name, or several with commas; `||` between tags is understood too
+    topic, tag  one name, or several with commas; `||` between tags is understood too, and `*` is every tag
     queue       a queue id, or several with commas
     from_time, to_time       store time: milliseconds since 1970, or ISO text (UTC when it names no zone); to is not included
     from_offset, to_offset   log offsets; to is not included
@@ -32,6 +32,7 @@ TABLES = ("records", "units", "entries", "slots", "index_files")
 DAMAGE = ("fail", "skip", "report")
 PARTITION_BYTES = 64 << 20  # a tenth of a second or so of reading: even, and little is lost when a task is tried again
 PLAIN_BYTES = 16 << 20
+MOST_MS = ((1 << 63) - 1) // 1000  # its microseconds fit a timestamp of Arrow
 PLAIN_RATIO = 1000
 
 Test = tuple[str, str, object]
@@ -73,10 +74,11 @@ def read_options(given: Mapping[str, str]) -> Options:
     tests: list[Test] = []
     if topics:
         tests.append(("topic", "in", topics))
-    if "queue" in options:
-        tests.append(("queue_id", "in", tuple(_whole("queue", value) for value in _names(options, "queue"))))
-    if "tag" in options:
-        tests.append(("tags", "in", _names({"tag": options["tag"].replace("||", ",")}, "tag")))
+    if queues := _names(options, "queue"):
+        tests.append(("queue_id", "in", tuple(_whole("queue", value) for value in queues)))
+    tags = _names({"tag": options.get("tag", "").replace("||", ",")}, "tag")
+    if tags and "*" not in tags:
+        tests.append(("tags", "in", tags))
     for name, operator in (("from_time", ">="), ("to_time", "<")):
         if name in options:
             tests.append(("store_time", operator, _time(name, options[name])))
@@ -114,19 +116,19 @@ def _names(options: Mapping[str, str], name: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in options.get(name, "").split(",") if part.strip())
 
 
-def _whole(name: str, value: object) -> int:
+def _whole(name: str, value: object, most: int = (1 << 63) - 1) -> int:
     try:
         number = int(value)
     except ValueError:
         number = -1
-    if number < 0:
-        raise MisuseError(f"option {name} is {value!r:.60}, want an integer from 0")
+    if not 0 <= number <= most:
+        raise MisuseError(f"option {name} is {value!r:.60}, want an integer from 0 to {most}")
     return number
 
 
 def _time(name: str, value: str) -> int:
-    if value.isdigit():
-        return int(value) * 1000
+    if value.isascii() and value.isdigit():
+        return _whole(name, value, MOST_MS) * 1000
     try:
         return microseconds(datetime.fromisoformat(value))
     except ValueError:

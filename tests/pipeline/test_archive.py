@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not inst
 
 import pyarrow.parquet as pq
 
-from broker_store.errors import BrokerStoreError
+from broker_store.errors import BrokerStoreError, MisuseError
 from broker_store.messages import Message
 from broker_store.pipeline import archive as module
 from broker_store.pipeline import jobs
@@ -64,7 +64,7 @@ def test_new_records_are_added_and_a_killed_run_leaves_nothing_doubled_or_missin
         patched.setattr(module.os, "replace", dies)
         with pytest.raises(Killed):
             jobs.archive(spark, root, out)
-    assert len(content(out)) > 0 and not (out / "manifest.json").exists()
+    assert len(content(out)) > 0 and json.loads((out / "manifest.json").read_text())["runs"] == []
     first = jobs.archive(spark, root, out)
     assert content(out) == expected(root)
     assert (first["records"], first["from"]) == (30, 0)
@@ -94,3 +94,26 @@ def test_new_records_are_added_and_a_killed_run_leaves_nothing_doubled_or_missin
             store.put(Message("A", 0, bytes([number]) * 501))
     with pytest.raises(BrokerStoreError, match="another"):
         jobs.archive(spark, other, out)
+
+
+def test_files_that_the_manifest_does_not_know_or_misses_stop_a_run(spark, tmp_path):
+    root, out = tmp_path / "store", tmp_path / "archive"
+    with opened(root, Clock()) as store:
+        store.put(Message("A", 0, b"kept"))
+    foreign = out / "records" / "topic=A" / "theirs.parquet"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_bytes(b"somebody's")
+    with pytest.raises(MisuseError, match="no manifest.json says which count"):
+        jobs.archive(spark, root, out)
+    assert foreign.read_bytes() == b"somebody's"
+    foreign.unlink()
+
+    jobs.archive(spark, root, out)
+    (file,) = (out / "records").rglob("*.parquet")
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    with pytest.raises(MisuseError, match=f"has {len(content) - 1} bytes, not {len(content)}"):
+        jobs.archive(spark, root, out)
+    file.unlink()
+    with pytest.raises(MisuseError, match="is not there"):
+        jobs.archive(spark, root, out)

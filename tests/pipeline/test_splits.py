@@ -88,6 +88,8 @@ def test_a_topic_that_is_not_there_is_named_with_those_that_are(store):
         ({"path": "x", "table": "queue"}, "want one of records"),
         ({"path": "x", "from_time": "yesterday"}, "from_time is 'yesterday'"),
         ({"path": "x", "queue": "a"}, "queue is 'a'"),
+        ({"path": "x", "from_offset": str(1 << 63)}, "want an integer from 0 to 9223372036854775807"),
+        ({"path": "x", "to_time": "9" * 17}, "want an integer from 0 to 9223372036854775"),
     ],
 )
 def test_a_wrong_option_is_named(given, sentence):
@@ -98,6 +100,12 @@ def test_a_wrong_option_is_named(given, sentence):
 def test_times_are_milliseconds_or_iso_text(tmp_path):
     for text in ("1763719200000", "2025-11-21T10:00:00Z", "2025-11-21T10:00:00", "2025-11-21T12:00:00+02:00"):
         assert read_options({"path": "x", "from_time": text}).tests == (("store_time", ">=", 1_763_719_200_000_000),)
+
+
+def test_an_empty_choice_and_the_tag_star_choose_everything():
+    assert read_options({"path": "x", "tag": "", "queue": " "}).tests == ()
+    assert read_options({"path": "x", "tag": "a || *"}).tests == ()
+    assert read_options({"path": "x", "tag": "a||b"}).tests == (("tags", "in", ("a", "b")),)
 
 
 def test_nothing_beyond_what_a_running_broker_has_dispatched_is_read(store, live):
