@@ -6,7 +6,7 @@ pull. Unknown fields of a group that another version of the broker wrote are kep
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from broker_store.errors import DamagedStoreError, FormatError, PeerError
@@ -56,6 +56,10 @@ class SubscriptionGroup:
     retry_policy: dict = field(default_factory=lambda: {"type": "CUSTOMIZED"})
     others: dict = field(default_factory=dict)
 
+    def most_tries(self, client_says: int | None) -> int:
+        """After how many tries a message goes to the dead letters: what its consumer says counts before the group's number."""
+        return self.retry_max_times if client_says is None else client_says
+
     def to_json(self) -> dict:
         value = {wire: getattr(self, name) for wire, name, _ in _FIELDS}
         return dict(sorted({**self.others, **value}.items()))
@@ -94,6 +98,30 @@ _FIELDS = (
     ("whichBrokerWhenConsumeSlowly", "which_broker_when_consume_slowly", int),
 )
 _WIRE_NAMES = frozenset(wire for wire, _, _ in _FIELDS)
+
+
+RETRY_POLICIES = ("CUSTOMIZED", "EXPONENTIAL")
+
+
+def check_retry_policy(policy: dict) -> None:
+    """FormatError when a retry policy is none that Apache's proxies and tools could read.
+
+    It is kept and told and does not act here: how long a try waits is the delay level that comes with it. Apache's
+    broker does the same, its policy is for proxies.
+    """
+    if policy.get("type", "CUSTOMIZED") not in RETRY_POLICIES:
+        raise FormatError(f"groupRetryPolicy.type must be {' or '.join(RETRY_POLICIES)}", found=str(policy["type"])[:60])
+    exponential, customized = policy.get("exponentialRetryPolicy"), policy.get("customizedRetryPolicy")
+    if exponential is not None and not (isinstance(exponential, dict) and _all_durations(exponential.values())):
+        raise FormatError("exponentialRetryPolicy needs integers: initial, max (ms) and multiplier", found=str(exponential)[:60])
+    if customized is not None:
+        delays = customized.get("next") if isinstance(customized, dict) else None
+        if not (isinstance(delays, list) and delays and _all_durations(delays)):
+            raise FormatError("customizedRetryPolicy needs a list of integers: next (ms)", found=str(customized)[:60])
+
+
+def _all_durations(values: Iterable[object]) -> bool:
+    return all(type(value) is int and 0 <= value < 1 << 63 for value in values)
 
 
 class Groups:

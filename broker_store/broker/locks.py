@@ -41,6 +41,10 @@ class QueueLocks:
         owner = self._groups.get(group, {}).get(queue)
         return None if owner is None or _expired(owner, now_ms) else owner[0]
 
+    def held(self, group: str, now_ms: int) -> bool:
+        """Whether any queue is locked for a client of the group."""
+        return any(not _expired(owner, now_ms) for owner in self._groups.get(group, {}).values())
+
     def scan(self, now_ms: int) -> None:
         """Forget what expired, so that gone clients leave nothing behind."""
         for group, held in list(self._groups.items()):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from broker_store.errors import DamagedStoreError, FormatError, PeerError
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
-from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, retry_topic
+from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic
 
 FILE_NAME = "topics.json"
 
@@ -31,6 +31,8 @@ CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 SYSTEM_PREFIX = "rmq_sys_"
+# In a topic's system flag: its consumers belong to a unit (Apache's TopicSysFlag).
+UNIT_SUBSCRIPTION = 2
 DELAY_QUEUES = 18
 # Bounds for what may be created over the wire: a route lists every queue, and each queue costs a file and a table entry.
 # `max_auto_created` bounds what comes into being by itself, the first of these what an administrator makes.
@@ -223,8 +225,11 @@ class Topics:
         self._check_room(name, self._max_auto_created)
         return self.put(TopicConfig(name, queues, queues, perm, sys_flag=sys_flag))
 
-    def ensure_retry(self, group: str, queues: int = 1) -> TopicConfig:
-        return self.ensure(retry_topic(group), max(1, queues))
+    def ensure_retry(self, group: str, queues: int = 1, *, unit: bool = False) -> TopicConfig:
+        return self.ensure(retry_topic(group), max(1, queues), sys_flag=UNIT_SUBSCRIPTION if unit else 0)
+
+    def ensure_dead_letter(self, group: str) -> TopicConfig:
+        return self.ensure(dead_letter_topic(group), 1)
 
     def set_order(self, names: Iterable[str]) -> None:
         """Mark topics as ordered, as the name server's ORDER_TOPIC_CONFIG lists them; no other changes."""

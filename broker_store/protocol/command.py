@@ -9,6 +9,8 @@ ROCKETMQ = 1
 
 # The ordinal of V5_3_3 in Apache's MQVersion. mqadmin prints its name and clients switch features on by it.
 VERSION = 479
+# Older clients do not know the field maxReconsumeTimes (V3_4_9).
+VERSION_WITH_MAX_TRIES = 121
 
 # Position = the byte of the ROCKETMQ header. Clients fail on a name they do not know, so no other may be sent.
 LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS")

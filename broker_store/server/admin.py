@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from broker_store.broker.clients import Client
-from broker_store.broker.groups import SubscriptionGroup
+from broker_store.broker.groups import SubscriptionGroup, check_retry_policy
 from broker_store.broker.statistics import DAY_MS, HOUR_MS, MINUTE_MS, Meter
 from broker_store.broker.topics import MAX_QUEUES, TopicConfig
 from broker_store.errors import FieldError, FormatError
@@ -194,6 +194,10 @@ class Admin:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
         for group in groups:
             check_group(group.name)
+            try:
+                check_retry_policy(group.retry_policy)
+            except FormatError as error:
+                raise FieldError("groupRetryPolicy", group.retry_policy, str(error)) from None
             if not 0 <= group.retry_queue_nums <= MAX_QUEUES:
                 raise FieldError("retryQueueNums", group.retry_queue_nums, f"0 to {MAX_QUEUES}")
         for group in groups:

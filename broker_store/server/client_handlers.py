@@ -51,7 +51,7 @@ class ClientHandlers:
             if group is None:
                 raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {consumer.group}")
             try:
-                parts.topics.ensure_retry(consumer.group, group.retry_queue_nums)
+                parts.topics.ensure_retry(consumer.group, group.retry_queue_nums, unit=consumer.unit_mode)
             except TooManyTopicsError as error:
                 raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
         changed = parts.clients.heartbeat(channel, beat, command.language, command.version, parts.clock())

@@ -19,11 +19,11 @@ from broker_store.broker.filters import FilterError, Subscription
 from broker_store.broker.parked_pulls import ParkedPull
 from broker_store.broker.topics import PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TooManyTopicsError
 from broker_store.formats import properties, record
-from broker_store.formats.names import RETRY_PREFIX, check_group, check_topic, dead_letter_topic, retry_topic
+from broker_store.formats.names import RETRY_PREFIX, check_group, check_topic
 from broker_store.messages import GetRequest, GetResult, GetStatus, Message, PutResult, PutStatus
 from broker_store.protocol import headers
 from broker_store.protocol.codes import RequestCode, ResponseCode
-from broker_store.protocol.command import Command
+from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
 from broker_store.protocol.framing import pull_answer_head
 from broker_store.protocol.headers import PullHeader, read_header, read_pull
 from broker_store.server.parts import BrokerParts
@@ -357,64 +357,67 @@ class Consume:
         header = read_header(RequestCode.CONSUMER_SEND_MSG_BACK, command.fields)
         parts = self._parts
         check_group(header.group)
-        group = parts.groups.get(header.group)
+        group = parts.groups.find_or_create(header.group)
         if group is None:
-            return command.answer(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group}{FAQ}"
-            )
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}", "no group")
         if not parts.settings.broker_permission & PERM_WRITE:
-            return command.answer(
-                ResponseCode.NO_PERMISSION, f"the broker[{parts.settings.broker_ip1}] sending message is forbidden"
-            )
+            remark = f"the broker[{parts.settings.broker_ip1}] sending message is forbidden"
+            raise Refusal(ResponseCode.NO_PERMISSION, remark, "permission")
         if group.retry_queue_nums <= 0:
             return command.answer()
         try:
-            topic = parts.topics.ensure_retry(header.group, group.retry_queue_nums)
+            topic = parts.topics.ensure_retry(header.group, group.retry_queue_nums, unit=bool(header.unit_mode))
         except TooManyTopicsError as error:
-            return command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
         if not topic.writable:
-            return command.answer(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden", "permission")
+        client_says = header.max_reconsume_times if command.version >= VERSION_WITH_MAX_TRIES else None
 
         def store_again(raw: bytes | None) -> Command | None:
             if raw is None:
-                return command.answer(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
-            message = self._message_to_retry(header, group, record.decode(raw, check_crc=False))
+                raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}", "no message")
+            stored = record.decode(raw, check_crc=False)
+            spent = header.delay_level < 0 or stored.reconsume_times >= group.most_tries(client_says)
+            message = self._tried(stored)
+            if spent:
+                self._to_dead_letters(message, header.group)
+            else:
+                # The topic may have been made when the group had fewer queues: nobody would read beyond its own.
+                message.topic, message.queue_id = topic.name, _retry_queue(stored, min(group.retry_queue_nums, topic.queues))
+                parts.delay.schedule(message, header.delay_level or FIRST_RETRY_LEVEL + stored.reconsume_times)
             self._sends.add(message, self._sent_back, (command, channel))
             return None
 
         return when_read(channel, self._store.record_now(header.offset), store_again)
 
-    def _message_to_retry(self, header, group, stored: record.StoredMessage) -> Message:
-        """The message as it goes to the retry topic through the delay levels, or to the dead letters."""
-        parts = self._parts
-        most = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
-        changes: dict[str, str | None] = {properties.WAIT: "false"}
+    def _tried(self, stored: record.StoredMessage) -> Message:
+        """The message with one try more, with what its consumers need to know of where it came from."""
         known = stored.properties
+        changes: dict[str, str | None] = {properties.WAIT: "false"}
         if properties.RETRY_TOPIC not in known:
             changes[properties.RETRY_TOPIC] = stored.topic
         if properties.ORIGIN_MESSAGE_ID not in known:
             changes[properties.ORIGIN_MESSAGE_ID] = stored.offset_id
-        spent = stored.reconsume_times >= most or header.delay_level < 0
-        message = Message(
-            retry_topic(group.name),
-            _retry_queue(stored, group.retry_queue_nums),
+        return Message(
+            stored.topic,
+            stored.queue_id,
             stored.body,
-            stored.raw_properties,
+            properties.set_values(stored.raw_properties, changes),
             stored.flag,
             stored.sys_flag,
             stored.born_timestamp,
             stored.born_host,
-            parts.store_host,
+            self._parts.store_host,
             stored.reconsume_times + 1,
         )
-        if spent:
-            message.topic, message.queue_id = parts.topics.ensure(dead_letter_topic(group.name), 1).name, 0
-            changes[properties.DELAY] = "0"
-        message.properties = properties.set_values(message.properties, changes)
-        if not spent:
-            level = header.delay_level or FIRST_RETRY_LEVEL + stored.reconsume_times
-            parts.delay.schedule(message, level)
-        return message
+
+    def _to_dead_letters(self, message: Message, group: str) -> None:
+        """REAL_TOPIC and REAL_QID of its last try stay, as Apache leaves them."""
+        try:
+            message.topic, message.queue_id = self._parts.topics.ensure_dead_letter(group).name, 0
+        except TooManyTopicsError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
+        message.properties = properties.set_values(message.properties, {properties.DELAY: "0"})
 
     def _sent_back(self, context: tuple[Command, Channel], result: PutResult) -> None:
         command, channel = context

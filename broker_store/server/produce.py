@@ -22,10 +22,10 @@ from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TooManyTop
 from broker_store.errors import NameError_
 from broker_store.formats import properties
 from broker_store.formats.message_id import UniqueId, encode_unique_id
-from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic
+from broker_store.formats.names import RETRY_PREFIX
 from broker_store.messages import Message, PutResult, PutStatus
 from broker_store.protocol.codes import RequestCode, ResponseCode
-from broker_store.protocol.command import Command
+from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
 from broker_store.protocol.framing import encode_frame, encode_send_answer
 from broker_store.protocol.headers import SendHeader, read_send
 from broker_store.server.parts import BrokerParts
@@ -239,10 +239,10 @@ class Produce:
                 self._store_host,
                 header.reconsume_times,
             )
+            if header.topic[0] == "%" and header.topic.startswith(RETRY_PREFIX):
+                self._dead_letter_when_spent(message, header, command.version)
             if careful or header.sys_flag & SPECIAL_BITS:
                 self._check_special(message, header)
-            if header.topic[0] == "%" and header.topic.startswith(RETRY_PREFIX):
-                self._dead_letter_when_spent(message, header)
         except Refusal as refusal:
             return self._refuse(command, refusal)
         self._group.add(message, self._stored, (command, channel, unique_key, queue_id))
@@ -250,8 +250,8 @@ class Produce:
 
     def _send_batch(self, command: Command, channel: Channel, header: SendHeader, queue_id: int) -> None:
         """The body is a chain of messages with their own properties; the header's belong to none of them."""
-        if header.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be sent to a retry or dead letter topic", "batch")
+        if header.topic.startswith(RETRY_PREFIX):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}", "batch")
         if header.sys_flag & TRANSACTION_BITS or properties.get(header.properties.encode(), properties.DELAY):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither delayed nor transactional", "batch")
         message = Message(
@@ -292,7 +292,7 @@ class Produce:
             found = self._parts.groups.find_or_create(group)
             if found is None:
                 raise Refusal(
-                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group:.120}{FAQ}", "no group"
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group:.120} {FAQ}", "no group"
                 )
             return topics.ensure_retry(group, found.retry_queue_nums)
         return topics.auto_create(header.topic, header.default_topic, header.default_topic_queue_nums)
@@ -341,17 +341,23 @@ class Produce:
                 ResponseCode.MESSAGE_ILLEGAL, "timer messages are not supported by this broker, use a delay level", "timer"
             )
 
-    def _dead_letter_when_spent(self, message: Message, header: SendHeader) -> None:
-        """A consumer that could not send back sends to the retry topic itself; after too many tries it goes to the DLQ."""
+    def _dead_letter_when_spent(self, message: Message, header: SendHeader, version: int) -> None:
+        """A consumer that could not send back sends to the retry topic itself; after too many tries it goes to the DLQ.
+
+        One that holds queue locks consumes in order and tries again by itself: what it gives up is given up at once.
+        """
         group_name = header.topic[len(RETRY_PREFIX) :]
         group = self._parts.groups.find_or_create(group_name)
         if group is None:
-            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name:.120}{FAQ}", "no group")
-        most = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
-        if header.reconsume_times > most:
-            topic = self._parts.topics.ensure(dead_letter_topic(group_name), 1)
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name:.120} {FAQ}", "no group")
+        most = group.most_tries(header.max_reconsume_times if version >= VERSION_WITH_MAX_TRIES else None)
+        if header.reconsume_times > most or self._parts.locks.held(group_name, self._parts.clock()):
+            try:
+                topic = self._parts.topics.ensure_dead_letter(group_name)
+            except TooManyTopicsError as error:
+                raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
             message.topic, message.queue_id = topic.name, 0
-            message.properties = properties.set_values(message.properties, {properties.DELAY: "0"})
+            message.properties = properties.set_values(message.properties, {properties.DELAY: "-1"})
 
     def _without_ours(self, encoded: bytes) -> bytes:
         """The properties without those the broker is about to add, as consumers send them back with a message."""

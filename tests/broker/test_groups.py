@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_store.broker.groups import SYSTEM_GROUPS, Groups, SubscriptionGroup, TooManyGroupsError
+from broker_store.broker.groups import SYSTEM_GROUPS, Groups, SubscriptionGroup, TooManyGroupsError, check_retry_policy
 from broker_store.errors import DamagedStoreError, FormatError, NameError_
 from broker_store.formats import config_json
 
@@ -36,6 +36,24 @@ def test_what_only_another_version_knows_of_a_group_is_kept():
 def test_a_group_with_wrong_fields_is_refused(value):
     with pytest.raises(FormatError):
         SubscriptionGroup.from_json(value)
+
+
+@pytest.mark.parametrize("policy", [
+    {}, {"type": "CUSTOMIZED"}, {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 5000]}},
+    {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7_200_000, "multiplier": 2}},
+])
+def test_a_retry_policy_is_kept_as_it_was_given(policy):
+    check_retry_policy(policy)
+    assert SubscriptionGroup.from_json({"groupName": "g", "groupRetryPolicy": policy}).to_json()["groupRetryPolicy"] == policy
+
+
+@pytest.mark.parametrize("policy", [
+    {"type": 5}, {"type": "LINEAR"}, {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": []}}, {"customizedRetryPolicy": {"next": [-1]}}, {"customizedRetryPolicy": []},
+    {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": "5000"}}, {"exponentialRetryPolicy": {"max": 1 << 63}}, {"exponentialRetryPolicy": {"max": True}},
+])
+def test_a_retry_policy_that_nobody_could_read_is_refused(policy):
+    with pytest.raises(FormatError):
+        check_retry_policy(policy)
 
 
 def test_groups_make_themselves_only_when_that_is_allowed():

@@ -29,6 +29,15 @@ def test_a_lock_that_is_not_renewed_is_taken_over():
     assert locks.owner("g", ONE, 2 * LOCK_LIFE_MS + 1) is None
 
 
+def test_a_group_holds_locks_until_the_last_one_expires():
+    locks = QueueLocks()
+    assert not locks.held("g", 0)
+    locks.lock("g", "a", [ONE], 0)
+    locks.lock("g", "a", [TWO], 10)
+    assert locks.held("g", LOCK_LIFE_MS + 10) and not locks.held("h", 0)
+    assert not locks.held("g", LOCK_LIFE_MS + 11)
+
+
 def test_expired_locks_leave_nothing_behind():
     locks = QueueLocks()
     locks.lock("g", "a", [ONE], 0)

@@ -97,7 +97,8 @@ async def test_groups_are_made_shown_and_deleted(harness):
     assert (gone.code, gone.remark) == (golden["code"], golden["remark"]) and harness.parts.offsets.of_group("G5") == {}
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"groupName":"../x"}', b'{"groupName":"g","retryQueueNums":1000}', b'{"groupName":"g","retryMaxTimes":"x"}'])
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"groupName":"../x"}', b'{"groupName":"g","retryQueueNums":1000}', b'{"groupName":"g","retryMaxTimes":"x"}',
+                                  b'{"groupName":"g","groupRetryPolicy":{"type":"SOMETIMES"}}'])
 async def test_groups_that_may_not_be(harness, body):
     assert (await harness.ask(200, body)).code == 29
     assert harness.parts.groups.get("g") is None

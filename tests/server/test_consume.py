@@ -5,11 +5,13 @@ import asyncio
 import pytest
 
 from broker_store.broker.groups import SubscriptionGroup
-from broker_store.broker.topics import PERM_WRITE, SCHEDULE_TOPIC, TopicConfig
+from broker_store.broker.topics import PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TopicConfig
 from broker_store.formats import record
 from broker_store.messages import GetResult, GetStatus, Message
 from broker_store.protocol.bodies import ConsumerData, Heartbeat, Subscription, encode_heartbeat
+from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
 from broker_store.server import consume
+from tests.support import stores
 from tests.support.broker_harness import FakeChannel, Harness, turns
 from tests.support.wire_samples import sample
 
@@ -341,8 +343,8 @@ async def test_a_reset_is_told_by_the_next_pull_and_to_those_that_wait():
 # Send-back
 
 
-async def send_back(harness: Harness, offset: int = 0, level: int = 0, **more):
-    return await harness.ask(36, offset=offset, group="CG", delayLevel=level, originMsgId="x", originTopic="TopicX", **more)
+async def send_back(harness: Harness, offset: int = 0, level: int = 0, group: str = "CG", **more):
+    return await harness.ask(36, offset=offset, group=group, delayLevel=level, originMsgId="x", originTopic="TopicX", **more)
 
 
 async def test_a_message_that_is_sent_back_waits_and_comes_again_in_the_retry_topic():
@@ -388,10 +390,98 @@ async def test_a_group_decides_how_often():
     assert len(harness.store.messages("%DLQ%CG")) == 1
 
 
+async def test_a_request_decides_how_often_before_its_group_unless_it_comes_from_before_that_was_known():
+    harness = stocked(b"x")
+    harness.parts.groups.put(SubscriptionGroup("CG", retry_max_times=0))
+    assert (await send_back(harness, maxReconsumeTimes=3)).code == 0
+    assert len(harness.store.messages(SCHEDULE_TOPIC, 2)) == 1 and not harness.store.messages("%DLQ%CG")
+    fields = dict(offset="0", group="CG", delayLevel="0", originMsgId="x", originTopic="TopicX", maxReconsumeTimes="3")
+    harness.router.handle(Command(36, "JAVA", VERSION_WITH_MAX_TRIES - 1, 99, 0, None, fields, b"", 0), harness.channel)
+    await turns()
+    assert len(harness.store.messages("%DLQ%CG")) == 1
+
+
+async def test_tries_and_a_dead_letter_are_the_records_that_apaches_broker_wrote(tmp_path):
+    log = b"".join(path.read_bytes() for path in sorted((stores.unpack("broker-dir", tmp_path) / "commitlog").iterdir()))
+    # One message of the fixture, as it was sent, waits for its second try, is there again, and is given up by its consumer.
+    sent, waiting, again, dead = (record.decode(log[at : at + int.from_bytes(log[at : at + 4], "big")]) for at in (15_621, 19_785, 21_327, 46_030))
+    group = again.topic.removeprefix("%RETRY%")
+    harness = Harness()
+    harness.parts.topics.put(TopicConfig(sent.topic, 4, 4))
+    harness.store.put(Message(sent.topic, sent.queue_id, sent.body, sent.raw_properties, sent.flag, sent.sys_flag, sent.born_timestamp, sent.born_host))
+    origin = harness.store.messages(sent.topic, sent.queue_id)[0].offset_id
+
+    def same(ours, apaches):
+        assert ours.properties == apaches.properties | {"ORIGIN_MESSAGE_ID": origin}
+        assert (ours.topic, ours.queue_id, ours.reconsume_times, ours.sys_flag) == (apaches.topic, apaches.queue_id, apaches.reconsume_times, apaches.sys_flag)
+        assert (ours.body, ours.flag, ours.born_timestamp, ours.born_host) == (apaches.body, apaches.flag, apaches.born_timestamp, apaches.born_host)
+
+    assert (await send_back(harness, level=1, group=group)).code == 0
+    same(harness.store.messages(SCHEDULE_TOPIC, 0)[0], waiting)
+    harness.parts.delay.step(harness.now_ms + 1_000)
+    second = harness.store.messages(again.topic)[0]
+    same(second, again)
+    assert (await send_back(harness, second.log_offset, level=-1, group=group)).code == 0
+    same(harness.store.messages(dead.topic)[0], dead)
+
+
+async def test_the_wait_between_tries_grows_by_level_and_stays_at_the_highest():
+    harness = stocked(b"x", store_settings={"message_delay_level": "1s 5s 10s 30s"})
+    beat(harness)
+    offset, levels = 0, []
+    for _ in range(4):
+        await send_back(harness, offset)
+        waiting = max((message for queue_id in range(4) for message in harness.store.messages(SCHEDULE_TOPIC, queue_id)), key=lambda message: message.log_offset)
+        levels.append(waiting.properties["DELAY"])
+        offset = waiting.log_offset
+    assert levels == ["3", "4", "4", "4"]
+
+
+async def test_retries_are_spread_over_the_groups_queues_that_there_are():
+    harness = stocked(b"x" * 8, b"y")
+    harness.parts.groups.put(SubscriptionGroup("CG", retry_queue_nums=3))
+    for message in harness.store.messages("TopicX", 1):
+        await send_back(harness, message.log_offset, level=1)
+    assert harness.parts.topics.get("%RETRY%CG").queues == 3
+    harness.parts.delay.step(harness.now_ms + 1_000)
+    spread = {queue_id for topic, queue_id in harness.store.queues() if topic == "%RETRY%CG"}
+    assert len(spread) == 2
+    one_queue = stocked(b"x" * 7)
+    beat(one_queue)
+    one_queue.parts.groups.put(SubscriptionGroup("CG", retry_queue_nums=64))
+    await send_back(one_queue, level=1)
+    assert one_queue.store.messages(SCHEDULE_TOPIC, 0)[0].properties["REAL_QID"] == "0"
+
+
+async def test_dead_letters_are_consumed_like_other_messages():
+    harness = stocked(b"hopeless")
+    await send_back(harness, level=-1)
+    assert bodies(await harness.pull("%DLQ%CG", 0, group="undertakers")) == [b"hopeless"]
+    (dead,) = harness.store.messages("%DLQ%CG")
+    assert (await send_back(harness, dead.log_offset, level=1, group="undertakers")).code == 0
+    harness.parts.delay.step(harness.now_ms + 1_000)
+    assert harness.store.messages("%RETRY%undertakers")[0].properties["RETRY_TOPIC"] == "TopicX"
+
+
+async def test_the_checks_of_a_send_back_come_in_apaches_order():
+    harness = stocked(b"x", auto_create_subscription_group=False, broker_permission=4)
+    unknown = await send_back(harness, 999)
+    assert (unknown.code, unknown.remark.startswith("subscription group not exist, CG \nSee ")) == (26, True)
+    harness.parts.groups.put(SubscriptionGroup("CG", retry_queue_nums=0))
+    assert (await send_back(harness, 999)).code == 16
+    harness = stocked(b"x")
+    harness.parts.groups.put(SubscriptionGroup("CG", retry_queue_nums=0))
+    assert (await send_back(harness, 999)).code == 0
+    harness.parts.groups.put(SubscriptionGroup("CG"))
+    harness.parts.topics.put(TopicConfig("%RETRY%CG", 1, 1, PERM_READ))
+    forbidden = await send_back(harness, 999)
+    assert (forbidden.code, forbidden.remark) == (16, "the topic[%RETRY%CG] sending message is forbidden")
+    assert (await send_back(harness, level=-1)).code == 16
+    assert harness.store.queues() == [("TopicX", 1)] and harness.parts.statistics.refused["permission"] == 2
+
+
 async def test_what_cannot_be_sent_back():
     harness = stocked(b"x")
-    assert (await send_back(harness)).code == 26
-    harness.parts.groups.find_or_create("CG")
     missing = await send_back(harness, 999)
     assert (missing.code, missing.remark) == (1, "look message by offset failed, 999")
     assert (await harness.ask(36, offset=0, group="../g", delayLevel=0)).code == 29

@@ -5,6 +5,8 @@ import struct
 
 import pytest
 
+from broker_store.broker.groups import SubscriptionGroup
+from broker_store.broker.locks import LOCK_LIFE_MS
 from broker_store.broker.topics import SCHEDULE_TOPIC, TopicConfig
 from broker_store.messages import Message, PutStatus
 from tests.support.broker_harness import FakeChannel, Harness, turns
@@ -192,11 +194,20 @@ async def test_single_messages_and_batches_of_a_turn_keep_their_order():
     assert [message.body for message in harness.store.messages("Orders")] == [b"1", b"2", b"3", b"4", b"5"]
 
 
-@pytest.mark.parametrize("header", [{"topic": "%RETRY%g"}, {"properties": "DELAY\x011\x02"}, {"sys_flag": 4}])
+@pytest.mark.parametrize("header", [{"topic": "%RETRY%g", "code": 320}, {"topic": "%RETRY%g", "code": 310}, {"properties": "DELAY\x011\x02"}, {"sys_flag": 4}])
 async def test_batches_that_may_not_be(header):
     harness = Harness()
     answer = await harness.send(**({"body": inner(b"1", b""), "code": 320, "batch": True} | header))
     assert answer.code == 13
+
+
+async def test_a_batch_may_be_sent_by_the_code_of_single_messages_and_to_dead_letters():
+    harness = Harness()
+    chain = inner(b"1", b"UNIQ_KEY\x01U1\x02") + inner(b"2", b"UNIQ_KEY\x01U2\x02")
+    assert (await harness.send(body=chain, code=310, batch=True)).code == 0
+    assert [message.body for message in harness.store.messages("Orders")] == [b"1", b"2"]
+    assert (await harness.send("%DLQ%CG", 0, chain, code=320, batch=True)).code == 0
+    assert len(harness.store.messages("%DLQ%CG")) == 2
 
 
 async def test_a_oneway_send_is_stored_and_not_answered():
@@ -223,6 +234,37 @@ async def test_a_consumers_own_retry_goes_to_the_dead_letters_when_it_is_spent()
     await harness.send("%RETRY%CG", 0, b"sooner", reconsume_times=3, max_reconsume_times=2)
     assert [message.body for message in harness.store.messages("%RETRY%CG")] == [b"again"]
     assert [message.body for message in harness.store.messages("%DLQ%CG")] == [b"spent", b"sooner"]
+
+
+async def test_a_retry_that_is_spent_is_neither_delayed_nor_looks_like_it():
+    harness = Harness()
+    delayed = "UNIQ_KEY\x01U1\x02DELAY\x017\x02"
+    await harness.send("%RETRY%CG", 0, b"again", delayed, reconsume_times=4)
+    await harness.send("%RETRY%CG", 0, b"spent", delayed, reconsume_times=17)
+    assert [message.properties["REAL_TOPIC"] for message in harness.store.messages("SCHEDULE_TOPIC_XXXX", 6)] == ["%RETRY%CG"]
+    (dead,) = harness.store.messages("%DLQ%CG")
+    assert dead.properties["DELAY"] == "-1" and "REAL_TOPIC" not in dead.properties
+
+
+async def test_what_a_consumer_in_order_gives_up_goes_to_the_dead_letters_at_once():
+    harness = Harness()
+    harness.parts.locks.lock("CG", "c1", [("Orders", 0)], harness.now_ms)
+    await harness.send("%RETRY%CG", 0, b"given up", reconsume_times=3)
+    await harness.send("%RETRY%Others", 0, b"again", reconsume_times=3)
+    harness.now_ms += LOCK_LIFE_MS + 1
+    await harness.send("%RETRY%CG", 0, b"again", reconsume_times=3)
+    assert [message.body for message in harness.store.messages("%DLQ%CG")] == [b"given up"]
+    assert [message.body for topic in ("%RETRY%CG", "%RETRY%Others") for message in harness.store.messages(topic)] == [b"again"] * 2
+
+
+async def test_retry_and_dead_letter_topics_have_apaches_queues_and_permissions():
+    harness = Harness(auto_create_subscription_group=False)
+    assert (await harness.send("%RETRY%CG", 0)).code == 26
+    harness.parts.groups.put(SubscriptionGroup("CG", retry_queue_nums=2))
+    assert (await harness.send("%RETRY%CG", 1)).code == 0
+    assert (await harness.send("%RETRY%CG", 1, reconsume_times=17)).code == 0
+    retry, dead = (harness.parts.topics.get(name) for name in ("%RETRY%CG", "%DLQ%CG"))
+    assert [(topic.read_queues, topic.write_queues, topic.perm) for topic in (retry, dead)] == [(2, 2, 6), (1, 1, 6)]
 
 
 async def test_the_caps_on_topics_hold_on_the_wire():
