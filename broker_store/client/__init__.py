@@ -6,7 +6,7 @@ changes.
 """
 
 from broker_store.client.admin import Admin
-from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError, RequestTimeout
+from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError, PartlySent, RequestTimeout
 from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt
 from broker_store.client.producer import Producer
 from broker_store.client.pull_consumer import PullConsumer
@@ -24,6 +24,7 @@ __all__ = [
     "MessageQueue",
     "NoRouteError",
     "Outgoing",
+    "PartlySent",
     "Producer",
     "PullConsumer",
     "PullResult",

@@ -5,13 +5,19 @@ BrokerStoreError
     ├── RequestTimeout      no answer in time: whether it was done is not known
     ├── ConnectionLost      the connection failed or ended: whether it was done is not known
     ├── NoRouteError        no name server knows the topic, or no broker can take the message
-    └── AnswerError         the server answered with a code that means no; it did nothing
+    ├── AnswerError         the server answered with a code that means no; it did nothing
+    └── PartlySent          of many messages the first were sent, the others were not or their fate is not known
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from broker_store.errors import BrokerStoreError
 from broker_store.protocol.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from broker_store.client.message import SendReceipt
 
 
 class ClientError(BrokerStoreError):
@@ -37,6 +43,14 @@ class AnswerError(ClientError):
         self.request_code, self.code, self.remark, self.address = request_code, code, remark or "", address
         names = _name(RequestCode, request_code), _name(ResponseCode, code)
         super().__init__(f"{address} answered {names[0]} with {names[1]} ({int(code)}): {self.remark}")
+
+
+class PartlySent(ClientError):
+    """Some of many messages were sent: `receipts` are theirs, in order. The cause says why the next were not."""
+
+    def __init__(self, topic: str, receipts: list[SendReceipt], cause: BrokerStoreError):
+        self.receipts = receipts
+        super().__init__(f"{len(receipts)} messages were sent to topic {topic}, and the next were not: {cause}")
 
 
 def _name(codes, code: int) -> str:

@@ -24,9 +24,15 @@ MAX_BODY_BYTES = record.MAX_BODY
 # The most a compressed body may grow to; senders compress bodies of at most MAX_BODY_BYTES.
 MAX_INFLATED_BYTES = 4 * MAX_BODY_BYTES
 
+# When a message is shown: at most one of them, which is what Apache's clients send (spec/store-behaviour.md 8 and 9).
+DELAY_LEVEL, TIMER_DELAY, TIMER_DELIVER_AT = property_format.DELAY, "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
 _SET_BY_ARGUMENTS = {
     property_format.TAGS: "tag=",
     property_format.KEYS: "keys=",
+    DELAY_LEVEL: "delay_level=",
+    TIMER_DELAY: "delay_s=",
+    "TIMER_DELAY_SEC": "delay_s=",
+    TIMER_DELIVER_AT: "deliver_at=",
     property_format.UNIQUE_KEY: "nothing, it is made for each message",
     property_format.WAIT: "nothing, it is always true",
 }
@@ -36,12 +42,26 @@ _BATCH_PROPERTIES = struct.Struct(">h")
 
 @dataclass(slots=True, frozen=True)
 class Outgoing:
-    """A message to be sent. `keys` are for lookup, `tag` is for filtering."""
+    """A message to be sent. `keys` are for lookup, `tag` is for filtering.
+
+    At most one of three keeps it back until its time has come. `delay_level` is one of the broker's steps (1 is 1 s, 18 is
+    2 h, unless its settings say otherwise), which every broker has. `delay_s` is a time in seconds, `deliver_at` a moment, as
+    an aware datetime or in milliseconds since 1970: these need a broker with timers (Apache 5), are exact to a second, and
+    lie at most three days ahead unless its settings say otherwise.
+    """
 
     body: bytes
     tag: str | None = None
     keys: str | Iterable[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    delay_level: int | None = None
+    delay_s: float | None = None
+    deliver_at: datetime | int | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is kept back for a time."""
+        return not (self.delay_level is None and self.delay_s is None and self.deliver_at is None)
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,7 +69,8 @@ class SendReceipt:
     """Where a message is. `status` is SEND_OK, or says what a replica or disk had not confirmed in time.
 
     `message_id` is the unique key that this producer made (Apache's msgId); `offset_message_id` names the broker and the
-    place in its log (Apache's offsetMsgId).
+    place in its log (Apache's offsetMsgId). A message that waits for its time lies elsewhere until then: `queue_id` and
+    `queue_offset` are not where it will appear. `recall_handle` takes such a message back, where the broker allows it.
     """
 
     topic: str
@@ -59,10 +80,20 @@ class SendReceipt:
     message_id: str
     offset_message_id: str
     status: str = "SEND_OK"
+    recall_handle: str | None = None
 
     @property
     def queue(self) -> MessageQueue:
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+
+def outgoing(body: bytes | Outgoing, tag: str | None, keys: str | Iterable[str], properties: Mapping[str, str] | None, *delay) -> Outgoing:
+    """The arguments of a send as one; an Outgoing stays what it is. Raises MisuseError when both are given."""
+    if not isinstance(body, Outgoing):
+        return Outgoing(body, tag, keys, properties or {}, *delay)
+    if tag or keys or properties or any(value is not None for value in delay):
+        raise MisuseError("an Outgoing holds tag, keys, properties and delay itself; give them there")
+    return body
 
 
 def encode_properties(message: Outgoing, unique_key: str) -> str:
@@ -83,6 +114,7 @@ def encode_properties(message: Outgoing, unique_key: str) -> str:
         pairs[property_format.KEYS] = property_format.join_keys(keys)
     if message.tag:
         pairs[property_format.TAGS] = message.tag
+    pairs |= _waiting(message)
     pairs[property_format.UNIQUE_KEY] = unique_key
     pairs[property_format.WAIT] = "true"
     try:
@@ -92,6 +124,32 @@ def encode_properties(message: Outgoing, unique_key: str) -> str:
     if len(encoded) > property_format.MAX_BYTES:
         raise MisuseError(f"properties of {len(encoded)} bytes, at most {property_format.MAX_BYTES} can be sent")
     return encoded.decode()
+
+
+def _waiting(message: Outgoing) -> dict[str, str]:
+    """The property that keeps a message back."""
+    pairs = {}
+    if message.delay_level is not None:
+        if message.delay_level < 1:
+            raise MisuseError(f"delay_level {message.delay_level} must be at least 1; leave it out for none")
+        pairs[DELAY_LEVEL] = str(message.delay_level)
+    if message.delay_s is not None:
+        if not message.delay_s > 0:
+            raise MisuseError(f"delay_s {message.delay_s} must be more than 0; leave it out for none")
+        pairs[TIMER_DELAY] = str(round(message.delay_s * 1000))
+    if message.deliver_at is not None:
+        pairs[TIMER_DELIVER_AT] = str(_milliseconds(message.deliver_at))
+    if len(pairs) > 1:
+        raise MisuseError("a message waits by delay_level, by delay_s or by deliver_at, not by several of them")
+    return pairs
+
+
+def _milliseconds(moment: datetime | int) -> int:
+    if not isinstance(moment, datetime):
+        return moment
+    if moment.tzinfo is None:
+        raise MisuseError(f"deliver_at {moment} has no time zone, and the broker may stand in another one; use an aware datetime")
+    return round(moment.timestamp() * 1000)
 
 
 def encode_batch_part(body: bytes, properties: str) -> bytes:

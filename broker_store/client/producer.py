@@ -7,23 +7,28 @@
         ...
         await producer.reply(message, b"171.3")                   # and this is how that one answers
 
-Without a queue the messages go round all writable queues of the topic. A send whose fate is not known (timeout, lost
-connection) is tried again within its time, so a message may be stored twice and its two copies have the same id:
-consumers must expect that of any at-least-once system. A send that was refused is tried again only where another try
-can help. A topic nobody knows is sent to where TBW102 is, whose broker creates it when it may.
+Without a queue the messages go round all writable queues of the topic; those with one `ordering_key` go to one queue,
+where an orderly consumer handles them in the order of their sends (await each before the next). A send whose fate is not
+known (timeout, lost connection) is tried again within its time, so a message may be stored twice and its two copies have
+the same id: consumers must expect that of any at-least-once system. A send that was refused is tried again, at another
+broker if there is one, when its code is among those that Apache's Java client tries again. A topic nobody knows is sent
+to where TBW102 is, whose broker creates it when it may.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import logging
 import random
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
 
-from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError, RequestTimeout
+from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError, PartlySent, RequestTimeout
 from broker_store.client.message import (
     MAX_BODY_BYTES,
     Outgoing,
@@ -32,18 +37,20 @@ from broker_store.client.message import (
     UniqueKeys,
     encode_batch_part,
     encode_properties,
+    outgoing,
 )
 from broker_store.client.session import MASTER_ID, REQUEST_TIMEOUT_S, Session, local_address
-from broker_store.errors import MisuseError
+from broker_store.errors import BrokerStoreError, MisuseError
 from broker_store.formats import properties as property_format
 from broker_store.formats import record
+from broker_store.formats.java_hash import java_hash
 from broker_store.formats.names import check_group, check_topic
 from broker_store.formats.record import StoredMessage
 from broker_store.messages import LOOPBACK_HOST
 from broker_store.protocol.bodies import Heartbeat, MessageQueue, TopicRoute
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
-from broker_store.protocol.headers import read_header
+from broker_store.protocol.headers import read_header, write_header
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +59,8 @@ DEFAULT_QUEUE_NUMS = 4
 PERM_WRITE = 2
 PERM_INHERIT = 1
 ATTEMPTS = 3
+# What send_many puts into one request: larger ones only hold up what else goes over the connection.
+BATCH_BYTES = 1 << 20
 # Before the same broker is tried again.
 RETRY_PAUSE_S = 0.1
 
@@ -68,12 +77,29 @@ STATUS_NAMES = {
     int(ResponseCode.FLUSH_SLAVE_TIMEOUT): "FLUSH_SLAVE_TIMEOUT",
     int(ResponseCode.SLAVE_NOT_AVAILABLE): "SLAVE_NOT_AVAILABLE",
 }
+# Java's list (spec/store-behaviour.md 15), and FLOW_CONTROL, which says the same as SYSTEM_BUSY.
 _WORTH_ANOTHER_TRY = {
     ResponseCode.SYSTEM_BUSY,
+    ResponseCode.SYSTEM_ERROR,
     ResponseCode.SERVICE_NOT_AVAILABLE,
     ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.NO_PERMISSION,
+    ResponseCode.NO_BUYER_ID,
+    ResponseCode.NOT_IN_CURRENT_UNIT,
+    ResponseCode.GO_AWAY,
     ResponseCode.FLOW_CONTROL,
 }
+
+
+class Place(NamedTuple):
+    """Where a message is to go; whatever is None is chosen by the producer."""
+
+    queue_id: int | None = None
+    broker_name: str | None = None
+    ordering_key: str | None = None
+
+
+ANYWHERE = Place()
 
 
 class Producer:
@@ -124,22 +150,31 @@ class Producer:
     async def send(
         self,
         topic: str,
-        body: bytes,
+        body: bytes | Outgoing,
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        delay_level: int | None = None,
+        delay_s: float | None = None,
+        deliver_at: datetime | int | None = None,
+        ordering_key: str | None = None,
         queue_id: int | None = None,
         broker_name: str | None = None,
         timeout: float | None = None,
     ) -> SendReceipt:
-        """Send one message and wait until the broker has it. Raises ClientError, MisuseError, NameError_."""
+        """Send one message and wait until the broker has it. What `tag` to `deliver_at` mean is in Outgoing.
+
+        `ordering_key`: messages of one key go to one queue, which is the one that Java's SelectMessageQueueByHash takes for
+        the same string. `timeout` is in seconds, for all attempts. Raises ClientError, MisuseError, NameError_.
+        """
+        message = outgoing(body, tag, keys, properties, delay_level, delay_s, deliver_at)
         unique_key = self._keys.make()
-        encoded = encode_properties(Outgoing(body, tag, keys, properties or {}), unique_key)
-        return await self._send(topic, bytes(body), encoded, unique_key, (queue_id, broker_name), timeout)
+        encoded = encode_properties(message, unique_key)
+        return await self._send(topic, bytes(message.body), encoded, unique_key, _place(queue_id, broker_name, ordering_key), timeout)
 
     async def _send(
-        self, topic: str, body: bytes, encoded: str, unique_key: str, place: tuple = (None, None), timeout: float | None = None, sys_flag: int = 0
+        self, topic: str, body: bytes, encoded: str, unique_key: str, place: Place = ANYWHERE, timeout: float | None = None, sys_flag: int = 0
     ) -> SendReceipt:
         code = RequestCode.SEND_MESSAGE_V2
         answer, queue = await self._deliver(code, topic, body, encoded, place, timeout or self._timeout, sys_flag)
@@ -151,29 +186,65 @@ class Producer:
         topic: str,
         messages: Sequence[Outgoing | bytes],
         *,
+        ordering_key: str | None = None,
         queue_id: int | None = None,
         broker_name: str | None = None,
         timeout: float | None = None,
     ) -> list[SendReceipt]:
         """Send several messages as one: all are stored, one behind the other in one queue, or none.
 
-        Their sum must fit into one message's size. Raises ClientError, MisuseError, NameError_.
+        Their sum must fit into one message's size; `send_many` has no such bound. None may wait for a time.
+        Raises ClientError, MisuseError, NameError_.
         """
         if not messages:
             raise MisuseError("a batch needs at least one message")
         unique_keys, parts = [], []
         for message in messages:
-            if not isinstance(message, Outgoing):
-                message = Outgoing(message)
-            unique_keys.append(self._keys.make())
-            parts.append(encode_batch_part(bytes(message.body), encode_properties(message, unique_keys[-1])))
-        body = b"".join(parts)
-        if len(body) > MAX_BODY_BYTES:
-            raise MisuseError(f"a batch of {len(body)} bytes, at most {MAX_BODY_BYTES} can be sent")
-        place = queue_id, broker_name
-        answer, queue = await self._deliver(
-            RequestCode.SEND_BATCH_MESSAGE, topic, body, "", place, timeout or self._timeout
-        )
+            unique_key, part = self._batch_part(message)
+            unique_keys.append(unique_key)
+            parts.append(part)
+        size = sum(map(len, parts))
+        if size > MAX_BODY_BYTES:
+            raise MisuseError(f"a batch of {size} bytes, at most {MAX_BODY_BYTES} can be sent; send_many cuts it")
+        return await self._send_parts(topic, unique_keys, parts, _place(queue_id, broker_name, ordering_key), timeout)
+
+    async def send_many(
+        self,
+        topic: str,
+        messages: Iterable[Outgoing | bytes],
+        *,
+        ordering_key: str | None = None,
+        queue_id: int | None = None,
+        broker_name: str | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        timeout: float | None = None,
+    ) -> list[SendReceipt]:
+        """Send as many messages as there are in batches of at most `batch_bytes`, one after the other; `timeout` is for each.
+
+        A batch is stored whole or not. When one fails behind others PartlySent is raised, whose `receipts` are those of the
+        messages before it. Raises ClientError, MisuseError, NameError_.
+        """
+        place = _place(queue_id, broker_name, ordering_key)
+        receipts: list[SendReceipt] = []
+        try:
+            for unique_keys, parts in _batches(map(self._batch_part, messages), min(batch_bytes, MAX_BODY_BYTES)):
+                receipts += await self._send_parts(topic, unique_keys, parts, place, timeout)
+        except BrokerStoreError as error:
+            if not receipts:
+                raise
+            raise PartlySent(topic, receipts, error) from error
+        return receipts
+
+    def _batch_part(self, message: Outgoing | bytes) -> tuple[str, bytes]:
+        if not isinstance(message, Outgoing):
+            message = Outgoing(message)
+        if message.waits:
+            raise MisuseError("a message of a batch cannot wait for a time: brokers look at the batch as a whole; send it alone")
+        unique_key = self._keys.make()
+        return unique_key, encode_batch_part(bytes(message.body), encode_properties(message, unique_key))
+
+    async def _send_parts(self, topic: str, unique_keys: list[str], parts: list[bytes], place: Place, timeout: float | None) -> list[SendReceipt]:
+        answer, queue = await self._deliver(RequestCode.SEND_BATCH_MESSAGE, topic, b"".join(parts), "", place, timeout or self._timeout)
         fields = answer.fields or {}
         offset_message_ids = fields.get("msgId", "").split(",")
         offset_message_ids += [""] * (len(unique_keys) - len(offset_message_ids))
@@ -183,21 +254,38 @@ class Producer:
     async def send_oneway(
         self,
         topic: str,
-        body: bytes,
+        body: bytes | Outgoing,
         *,
         tag: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
+        ordering_key: str | None = None,
         queue_id: int | None = None,
         broker_name: str | None = None,
     ) -> str:
-        """Send without waiting for an answer: fast, and may be lost. Returns the message's id."""
+        """Send without waiting for an answer: fast, and may be lost. Returns the message's id. Raises ClientError when there is no way to the broker."""
+        message = outgoing(body, tag, keys, properties)
         unique_key = self._keys.make()
-        encoded = encode_properties(Outgoing(body, tag, keys, properties or {}), unique_key)
-        queue, address = await self._choose(topic, (queue_id, broker_name), None)
+        encoded = encode_properties(message, unique_key)
+        queue, address = await self._choose(topic, _place(queue_id, broker_name, ordering_key), None)
         fields = self._fields(RequestCode.SEND_MESSAGE_V2, queue, encoded)
-        await self._session.tell(address, RequestCode.SEND_MESSAGE_V2, fields, bytes(body))
+        await self._session.tell(address, RequestCode.SEND_MESSAGE_V2, fields, bytes(message.body))
         return unique_key
+
+    async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message that was sent with `delay_s` or `deliver_at` and did not appear yet; returns its id.
+
+        `handle` is its receipt's `recall_handle`. The answer means that the broker will drop the message if it is still
+        there at its time. Brokers refuse it with NO_PERMISSION unless recallMessageEnable is set. Raises ClientError, and
+        MisuseError for what is no handle.
+        """
+        broker_name = _broker_of_handle(handle)
+        _, addresses = await self._writable_queues(topic)
+        if broker_name not in addresses:
+            raise NoRouteError(f"the message lies on broker {broker_name}, which is not in the route of topic {topic}")
+        fields = write_header(RequestCode.RECALL_MESSAGE, producer_group=self.group, topic=topic, recall_handle=handle)
+        answer = await self._session.ask(addresses[broker_name], RequestCode.RECALL_MESSAGE, fields, timeout=timeout)
+        return (answer.fields or {}).get("msgId", "")
 
     async def request(
         self,
@@ -209,7 +297,10 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> ReceivedMessage:
-        """Send a message and wait for the reply of whoever consumes it. Raises ClientError, RequestTimeout among them."""
+        """Send a message and wait, at most `timeout` seconds, for the reply of whoever consumes it.
+
+        Raises ClientError, RequestTimeout among them, MisuseError, NameError_.
+        """
         timeout = timeout or self._timeout
         correlation = uuid.uuid4().hex
         asked = {CORRELATION: correlation, REPLY_TO_CLIENT: self._session.client_id, TIME_TO_LIVE: str(int(timeout * 1000))}
@@ -237,7 +328,7 @@ class Producer:
         encoded = encode_properties(Outgoing(body, properties=told), self._keys.make())
         topic = f"{cluster}_REPLY_TOPIC"
         # The broker that holds the request is the one that knows who asked.
-        place = (None, message.broker_name or None)
+        place = Place(broker_name=message.broker_name or None)
         await self._deliver(RequestCode.SEND_REPLY_MESSAGE_V2, topic, bytes(body), encoded, place, timeout or self._timeout)
 
     def _on_reply(self, command: Command) -> Command:
@@ -253,7 +344,7 @@ class Producer:
         return list((await self._writable_queues(topic))[0])
 
     async def _deliver(
-        self, code: int, topic: str, body: bytes, properties: str, place: tuple, timeout: float, sys_flag: int = 0
+        self, code: int, topic: str, body: bytes, properties: str, place: Place, timeout: float, sys_flag: int = 0
     ) -> tuple[Command, MessageQueue]:
         """Try until somebody has stored it, the time is over, or no further try can help."""
         deadline = time.monotonic() + timeout
@@ -299,10 +390,14 @@ class Producer:
 
     # Where to
 
-    async def _choose(self, topic: str, place: tuple, avoid: str | None) -> tuple[MessageQueue, str]:
+    async def _choose(self, topic: str, place: Place, avoid: str | None) -> tuple[MessageQueue, str]:
         """The next queue in turn, or the one asked for, and its broker's address. Raises NoRouteError."""
         queues, addresses = await self._writable_queues(topic)
-        queue_id, broker_name = place
+        queue_id, broker_name, ordering_key = place
+        if ordering_key is not None:
+            # Absolute as Java has it, whose remainder has the sign of the hash.
+            queue = sorted(queues)[abs(java_hash(ordering_key)) % len(queues)]
+            return queue, addresses[queue.broker_name]
         if queue_id is not None or broker_name is not None:
             queues = [q for q in queues if queue_id in (None, q.queue_id) and broker_name in (None, q.broker_name)]
             if not queues:
@@ -370,6 +465,41 @@ class Producer:
             log.info("no new route: %s", error)
 
 
+def _place(queue_id: int | None, broker_name: str | None, ordering_key: str | None) -> Place:
+    if ordering_key is not None and not (queue_id is None and broker_name is None):
+        raise MisuseError("ordering_key chooses the queue; give it or queue_id and broker_name")
+    return Place(queue_id, broker_name, ordering_key)
+
+
+def _batches(parts: Iterable[tuple[str, bytes]], limit: int) -> Iterator[tuple[list[str], list[bytes]]]:
+    """As many parts at a time as fit into the limit, at least one."""
+    unique_keys: list[str] = []
+    batch: list[bytes] = []
+    size = 0
+    for unique_key, part in parts:
+        if len(part) > MAX_BODY_BYTES:
+            raise MisuseError(f"a message of {len(part)} bytes with its properties does not fit into a batch, at most {MAX_BODY_BYTES} do; send it alone")
+        if batch and size + len(part) > limit:
+            yield unique_keys, batch
+            unique_keys, batch, size = [], [], 0
+        unique_keys.append(unique_key)
+        batch.append(part)
+        size += len(part)
+    if batch:
+        yield unique_keys, batch
+
+
+def _broker_of_handle(handle: str) -> str:
+    """The broker that gave out a handle: base64 of `v1 topic broker timestamp unique_key` (spec/store-behaviour.md 9)."""
+    try:
+        version, _, broker_name, _, _ = base64.b64decode(handle, altchars=b"-_", validate=True).decode().split(" ")
+    except ValueError:
+        version = ""
+    if version != "v1":
+        raise MisuseError(f"{handle!r:.60} is no recall handle; it stands in the receipt of a message sent with delay_s or deliver_at")
+    return broker_name
+
+
 def _writable(topic: str, route: TopicRoute) -> tuple[list[MessageQueue], dict[str, str]]:
     addresses = {b.broker_name: b.addresses[MASTER_ID] for b in route.brokers if MASTER_ID in b.addresses}
     queues = [
@@ -411,4 +541,4 @@ def _receipt(
     queue_id = int(fields.get("queueId", queue.queue_id))
     queue_offset = int(fields.get("queueOffset", -1))
     status = STATUS_NAMES[int(answer.code)]
-    return SendReceipt(queue.topic, queue.broker_name, queue_id, queue_offset + number, message_id, offset_message_id, status)
+    return SendReceipt(queue.topic, queue.broker_name, queue_id, queue_offset + number, message_id, offset_message_id, status, fields.get("recallHandle"))

@@ -14,12 +14,13 @@ back. A word that does not reach the broker is no error: the broker asks `check`
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 from broker_store.client.errors import ClientError
-from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt, decode_messages, encode_properties
+from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt, decode_messages, encode_properties, outgoing
 from broker_store.client.producer import Producer
 from broker_store.client.session import REQUEST_TIMEOUT_S
 from broker_store.errors import FormatError, MisuseError
@@ -69,7 +70,7 @@ class TransactionProducer(Producer):
 
     @contextlib.asynccontextmanager
     async def transaction(
-        self, topic: str, body: bytes, *, tag: str | None = None, keys: str | Iterable[str] = (), properties: Mapping[str, str] | None = None
+        self, topic: str, body: bytes | Outgoing, *, tag: str | None = None, keys: str | Iterable[str] = (), properties: Mapping[str, str] | None = None
     ) -> AsyncIterator[Half]:
         """Store a half, run the block, and commit; roll back when the block raises. Raises ClientError before the block runs."""
         half = await self.begin(topic, body, tag=tag, keys=keys, properties=properties)
@@ -81,13 +82,14 @@ class TransactionProducer(Producer):
         await half.commit()
 
     async def begin(
-        self, topic: str, body: bytes, *, tag: str | None = None, keys: str | Iterable[str] = (), properties: Mapping[str, str] | None = None
+        self, topic: str, body: bytes | Outgoing, *, tag: str | None = None, keys: str | Iterable[str] = (), properties: Mapping[str, str] | None = None
     ) -> Half:
         """Store a half, which waits for its `commit` or `rollback`. Raises ClientError, MisuseError, NameError_."""
+        message = outgoing(body, tag, keys, properties)
         unique_key = self._keys.make()
         own = {"TRAN_MSG": "true", "PGROUP": self.group}
-        encoded = encode_properties(Outgoing(body, tag, keys, {**(properties or {}), **own}), unique_key)
-        receipt = await self._send(topic, bytes(body), encoded, unique_key, sys_flag=record.TRANSACTION_PREPARED)
+        encoded = encode_properties(dataclasses.replace(message, properties={**message.properties, **own}), unique_key)
+        receipt = await self._send(topic, bytes(message.body), encoded, unique_key, sys_flag=record.TRANSACTION_PREPARED)
         half = Half(self, topic, receipt)
         if receipt.status != "SEND_OK":
             # The local transaction must not rest on what a power cut could take away.

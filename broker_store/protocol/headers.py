@@ -54,6 +54,7 @@ _TABLE = {
     ),
     R.CHECK_TRANSACTION_STATE: "topic bname tranStateTableOffset!:long commitLogOffset!:long msgId transactionId offsetMsgId",
     R.RESUME_CHECK_HALF_MESSAGE: "topic msgId!",
+    R.RECALL_MESSAGE: "producerGroup topic! recallHandle!",
     R.PUSH_REPLY_MESSAGE_TO_CLIENT: (
         "producerGroup! topic! defaultTopic! defaultTopicQueueNums!:int queueId!:int sysFlag!:int bornTimestamp!:long flag!:int properties"
         " reconsumeTimes:int unitMode:bool bornHost! storeHost! storeTimestamp!:long"

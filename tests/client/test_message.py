@@ -1,5 +1,5 @@
 import zlib
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -41,11 +41,34 @@ def test_properties_hold_what_was_given():
         Outgoing(b"", properties={"a\x01": "b"}),
         Outgoing(b"", tag="a\x02b"),
         Outgoing(b"", properties={"a": "b" * 32767}),
+        Outgoing(b"", properties={"DELAY": "1"}),
+        Outgoing(b"", properties={"TIMER_DELAY_SEC": "1"}),
+        Outgoing(b"", delay_level=0),
+        Outgoing(b"", delay_s=0),
+        Outgoing(b"", delay_s=float("nan")),
+        Outgoing(b"", delay_s=1, delay_level=1),
+        Outgoing(b"", deliver_at=1, delay_level=1),
+        Outgoing(b"", deliver_at=datetime(2030, 1, 1)),
     ],
 )
 def test_what_a_message_cannot_carry_is_refused(outgoing):
     with pytest.raises(MisuseError):
         encode_properties(outgoing, "UK")
+
+
+@pytest.mark.parametrize(
+    ("delay", "pair"),
+    [
+        ({"delay_level": 3}, {"DELAY": "3"}),
+        ({"delay_s": 1.5}, {"TIMER_DELAY_MS": "1500"}),
+        ({"deliver_at": 1_900_000_000_123}, {"TIMER_DELIVER_MS": "1900000000123"}),
+        ({"deliver_at": datetime(2030, 1, 1, tzinfo=UTC)}, {"TIMER_DELIVER_MS": "1893456000000"}),
+    ],
+)
+def test_a_message_that_waits_says_so_as_java_does(delay, pair):
+    outgoing = Outgoing(b"x", **delay)
+    assert outgoing.waits and not Outgoing(b"x").waits
+    assert properties.decode(encode_properties(outgoing, "UK")) == pair | {"UNIQ_KEY": "UK", "WAIT": "true"}
 
 
 def test_a_batch_part_has_the_bytes_of_the_specification():

@@ -1,14 +1,18 @@
 import asyncio
+import base64
 import dataclasses
 
 import pytest
 
 from broker_store.client import Outgoing, Producer, PushConsumer
 from broker_store.client import producer as producer_module
-from broker_store.client.errors import AnswerError, ConnectionLost, NoRouteError, RequestTimeout
+from broker_store.client.errors import AnswerError, ConnectionLost, NoRouteError, PartlySent, RequestTimeout
 from broker_store.client.message import decode_messages
 from broker_store.errors import MisuseError, NameError_
 from broker_store.messages import PutStatus
+from broker_store.protocol.bodies import BrokerData, MessageQueue, QueueData, TopicRoute
+from broker_store.protocol.codes import RequestCode
+from broker_store.protocol.command import Command
 from tests.client.conftest import until
 
 
@@ -65,6 +69,119 @@ async def test_a_batch_stands_together_in_one_queue(cluster, producer):
         await producer.send_batch("T", [])
     with pytest.raises(MisuseError):
         await producer.send_batch("T", [bytes(3 << 20)] * 2)
+
+
+@pytest.fixture
+def batches(cluster, monkeypatch):
+    """The body sizes of the batches that the store was given."""
+    sizes = []
+
+    def put_batch(message):
+        sizes.append(len(message.body))
+        return given(message)
+
+    given = cluster.store.put_batch
+    monkeypatch.setattr(cluster.store, "put_batch", put_batch)
+    return sizes
+
+
+async def test_many_messages_go_in_as_many_batches_as_they_need(cluster, producer, batches):
+    bodies = [bytes([number]) * 30_000 for number in range(10)]
+    receipts = await producer.send_many("T", iter(bodies), queue_id=1, batch_bytes=100_000)
+    assert [receipt.queue_offset for receipt in receipts] == list(range(10))
+    assert [stored(cluster, receipt).body for receipt in receipts] == bodies
+    assert [size // 30_000 for size in batches] == [3, 3, 3, 1] and max(batches) <= 100_000
+    assert await producer.send_many("T", []) == []
+    with pytest.raises(MisuseError, match="does not fit"):
+        await producer.send_many("T", [bytes(4 << 20)])
+
+
+async def test_of_many_messages_the_receipts_of_those_that_were_sent_are_not_lost(cluster, producer):
+    def bodies():
+        yield b"a"
+        yield b"b"
+        yield b"c"
+        # Each is a batch of its own, which is sent when the next is here: the first two are.
+        cluster.store.refuse = PutStatus.MESSAGE_ILLEGAL
+        yield b"d"
+
+    with pytest.raises(PartlySent, match="2 messages were sent to topic T") as caught:
+        await producer.send_many("T", bodies(), batch_bytes=1)
+    assert [stored(cluster, receipt).body for receipt in caught.value.receipts] == [b"a", b"b"]
+    assert caught.value.__cause__.code == 13
+    with pytest.raises(AnswerError):
+        await producer.send_many("T", [b"e"])
+
+
+async def test_messages_of_one_key_go_to_one_queue_the_same_as_javas(cluster, producer):
+    for _ in range(3):
+        # "customer-2".hashCode() is -1581185533, whose remainder is -1 in Java; its selector takes the absolute value.
+        assert (await producer.send("T", b"x", ordering_key="customer-2")).queue_id == 1
+        assert (await producer.send("T", b"x", ordering_key="")).queue_id == 0
+    assert {receipt.queue_id for receipt in await producer.send_many("T", [b"x"] * 5, ordering_key="customer-2", batch_bytes=1)} == {1}
+    with pytest.raises(MisuseError):
+        await producer.send("T", b"x", ordering_key="customer-2", queue_id=1)
+
+
+async def test_a_delayed_message_appears_after_its_time(cluster, producer):
+    receipt = await producer.send("T", b"later", delay_level=2, queue_id=3)
+    assert cluster.store.max_offset("T", 3) == 0
+    cluster.advance(4_000)
+    assert cluster.store.max_offset("T", 3) == 0
+    cluster.advance(1_000)
+    (message,) = cluster.store.messages("T", 3)
+    assert (message.body, message.unique_key) == (b"later", receipt.message_id)
+
+
+async def test_what_waits_cannot_be_part_of_a_batch_nor_be_told_twice(producer):
+    for send in (producer.send_batch, producer.send_many):
+        with pytest.raises(MisuseError, match="cannot wait"):
+            await send("T", [Outgoing(b"x", delay_level=1)])
+    with pytest.raises(MisuseError, match="holds tag"):
+        await producer.send("T", Outgoing(b"x"), tag="A")
+    assert (await producer.send("T", Outgoing(b"x", "A"))).status == "SEND_OK"
+
+
+def handle_of(broker_name):
+    return base64.urlsafe_b64encode(f"v1 T {broker_name} 1900000000001 UK".encode()).decode()
+
+
+async def test_a_message_is_recalled_at_the_broker_that_its_handle_names(producer, monkeypatch):
+    asked = []
+
+    async def ask(address, code, fields=None, body=b"", **more):
+        asked.append((address, code, fields))
+        return Command(0, fields={"msgId": "UK"})
+
+    await producer.queues("T")
+    address = producer._session.masters()[0]
+    monkeypatch.setattr(producer._session, "ask", ask)
+    assert await producer.recall("T", handle_of("broker-a")) == "UK"
+    assert asked == [(address, RequestCode.RECALL_MESSAGE, {"producerGroup": "pg", "topic": "T", "recallHandle": handle_of("broker-a")})]
+    with pytest.raises(NoRouteError, match="broker-z"):
+        await producer.recall("T", handle_of("broker-z"))
+    for wrong in ("", "?", "djI=", base64.urlsafe_b64encode(b"v2 T b 1 UK").decode(), base64.urlsafe_b64encode(b"\xff").decode()):
+        with pytest.raises(MisuseError, match="no recall handle"):
+            await producer.recall("T", wrong)
+
+
+@pytest.mark.parametrize(("code", "goes_on"), [(code, True) for code in (1, 2, 14, 16, 17, 204, 205, 1500)] + [(13, False), (29, False)])
+async def test_another_broker_is_asked_when_one_answers_with_a_code_of_javas_list(producer, monkeypatch, code, goes_on):
+    queues = tuple(QueueData(name, 1, 1, 6) for name in ("a", "b"))
+    producer._session.routes["T"] = TopicRoute(queues, tuple(BrokerData("C", name, {0: f"127.0.0.1:{port}"}) for name, port in (("a", 1), ("b", 2))))
+    producer._turns["T"] = iter([0, 0])
+
+    async def ask(address, request, fields=None, body=b"", **more):
+        if address.endswith(":1"):
+            raise AnswerError(request, code, "told to refuse", address)
+        return Command(0, fields={"queueId": "0", "queueOffset": "7", "msgId": "X"})
+
+    monkeypatch.setattr(producer._session, "ask", ask)
+    if goes_on:
+        assert (await producer.send("T", b"x")).queue == MessageQueue("T", "b", 0)
+    else:
+        with pytest.raises(AnswerError):
+            await producer.send("T", b"x")
 
 
 async def test_a_oneway_message_arrives_without_an_answer(cluster, producer):
