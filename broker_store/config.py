@@ -369,6 +369,16 @@ class BrokerSettings(_Checked):
     short_polling_time_mills: int = _setting(
         "shortPollingTimeMills", 1000, "ms", "how long it waits when long polling is off", low=1, high=60_000
     )
+    lite_pull_message_enable: bool = _setting("litePullMessageEnable", True, "", "whether lite pull consumers may pull")
+    enable_broadcast_offset_store: bool = _setting(
+        "enableBroadcastOffsetStore", True, "", "whether the broker notes how far clients of broadcasting groups have pulled"
+    )
+    broadcast_offset_expire_second: int = _setting(
+        "broadcastOffsetExpireSecond", 120, "s", "when such a client that is not online is forgotten", low=1, high=86_400
+    )
+    broadcast_offset_expire_max_second: int = _setting(
+        "broadcastOffsetExpireMaxSecond", 300, "s", "when one that is online and does not pull is forgotten", low=1, high=86_400
+    )
     namesrv_addr: str = _setting(
         "namesrvAddr", "", "host:port;..", "name servers to register with besides the one in the process", check=_address_list
     )
@@ -474,7 +484,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "endTransactionPoolQueueCapacity adminBrokerThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity batchDispatchRequestThreadPoolNums "
         "clientCallbackExecutorThreads clientWorkerThreads serverCallbackExecutorThreads serverSelectorThreads serverWorkerThreads "
         "disableCallbackExecutor disableNettyWorkerGroup serverNettyWorkerGroupEnable useEpollNativeSelector enableFastChannelEventProcess "
-        "asyncSendEnable asyncLearner litePullMessageEnable"
+        "asyncSendEnable asyncLearner"
     ),
     "there are no queues of requests to grow old in": (
         "brokerFastFailureEnable waitTimeMillsInSendQueue waitTimeMillsInPullQueue waitTimeMillsInLitePullQueue waitTimeMillsInHeartbeatQueue "
@@ -577,7 +587,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
     "this broker does it always, as Apache does by default": (
         "enableRegisterProducer realTimeNotifyConsumerChange useServerSideResetOffset validateSystemTopicWhenUpdateTopic enableCreateSysGroup "
         "clearRetryTopicWhenDeleteTopic serverLoadBalancerEnable defaultQueryMaxNum subscriptionExpiredTimeout "
-        "enableBroadcastOffsetStore broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond cleanOfflineBrokerInterval "
+        "cleanOfflineBrokerInterval "
         "consumerOffsetUpdateVersionStep flushConsumerOffsetHistoryInterval"
     ),
     "this broker never does it, as Apache does not by default": (

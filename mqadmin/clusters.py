@@ -547,9 +547,9 @@ class EmbeddedCluster:
         }
 
     def _lag(self, group: str, topic: str | None = None) -> int | None:
-        """Messages behind, over the queues in which the group has a position; None when it has none (as when broadcasting)."""
+        """Messages behind, over the queues in which the group, or its slowest broadcasting client, has a position; None when there is none."""
         parts, total, known = self._parts, 0, False
-        for name, queues in parts.offsets.of_group(group).items():
+        for name, queues in (parts.offsets.of_group(group) or parts.offsets.of_broadcast(group)).items():
             if topic in (None, name):
                 for queue_id, at in queues.items():
                     known = True

@@ -18,6 +18,7 @@ from broker_store.engine.retention import Retention
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import queue_unit, record
 from broker_store.messages import GetRequest, GetStatus, Message, PutStatus
+from broker_store.protocol.bodies import ConsumerData, Heartbeat
 from broker_store.protocol.command import Command
 from broker_store.server import registration
 from broker_store.server.broker import Broker, NameServerPort
@@ -44,6 +45,8 @@ SEEN_ELSEWHERE = {
     "maxConnections": "server",
     "inspect": "engine/test_inspect.py",
     "rejectTransactionMessage": "server",
+    "litePullMessageEnable": "server",
+    "enableBroadcastOffsetStore": "server",
     "storeReplyMessageEnable": "server",
     "transactionCheckMax": "server",
     "transactionTimeOut": "interop/test_transactions.py",
@@ -344,6 +347,22 @@ async def seen_trace_topic(setup):
     assert Harness().parts.topics.get("RMQ_SYS_TRACE_TOPIC") is None
     assert Harness(trace_topic_enable=True).parts.topics.get("RMQ_SYS_TRACE_TOPIC") is not None
     assert Harness(trace_topic_enable=True, msg_trace_topic_name="traces").parts.topics.get("traces") is not None
+
+
+@effect_of("broadcastOffsetExpireSecond", "broadcastOffsetExpireMaxSecond")
+async def seen_broadcast_offsets_expire(setup):
+    harness = Harness(broadcast_offset_expire_second=2, broadcast_offset_expire_max_second=5)
+    parts = harness.parts
+    parts.clients.heartbeat(harness.channel, Heartbeat("online", (), (ConsumerData("g", message_model="BROADCASTING"),)), "JAVA", 1, 0)
+    for client_id, offset in (("offline", 1), ("online", 3)):
+        parts.broadcast.note("g", "t", 0, client_id, offset, 0)
+    for now_ms, kept in ((1_999, 1), (2_000, 3)):
+        parts.broadcast.step(now_ms)
+        assert parts.offsets.of_broadcast("g") == {"t": {0: kept}}
+    parts.broadcast.step(4_999)
+    assert parts.broadcast._table
+    parts.broadcast.step(5_000)
+    assert not parts.broadcast._table
 
 
 @effect_of("namesrvAddr", "registerNameServerPeriod", "registerBrokerTimeoutMills")

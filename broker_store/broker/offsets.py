@@ -15,6 +15,8 @@ from broker_store.formats.config_json import DataVersion
 
 FILE_NAME = "consumerOffset.json"
 _SEPARATOR = "@"
+# Behind a group's name: how far all clients of a broadcasting group have pulled. No group can be named so.
+_BROADCAST = "@broadcast"
 
 
 class Offsets:
@@ -37,11 +39,17 @@ class Offsets:
         queues = self._table.get((group, topic))
         return None if queues is None else queues.get(queue_id)
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Take a group's word; False when a pending reset counts instead."""
         pending = self._resets.get((group, topic))
         if pending and queue_id in pending:
-            return
+            return False
         self._store(group, topic, queue_id, offset)
+        return True
+
+    def commit_broadcast(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Where the slowest client of a broadcasting group pulls."""
+        self._store(group + _BROADCAST, topic, queue_id, offset)
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         queues = self._table.get((group, topic))
@@ -83,14 +91,19 @@ class Offsets:
         """topic -> queue -> offset."""
         return {topic: dict(self._table[group, topic]) for topic in sorted(self._groups.get(group, ()))}
 
+    def of_broadcast(self, group: str) -> dict[str, dict[int, int]]:
+        """topic -> queue -> where the slowest client of a broadcasting group pulls."""
+        return self.of_group(group + _BROADCAST)
+
     def of(self, group: str, topic: str) -> dict[int, int]:
         return dict(self._table.get((group, topic), {}))
 
     def groups(self) -> list[str]:
-        return list(self._groups)
+        """The groups that committed offsets; those that only broadcast have none."""
+        return [group for group in self._groups if not group.endswith(_BROADCAST)]
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        return [group for group, topics in self._groups.items() if topic in topics]
+        return [group for group in self.groups() if topic in self._groups[group]]
 
     def clone(self, source: str, target: str, topic: str | None) -> None:
         """Give `target` the offsets of `source`, of one topic or of all."""
@@ -100,11 +113,12 @@ class Offsets:
                     self._store(target, name, queue_id, offset)
 
     def forget_group(self, group: str) -> None:
-        for topic in self._groups.pop(group, set()):
-            self._forget(group, topic)
+        for name in (group, group + _BROADCAST):
+            for topic in self._groups.pop(name, set()):
+                self._forget(name, topic)
 
     def forget_topic(self, topic: str) -> None:
-        for group in self.groups_of_topic(topic):
+        for group in [group for group, topics in self._groups.items() if topic in topics]:
             self._groups[group].discard(topic)
             if not self._groups[group]:
                 del self._groups[group]

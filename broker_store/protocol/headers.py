@@ -341,6 +341,8 @@ PULL_SUSPEND = 2
 PULL_SUBSCRIPTION = 4
 PULL_CLASS_FILTER = 8
 PULL_LITE = 16
+# requestSource of a proxy that pulls for clients of a broadcasting group.
+PROXY_FOR_BROADCAST = 1
 
 
 class PullHeader(NamedTuple):
@@ -358,6 +360,8 @@ class PullHeader(NamedTuple):
     sub_version: int
     expression_type: str | None
     max_msg_bytes: int | None
+    request_source: int | None = None
+    proxy_client_id: str | None = None
 
 
 def read_pull(command: Command) -> PullHeader:
@@ -378,11 +382,13 @@ def read_pull(command: Command) -> PullHeader:
             int(get("subVersion") or 0),
             get("expressionType"),
             None if (most := get("maxMsgBytes")) is None else int(most),
+            None if (source := get("requestSource")) is None else int(source),
+            get("proxyFrowardClientId"),
         )
     except (KeyError, ValueError) as error:
         _check_pull(fields)
         raise FieldError("fields", None, "a pull header") from error
-    _, _, queue_id, offset, count, sys_flag, commit_offset, suspend_ms, _, version, _, most_bytes = header
+    _, _, queue_id, offset, count, sys_flag, commit_offset, suspend_ms, _, version, _, most_bytes, _, _ = header
     ints = queue_id | count | sys_flag | (most_bytes or 0)
     if ints >> 31 or (offset | commit_offset | suspend_ms | version) >> 63:
         _check_pull(fields)
@@ -391,7 +397,7 @@ def read_pull(command: Command) -> PullHeader:
 
 _PULL_FIELDS = _parse_line(
     "consumerGroup! topic! queueId!:int queueOffset!:long maxMsgNums!:int sysFlag!:int commitOffset!:long"
-    " suspendTimeoutMillis!:long subscription subVersion:long expressionType maxMsgBytes:int"
+    " suspendTimeoutMillis!:long subscription subVersion:long expressionType maxMsgBytes:int requestSource:int proxyFrowardClientId"
 )
 
 

@@ -150,6 +150,7 @@ class Admin:
         known = parts.topics.delete(topic)
         parts.store.delete_topic(topic)
         parts.offsets.forget_topic(topic)
+        parts.broadcast.forget(topic=topic)
         parts.statistics.forget_topic(topic)
         return known
 
@@ -226,6 +227,7 @@ class Admin:
         known = self._parts.groups.delete(group)
         if clean_offset:
             self._parts.offsets.forget_group(group)
+            self._parts.broadcast.forget(group=group)
         self._parts.statistics.forget_group(group)
         return known
 

@@ -177,6 +177,7 @@ class Broker:
 
     def _save_offsets(self) -> None:
         self.parts.transactions.settle(self.parts.store.positions()["flushed"])
+        self.parts.broadcast.step(self.parts.clock())
         if self.parts.offsets.dirty:
             self.keeper.save(offsets.FILE_NAME, self.parts.offsets.picture())
 

@@ -7,9 +7,9 @@ included.
 from __future__ import annotations
 
 from broker_store.broker import filters
-from broker_store.broker.clients import MAX_GROUPS_OF_CLIENT, ConsumerGroup
+from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS, MAX_GROUPS_OF_CLIENT, ConsumerGroup
 from broker_store.broker.topics import TooManyTopicsError
-from broker_store.errors import FieldError, PeerError
+from broker_store.errors import FieldError
 from broker_store.formats.names import check_group, check_topic
 from broker_store.protocol import bodies, fastjson
 from broker_store.protocol.bodies import MessageQueue
@@ -20,7 +20,6 @@ from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Refusal
 from broker_store.server.transport import Channel
 
-MAX_CLIENT_ID_CHARACTERS = 255
 MAX_SUBSCRIPTIONS = 1_000
 
 
@@ -98,28 +97,34 @@ class ClientHandlers:
 
     def lock(self, command: Command, channel: Channel) -> Command:
         request = self._lock_request(command)
-        queues = [(queue.topic, queue.queue_id) for queue in request.queues]
+        queues = self._known_queues(request)
         locked = self._parts.locks.lock(request.consumer_group, request.client_id, queues, self._parts.clock())
         body = bodies.encode_locked(MessageQueue(topic, self._parts.broker_name, queue_id) for topic, queue_id in locked)
         return command.answer(0, None, None, body)
 
     def unlock(self, command: Command, channel: Channel) -> Command:
         request = self._lock_request(command)
-        queues = [(queue.topic, queue.queue_id) for queue in request.queues]
-        self._parts.locks.unlock(request.consumer_group, request.client_id, queues)
+        self._parts.locks.unlock(request.consumer_group, request.client_id, self._known_queues(request))
         return command.answer()
 
     def _lock_request(self, command: Command) -> bodies.LockRequest:
-        """The request with the queues that exist here: locks on anything else would only fill the table."""
         request = bodies.decode_lock_request(command.body)
         check_group(request.consumer_group)
+        if not 0 < len(request.client_id) <= MAX_CLIENT_ID_CHARACTERS:
+            raise FieldError("clientId", request.client_id, f"1 to {MAX_CLIENT_ID_CHARACTERS} characters")
         if self._parts.groups.get(request.consumer_group) is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {request.consumer_group} not exist!", "no group")
-        for queue in request.queues:
-            config = self._parts.topics.get(queue.topic)
-            if config is None or not 0 <= queue.queue_id < config.queues:
-                raise PeerError(f"queue {queue.queue_id} of topic {queue.topic:.127} does not exist")
         return request
+
+    def _known_queues(self, request: bodies.LockRequest) -> list[tuple[str, int]]:
+        """The queues of a request that exist here. A client asks for all it has in one request: one that an administrator
+        took away must not cost it the others, and a lock on none would only fill the table."""
+        topics = self._parts.topics
+        return [
+            (queue.topic, queue.queue_id)
+            for queue in request.queues
+            if (config := topics.get(queue.topic)) is not None and 0 <= queue.queue_id < config.queues
+        ]
 
     def check_client(self, command: Command, channel: Channel) -> Command:
         check = bodies.decode_client_check(command.body)

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from broker_store.broker import filters
+from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
 from broker_store.broker.filters import FilterError, Subscription
 from broker_store.broker.parked_pulls import ParkedPull
 from broker_store.broker.topics import PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TooManyTopicsError
@@ -175,23 +176,49 @@ class Consume:
     def pull(self, command: Command, channel: Channel) -> Command | None:
         self._parts.statistics.pulls += 1
         header = read_pull(command)
-        pull = Pull(command, header, channel, self._check(header, channel))
+        pull = Pull(command, header, channel, self._check(command, header, channel))
         reset = self._parts.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
             self._answer(pull, self._empty(header, GetStatus.OFFSET_RESET, reset))
             return None
         if header.sys_flag & headers.PULL_COMMIT_OFFSET and header.commit_offset >= 0:
             self._parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        begin = self._broadcast_begin(pull)
+        if begin is not None:
+            self._answer(pull, self._empty(header, GetStatus.OFFSET_RESET, begin))
+            return None
         self._read(pull, header.queue_offset, lambda result: self._first_result(pull, result))
         return None
 
-    def _check(self, header: PullHeader, channel: Channel) -> frozenset[int] | None:
+    def _broadcast_begin(self, pull: Pull) -> int | None:
+        """Note how far a client of a broadcasting group is; where it must begin instead, None nearly always."""
+        header, parts = pull.header, self._parts
+        if not parts.settings.enable_broadcast_offset_store:
+            return None
+        through_proxy = header.request_source == headers.PROXY_FOR_BROADCAST
+        if through_proxy:
+            client_id = header.proxy_client_id
+        else:
+            group = parts.clients.consumer_group(header.consumer_group)
+            if group is None or not group.broadcasting or group.consume_type != "CONSUME_PASSIVELY" or pull.channel not in group.members:
+                return None
+            client_id = group.members[pull.channel].client_id
+        if not client_id or len(client_id) > MAX_CLIENT_ID_CHARACTERS:
+            return None
+        who, now_ms = (header.consumer_group, header.topic, header.queue_id, client_id), parts.clock()
+        begin = parts.broadcast.first(*who, header.queue_offset, now_ms, through_proxy=through_proxy)
+        parts.broadcast.note(*who, header.queue_offset if begin is None else begin, now_ms, through_proxy=through_proxy)
+        return begin
+
+    def _check(self, command: Command, header: PullHeader, channel: Channel) -> frozenset[int] | None:
         """Raise Refusal unless the pull may be; the tag hashes it wants, None for everything."""
         parts = self._parts
         group = parts.groups.get(header.consumer_group)
         config = parts.topics.get(header.topic)
         if not parts.settings.broker_permission & PERM_READ:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{parts.settings.broker_ip1}] pulling message is forbidden")
+        if command.code == RequestCode.LITE_PULL_MESSAGE and not parts.settings.lite_pull_message_enable:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{parts.settings.broker_ip1}] for lite pull consumer is forbidden")
         if group is None and (group := parts.groups.find_or_create(header.consumer_group)) is None:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -347,8 +374,8 @@ class Consume:
         if not 0 <= header.queue_id < config.queues or header.commit_offset < 0:
             remark = f"queueId must be less than {config.queues}, and neither it nor commitOffset negative"
             return command.answer(ResponseCode.INVALID_PARAMETER, remark, {})
-        parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        return command.answer(0, None, {})
+        taken = parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return command.answer(0, None if taken else "Offset has been previously reset", {})
 
     # Send-back
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker_store.broker.broadcast import BroadcastOffsets
 from broker_store.broker.clients import Clients
 from broker_store.broker.delay import Delay
 from broker_store.broker.groups import Groups
@@ -36,6 +37,7 @@ class BrokerParts:
     topics: Topics
     groups: Groups
     offsets: Offsets
+    broadcast: BroadcastOffsets
     clients: Clients
     locks: QueueLocks
     parked: ParkedPulls
@@ -71,6 +73,12 @@ class BrokerParts:
         distance = self.store.positions()["wrote"] - units[0][0] if units else 0
         return distance <= self.memory_bytes * self.store_settings.access_message_in_memory_max_ratio // 100
 
+    def first_offset(self, topic: str, queue_id: int) -> int:
+        """Where one begins who has no offset and no say: at the first message while that is near, else behind the last."""
+        if self.store.min_offset(topic, queue_id) <= 0 and self.near_log_end(topic, queue_id, 0):
+            return 0
+        return self.store.max_offset(topic, queue_id)
+
     @property
     def broker_name(self) -> str:
         return self.settings.broker_name
@@ -97,6 +105,7 @@ def build_parts(
         max_auto_created=settings.max_auto_created_topics,
     )
     offsets = Offsets(clock=clock)
+    clients = Clients(expired_after_ms=settings.channel_expired_timeout)
     parts = BrokerParts(
         settings=settings,
         store_settings=store_settings,
@@ -109,7 +118,14 @@ def build_parts(
             max_auto_created=settings.max_auto_created_groups,
         ),
         offsets=offsets,
-        clients=Clients(expired_after_ms=settings.channel_expired_timeout),
+        broadcast=BroadcastOffsets(
+            offsets,
+            online=lambda group: {client.client_id for client in clients.consumers(group)},
+            begin=lambda topic, queue_id: parts.first_offset(topic, queue_id),
+            expire_ms=settings.broadcast_offset_expire_second * 1000,
+            expire_online_ms=settings.broadcast_offset_expire_max_second * 1000,
+        ),
+        clients=clients,
         locks=QueueLocks(),
         parked=ParkedPulls(watch=store.watch, unwatch=store.unwatch),
         statistics=Statistics(clock=clock),

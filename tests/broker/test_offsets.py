@@ -56,6 +56,22 @@ def test_topics_and_groups_are_forgotten():
     assert offsets.of_group("g") == {}
 
 
+def test_what_broadcasting_groups_pulled_is_no_groups_offset_and_goes_with_its_topic_and_group():
+    offsets = make()
+    for group in ("g", "h"):
+        offsets.commit_broadcast(group, "t", 0, 9)
+    offsets.commit("g", "t", 0, 3)
+    assert (offsets.query("g", "t", 0), offsets.groups(), offsets.groups_of_topic("t")) == (3, ["g"], ["g"])
+    assert offsets.to_json()["offsetTable"] == {"t@g@broadcast": {0: 9}, "t@h@broadcast": {0: 9}, "t@g": {0: 3}}
+    again = make()
+    again.load(offsets.picture()())
+    assert (again.of_broadcast("h"), again.groups()) == ({"t": {0: 9}}, ["g"])
+    offsets.forget_group("g")
+    assert (offsets.of_broadcast("g"), offsets.of_broadcast("h")) == ({}, {"t": {0: 9}})
+    offsets.forget_topic("t")
+    assert offsets.to_json()["offsetTable"] == {}
+
+
 def test_the_file_has_apaches_layout_and_comes_back():
     offsets = make()
     offsets.commit("CG", "TopicX", 0, 5)

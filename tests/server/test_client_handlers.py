@@ -85,8 +85,29 @@ async def test_queues_are_locked_for_one_client():
     assert bodies.decode_locked((await harness.ask(41, others)).body) == {queue}
     unknown = bodies.encode_lock_request(LockRequest("c1", "NOPE", (queue,)))
     assert (await harness.ask(41, unknown)).code == 26
-    elsewhere = bodies.encode_lock_request(LockRequest("c1", "CG", (MessageQueue("TopicX", "broker-a", 9),)))
-    assert (await harness.ask(41, elsewhere)).code == 29
+
+
+async def test_a_queue_that_is_not_there_costs_a_client_no_lock_on_the_others():
+    harness = Harness()
+    harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
+    harness.parts.groups.find_or_create("CG")
+    queue = MessageQueue("TopicX", "broker-a", 1)
+    absent = (MessageQueue("TopicX", "broker-a", 9), MessageQueue("TopicX", "broker-a", -1), MessageQueue("Gone", "broker-a", 0))
+    many = bodies.encode_lock_request(LockRequest("c1", "CG", (*absent, queue)))
+    assert bodies.decode_locked((await harness.ask(41, many)).body) == {queue}
+    assert (await harness.ask(42, many)).code == 0 and harness.parts.locks.owner("CG", ("TopicX", 1), harness.now_ms) is None
+    assert (await harness.ask(41, bodies.encode_lock_request(LockRequest("", "CG", (queue,))))).code == 29
+
+
+async def test_a_lock_that_its_client_does_not_renew_goes_to_who_asks_next():
+    harness = Harness()
+    harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
+    harness.parts.groups.find_or_create("CG")
+    queue = MessageQueue("TopicX", "broker-a", 1)
+    mine, others = (bodies.encode_lock_request(LockRequest(client, "CG", (queue,))) for client in ("c1", "c2"))
+    for later_ms, asks, gets in ((0, mine, {queue}), (40_000, mine, {queue}), (60_000, others, set()), (1, others, {queue}), (0, mine, set())):
+        harness.now_ms += later_ms
+        assert bodies.decode_locked((await harness.ask(41, asks)).body) == gets
 
 
 async def test_a_client_asks_whether_its_subscription_can_be_served():

@@ -26,9 +26,9 @@ def stocked(*bodies: bytes, tags=(), **options) -> Harness:
     return harness
 
 
-def beat(harness: Harness, group="CG", topics=("TopicX",), *, expression="*", model="CLUSTERING", channel=None) -> None:
+def beat(harness: Harness, group="CG", topics=("TopicX",), *, expression="*", model="CLUSTERING", channel=None, client="c1") -> None:
     data = ConsumerData(group, message_model=model, subscriptions=tuple(Subscription(topic, expression, version=5) for topic in topics))
-    harness.request(34, encode_heartbeat(Heartbeat("c1", (), (data,))), channel=channel)
+    harness.request(34, encode_heartbeat(Heartbeat(client, (), (data,))), channel=channel)
 
 
 def bodies(answer) -> list[bytes]:
@@ -115,6 +115,46 @@ async def test_expressions_that_cannot_be_used_are_refused():
     assert (await harness.pull("TopicX", 1, tags=" || ")).code == 23
     answer = await harness.pull("TopicX", 1, expressionType="SQL92", tags="a > 5")
     assert (answer.code, "SQL92" in answer.remark) == (1, True)
+
+
+async def test_lite_pull_may_be_forbidden_and_pull_goes_on():
+    harness = stocked(b"x", lite_pull_message_enable=False)
+    refused = await harness.ask(361, **harness.pull_fields("TopicX", 1, 0))
+    assert (refused.code, refused.remark) == (16, "the broker[127.0.0.1] for lite pull consumer is forbidden")
+    assert (await harness.pull("TopicX", 1, 0)).code == 0
+
+
+async def test_the_broker_notes_how_far_a_broadcasting_group_is():
+    harness, other = stocked(b"1", b"2", b"3"), FakeChannel()
+    beat(harness, model="BROADCASTING")
+    beat(harness, model="BROADCASTING", channel=other, client="c2")
+    await harness.pull("TopicX", 1, 3, flag=0)
+    await harness.ask(11, channel=other, **harness.pull_fields("TopicX", 1, 2, flag=0))
+    harness.parts.broadcast.step(harness.now_ms)
+    assert harness.parts.offsets.of_broadcast("CG") == {"TopicX": {1: 2}}
+    assert (await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=1, setZeroIfNotFound=False)).code == 22
+    for options, group in (({}, "CLUSTERING"), (dict(enable_broadcast_offset_store=False), "BROADCASTING")):
+        quiet = stocked(b"1", **options)
+        beat(quiet, model=group)
+        await quiet.pull("TopicX", 1, 1, flag=0)
+        quiet.parts.broadcast.step(quiet.now_ms)
+        assert quiet.parts.offsets.to_json()["offsetTable"] == {}
+
+
+async def test_a_proxy_is_told_where_its_broadcasting_client_begins():
+    harness = stocked(b"1", b"2")
+    proxied = dict(requestSource=1, proxyFrowardClientId="phone")
+    told = await harness.pull("TopicX", 1, -1, **proxied)
+    assert (told.code, told.remark, told.fields["nextBeginOffset"]) == (21, "OFFSET_RESET", "0")
+    assert bodies(await harness.pull("TopicX", 1, 0, **proxied)) == [b"1", b"2"]
+    await harness.pull("TopicX", 1, 2, **proxied)
+    told = await harness.pull("TopicX", 1, -1, **proxied)
+    assert (told.code, told.fields["nextBeginOffset"]) == (21, "2")
+    far = stocked(b"1" * 1_000, b"2")
+    far.parts.memory_bytes = 2_000
+    assert (await far.pull("TopicX", 1, -1, **proxied)).fields["nextBeginOffset"] == "2"
+    assert (await harness.pull("TopicX", 1, 0, requestSource=1, proxyFrowardClientId="x" * 256)).code == 0
+    assert (await harness.pull("TopicX", 1, 0, requestSource="x")).code == 29
 
 
 # Parked pulls
@@ -326,12 +366,31 @@ async def test_a_new_group_begins_at_the_first_message_only_while_that_is_near()
     assert answer.code == 22
 
 
+async def test_an_empty_queue_begins_at_its_first_message_so_that_none_is_missed():
+    harness = stocked(b"1")
+    assert (await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=3)).fields == {"offset": "0"}
+    assert (await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=3, setZeroIfNotFound=True)).fields == {"offset": "0"}
+    missing = await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=3, setZeroIfNotFound=False)
+    assert (missing.code, missing.remark) == (22, "Not found, do not set to zero, maybe this group boot first")
+
+
+async def test_a_group_that_is_new_where_the_first_messages_are_gone_decides_itself():
+    harness = stocked(b"1", b"2")
+    harness.store.min_offset = lambda topic, queue_id: 1
+    answer = await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=1)
+    assert (answer.code, answer.remark) == (22, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+    harness.parts.offsets.commit("CG", "TopicX", 1, 0)
+    assert (await harness.ask(14, consumerGroup="CG", topic="TopicX", queueId=1)).fields == {"offset": "0"}
+
+
 async def test_a_reset_is_told_by_the_next_pull_and_to_those_that_wait():
     harness = stocked(b"1", b"2")
     harness.parts.groups.find_or_create("CG")
     harness.park("TopicX", 1, 2)
     answer = await harness.ask(222, channel=FakeChannel(), group="CG", topic="TopicX", timestamp=0, isForce=True)
     assert answer.code == 0
+    late = await harness.ask(15, channel=FakeChannel(), consumerGroup="CG", topic="TopicX", queueId=0, commitOffset=7)
+    assert (late.code, late.remark, harness.parts.offsets.query("CG", "TopicX", 0)) == (0, "Offset has been previously reset", 0)
     (told,) = harness.channel.answers
     assert (told.code, told.remark, told.fields["nextBeginOffset"]) == (21, "OFFSET_RESET", "0")
     assert harness.parts.parked.count == 0
