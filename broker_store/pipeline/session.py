@@ -72,15 +72,20 @@ def _version_of(java: Path) -> int:
     return int(found.group(1)) if found else 0
 
 
-def open_session(cache: Path, cores: int = 2, heap: str = "1g", **more: str) -> SparkSession:
-    """A session in local mode with the source `rocketmq` registered; whoever opens it calls `stop`. `more` are settings of Spark.
+def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more: str) -> SparkSession:
+    """A session with the source `rocketmq` registered; whoever opens it calls `stop`. `more` are settings of Spark.
 
-    `SPARK_MASTER` in the environment names another master. What Spark writes goes below `cache`; its user interface is
-    off and it listens on loopback alone.
+    On this machine with `cores` tasks at once, `local[*]` without it; `SPARK_MASTER` in the environment names another
+    master. What Spark writes goes below `cache`; its user interface is off. It listens on loopback alone, unless the
+    master is on another machine: then workers must reach it, at SPARK_LOCAL_IP or what Spark takes for this machine's name.
     """
+    master = os.environ.get("SPARK_MASTER") or f"local[{cores or '*'}]"
     os.environ["JAVA_HOME"] = str(java_home(cache))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    listens = {}
+    if is_here(master):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        listens = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     # The workers are started by the JVM in a directory of its choice and must find this package.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
@@ -92,19 +97,19 @@ def open_session(cache: Path, cores: int = 2, heap: str = "1g", **more: str) -> 
     work = cache / "spark"
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = {
-        "spark.master": os.environ.get("SPARK_MASTER") or f"local[{cores}]",
+        "spark.master": master,
         "spark.app.name": "broker-pipeline",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": heap,
         "spark.executor.memory": heap,
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **listens,
         "spark.local.dir": str(work),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(cores),
+        # On a cluster Spark's own number, which it brings down to what there is to move.
+        **({"spark.sql.shuffle.partitions": str(cores or os.cpu_count())} if master.startswith("local") else {}),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.python.filterPushdown.enabled": "true",
     }
@@ -115,6 +120,11 @@ def open_session(cache: Path, cores: int = 2, heap: str = "1g", **more: str) -> 
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(RocketMQDataSource)
     return session
+
+
+def is_here(master: str) -> bool:
+    """Whether a Spark master is this process or another one on loopback."""
+    return re.fullmatch(r"local(\[.*\])?|spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):\d+", master) is not None
 
 
 def words_of(error: Exception) -> str | None:

@@ -134,7 +134,7 @@ def main() -> None:
     store, mode, options = Path(sys.argv[1]), sys.argv[2], dict(word.split("=", 1) for word in sys.argv[3:])
     with tempfile.TemporaryDirectory() as work:
         os.environ[TIMES] = str(Path(work) / "times")
-        spark = open_session(Path(work) / "cache")
+        spark = open_session(Path(work) / "cache", cores=2)
         try:
             if mode == "archive":
                 archive(spark, store, Path(options["out"]))

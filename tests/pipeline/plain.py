@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from math import ceil
 from pathlib import Path
 
 import pytest
 
 from broker_store.formats import record
 from tests.support import stores
+
+NAMES = {"topics": ("topic",), "tags": ("topic", "tags"), "groups": ("group",), "hours": ("hour_ms",)}
+CELLS = {
+    "topics": lambda one: (one.topic,),
+    "tags": lambda one: (one.topic, one.tags),
+    "groups": lambda one: (group_of(one),),
+    "hours": lambda one: (one.store_timestamp // 3_600_000 * 3_600_000,),
+}
+
+
+def group_of(one: record.StoredMessage) -> str | None:
+    """Of a retry or dead-letter topic, else the producers' group of a transaction."""
+    for prefix in ("%RETRY%", "%DLQ%"):
+        if one.topic.startswith(prefix):
+            return one.topic.removeprefix(prefix)
+    return one.properties.get("PGROUP")
 
 
 def records(store: Path) -> list[record.StoredMessage]:
@@ -25,22 +40,24 @@ def records(store: Path) -> list[record.StoredMessage]:
 
 def assert_statistics(result: dict, records: list[record.StoredMessage]) -> None:
     """The result of the job `statistics` says of the records what counting them one by one does."""
-    by_topic = defaultdict(list)
-    for one in records:
-        by_topic[one.topic].append(one)
-    assert {row["topic"] for row in result["topics"]} == set(by_topic)
-    for row in result["topics"]:
-        mine = by_topic[row["topic"]]
-        sizes, delays = [one.size for one in mine], [one.store_timestamp - one.born_timestamp for one in mine]
-        assert (row["messages"], row["bytes"], row["smallest"], row["largest"]) == (len(mine), sum(sizes), min(sizes), max(sizes))
-        assert row["distinct_keys"] == len({key for one in mine for key in one.keys})
-        assert row["queues"] == len({one.queue_id for one in mine})
-        assert (row["first_ms"], row["last_ms"]) == (min(one.store_timestamp for one in mine), max(one.store_timestamp for one in mine))
-        for share in (50, 95, 99):
-            assert row[f"size_p{share}"] == rank(sizes, share / 100)
-            assert row[f"delay_ms_p{share}"] == rank(delays, share / 100)
-    assert {(row["topic"], row["tags"]): row["messages"] for row in result["tags"]} == Counter((one.topic, one.tags) for one in records)
-    assert {row["hour_ms"]: row["messages"] for row in result["hours"]} == Counter(one.store_timestamp // 3_600_000 * 3_600_000 for one in records)
+    for name, cell_of in CELLS.items():
+        cells = defaultdict(list)
+        for one in records:
+            cells[cell_of(one)].append(one)
+        cells.pop((None,), None)
+        names = NAMES[name]
+        assert {tuple(row[part] for part in names) for row in result[name]} == set(cells)
+        for row in result[name]:
+            mine = cells[tuple(row[part] for part in names)]
+            sizes, delays = [one.size for one in mine], [one.store_timestamp - one.born_timestamp for one in mine]
+            assert (row["messages"], row["bytes"], row["smallest"], row["largest"]) == (len(mine), sum(sizes), min(sizes), max(sizes))
+            assert row["distinct_keys"] == len({key for one in mine for key in one.keys})
+            for share in (50, 95, 99):
+                assert row[f"size_p{share}"] == rank(sizes, share)
+                assert row[f"delay_ms_p{share}"] == rank(delays, share)
+            if name == "topics":
+                assert row["queues"] == len({one.queue_id for one in mine})
+                assert (row["first_ms"], row["last_ms"]) == (min(one.store_timestamp for one in mine), max(one.store_timestamp for one in mine))
     keys = Counter((one.topic, key) for one in records for key in one.keys)
     hot = [row for row in result["hot_keys"] if row["messages"] > 1]
     assert {(row["topic"], row["key"]): row["messages"] for row in hot}.items() <= keys.items()
@@ -50,6 +67,6 @@ def assert_statistics(result: dict, records: list[record.StoredMessage]) -> None
         assert file["longest_chain"] >= file["mean_chain"] == pytest.approx(file["entries"] / file["slots_used"])
 
 
-def rank(values: list[int], share: float) -> int:
-    """The value of which that share of all are not greater."""
-    return sorted(values)[ceil(share * len(values)) - 1]
+def rank(values: list[int], share: int) -> int:
+    """The smallest value of which that share (per cent) of all are not greater."""
+    return sorted(values)[-(-share * len(values) // 100) - 1]

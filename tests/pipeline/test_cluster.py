@@ -65,14 +65,24 @@ def master(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_job_gives_the_same_on_two_workers(tmp_path, master):
+def test_the_jobs_give_the_same_on_two_workers(tmp_path, master):
     store = stores.unpack("clean-small", tmp_path)
+    records = plain.records(store)
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path), "SPARK_MASTER": master}
-    line = [sys.executable, "manage.py", "pipeline", "audit", "--data", str(tmp_path), "--store", str(store), "--heap", "512m", "--json"]
-    with tempfile.TemporaryFile("w+") as errors:
-        done = subprocess.run(line, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
-        errors.seek(0)
-        assert done.returncode == 0, errors.read()[-3000:]
-    result = json.loads(done.stdout.splitlines()[-1])
-    assert result["ok"]
-    assert result["counts"]["records"] == len(plain.records(store))
+
+    def job(*line: str) -> dict:
+        command = [sys.executable, "manage.py", "pipeline", *line, "--data", str(tmp_path), "--store", str(store), "--heap", "512m", "--json"]
+        with tempfile.TemporaryFile("w+") as errors:
+            done = subprocess.run(command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+            errors.seek(0)
+            assert done.returncode == 0, errors.read()[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    audited = job("audit")
+    assert audited["ok"]
+    assert audited["counts"]["records"] == len(records)
+    plain.assert_statistics(job("statistics"), records)
+    key = next(iter(next(one for one in records if one.keys).keys))
+    assert {row["log_offset"] for row in job("lineage", "--key", key)["records"]} >= {one.log_offset for one in records if key in one.keys}
+    archived = job("archive", "--out", str(tmp_path / "archive"))
+    assert (archived["records"], archived["to"]) == (len(records), records[-1].log_offset + records[-1].size)

@@ -54,6 +54,24 @@ def test_the_wrapper_leaves_out_one_argument_and_keeps_every_other_as_it_is(tmp_
     assert told.split("\n")[:-1] == ["-cp", "a b", "$HOME", "", "--add-modules=java.sql"]
 
 
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [
+        ("local", True),
+        ("local[*]", True),
+        ("local[2, 3]", True),
+        ("spark://127.0.0.1:7077", True),
+        ("spark://localhost:7077", True),
+        ("spark://10.0.0.7:7077", False),
+        ("spark://localhost.example:7077", False),
+        ("spark://127.0.0.1:7077,other:7077", False),
+        ("yarn", False),
+    ],
+)
+def test_only_a_master_on_another_machine_opens_more_than_loopback(master, here):
+    assert session.is_here(master) is here
+
+
 def test_spark_shows_no_page_and_listens_on_loopback_alone(spark):
     """Whatever the address of a user interface is: none answers, and no socket of the JVM is open to other machines."""
     assert spark.sparkContext.uiWebUrl is None

@@ -29,7 +29,7 @@ class Command(BaseCommand):
         shared = argparse.ArgumentParser(add_help=False)
         shared.add_argument("--store", type=Path, metavar="DIR", help="the store directory; the data directory's when absent")
         shared.add_argument("--data", metavar="DIR", help="the broker's data directory")
-        shared.add_argument("--cores", type=int, default=2, help="how many partitions are read at once (2)")
+        shared.add_argument("--cores", type=int, help="how many partitions are read at once; as many as the machine has cores when absent")
         shared.add_argument("--heap", default="1g", help="memory of the JVM (1g)")
         shared.add_argument("--json", action="store_true", help="print JSON")
         shared.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
@@ -69,7 +69,7 @@ class Command(BaseCommand):
             # What is wrong with the store is told before a JVM is started for it.
             self._look(store, options)
             tell("starting Spark")
-            session = open_session(data / "cache", cores=max(1, options["cores"]), heap=options["heap"])
+            session = open_session(data / "cache", cores=options["cores"] and max(1, options["cores"]), heap=options["heap"])
             try:
                 result = self._run(session, store, live, data, tell, options)
             finally:
