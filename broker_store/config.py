@@ -408,6 +408,39 @@ class BrokerSettings(_Checked):
     notify_consumer_ids_changed_enable: bool = _setting(
         "notifyConsumerIdsChangedEnable", True, "", "whether a group's members are told at once when one comes or goes"
     )
+    broker_fast_failure_enable: bool = _setting(
+        "brokerFastFailureEnable", True, "", "whether a request that waited longer than the limit of its kind is answered SYSTEM_BUSY"
+    )
+    wait_time_mills_in_send_queue: int = _setting(
+        "waitTimeMillsInSendQueue", 200, "ms", "how long a send may wait behind others, for its group or for its connection to read", low=1
+    )
+    wait_time_mills_in_pull_queue: int = _setting(
+        "waitTimeMillsInPullQueue", 5000, "ms", "how long a pull may wait before it is looked at; being parked does not count", low=1
+    )
+    wait_time_mills_in_lite_pull_queue: int = _setting("waitTimeMillsInLitePullQueue", 5000, "ms", "the same for a light pull", low=1)
+    wait_time_mills_in_heartbeat_queue: int = _setting("waitTimeMillsInHeartbeatQueue", 31_000, "ms", "how long a heartbeat may wait", low=1)
+    wait_time_mills_in_transaction_queue: int = _setting(
+        "waitTimeMillsInTransactionQueue", 3000, "ms", "how long the end of a transaction may wait", low=1
+    )
+    wait_time_mills_in_admin_broker_queue: int = _setting(
+        "waitTimeMillsInAdminBrokerQueue", 5000, "ms", "how long a request of the tools may wait", low=1
+    )
+    send_thread_pool_queue_capacity: int = _setting(
+        "sendThreadPoolQueueCapacity",
+        10_000,
+        "sends",
+        "with so many not stored yet, or waiting for their sync, further ones are refused as overload",
+        low=1,
+    )
+    max_parked_pulls: int = _setting(
+        "maxParkedPulls",
+        100_000,
+        "pulls",
+        "with so many waiting for messages a further one is refused as overload; each costs about a kilobyte",
+        low=0,
+        high=1_000_000,
+        ours=True,
+    )
     max_connections: int = _setting(
         "maxConnections",
         12_000,
@@ -478,7 +511,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
     "there are no thread pools: one loop does the work": (
         "sendMessageThreadPoolNums putMessageFutureThreadPoolNums pullMessageThreadPoolNums litePullMessageThreadPoolNums ackMessageThreadPoolNums "
         "processReplyMessageThreadPoolNums queryMessageThreadPoolNums adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums "
-        "loadBalanceProcessorThreadPoolNums heartbeatThreadPoolNums recoverThreadPoolNums endTransactionThreadPoolNums sendThreadPoolQueueCapacity "
+        "loadBalanceProcessorThreadPoolNums heartbeatThreadPoolNums recoverThreadPoolNums endTransactionThreadPoolNums "
         "putThreadPoolQueueCapacity pullThreadPoolQueueCapacity litePullThreadPoolQueueCapacity ackThreadPoolQueueCapacity replyThreadPoolQueueCapacity "
         "queryThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity heartbeatThreadPoolQueueCapacity "
         "endTransactionPoolQueueCapacity adminBrokerThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity batchDispatchRequestThreadPoolNums "
@@ -486,10 +519,8 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "disableCallbackExecutor disableNettyWorkerGroup serverNettyWorkerGroupEnable useEpollNativeSelector enableFastChannelEventProcess "
         "asyncSendEnable asyncLearner"
     ),
-    "there are no queues of requests to grow old in": (
-        "brokerFastFailureEnable waitTimeMillsInSendQueue waitTimeMillsInPullQueue waitTimeMillsInLitePullQueue waitTimeMillsInHeartbeatQueue "
-        "waitTimeMillsInTransactionQueue waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue maxAsyncPutMessageRequests enableNetWorkFlowControl "
-        "startAcceptSendRequestTimeStamp"
+    "sends under way are bounded by sendThreadPoolQueueCapacity": (
+        "maxAsyncPutMessageRequests enableNetWorkFlowControl startAcceptSendRequestTimeStamp"
     ),
     "there is one writer and no lock to choose": (
         "useReentrantLockWhenPutMessage useABSLock spinLockCollisionRetreatOptimalDegree topicQueueLockNum debugLockEnable putMessageTimeout"
@@ -567,7 +598,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog "
         "popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize popPollingSize "
         "popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs "
-        "reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime skipWhenCKRePutReachMaxTimes"
+        "reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime skipWhenCKRePutReachMaxTimes waitTimeMillsInAckQueue"
     ),
     ELSEWHERE["filters"]: "enablePropertyFilter filterSupportRetry",
     ELSEWHERE["metrics"]: (

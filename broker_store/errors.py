@@ -7,6 +7,7 @@
     ├── PeerError               bytes or names from outside break the rules: refuse, change nothing
     │   ├── ProtocolError       a frame cannot be parsed: close that connection
     │   ├── FieldError          one header field is missing or wrong: answer so
+    │   ├── LimitError          there are as many of something as there may be
     │   └── NameError_          a topic or group name is not allowed
     ├── FormatError             bytes or values are not what their format says: who read them knows whose they are
     ├── StoreError              what is on disk, or the disk itself
@@ -61,6 +62,14 @@ class FieldError(PeerError):
 
 class NameError_(PeerError):
     """A topic or group name is not allowed."""
+
+
+class LimitError(PeerError):
+    """One more of something would exceed its bound: there are `value` of at most `limit`."""
+
+    def __init__(self, what: str, value: int, limit: int):
+        self.value, self.limit = value, limit
+        super().__init__(f"{what}, of at most {limit}")
 
 
 class FormatError(BrokerStoreError):

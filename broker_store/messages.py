@@ -43,6 +43,8 @@ class PutStatus(enum.IntEnum):
     PROPERTIES_SIZE_EXCEEDED = 7
     OS_PAGE_CACHE_BUSY = 8
     UNKNOWN_ERROR = 9
+    WAITED_TOO_LONG = 10  # ours: it was not handed to the store, because it had waited too long
+    PAGE_CACHE_BUSY_WAITED = 11  # ours: nor was it, because it waited when the page cache became busy
 
 
 @dataclass(slots=True)

@@ -244,6 +244,10 @@ class EmbeddedCluster:
 
     # -- everything at a glance
 
+    def refusals(self) -> list[dict]:
+        """What was refused since the start, by cause, each with its last case; the latest first."""
+        return self._parts.statistics.refusals.facts()
+
     def overview(self) -> dict:
         parts, store = self._parts, self.store()
         rates = parts.statistics.rates()

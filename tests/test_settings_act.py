@@ -43,6 +43,10 @@ SEEN_ELSEWHERE = {
     "maxAutoCreatedTopics": "server",
     "maxAutoCreatedGroups": "server",
     "maxConnections": "server",
+    "maxParkedPulls": "server",
+    "sendThreadPoolQueueCapacity": "server",
+    "brokerFastFailureEnable": "server",
+    "waitTimeMillsInSendQueue": "server",
     "inspect": "engine/test_inspect.py",
     "rejectTransactionMessage": "server",
     "litePullMessageEnable": "server",
@@ -51,6 +55,7 @@ SEEN_ELSEWHERE = {
     "transactionCheckMax": "server",
     "transactionTimeOut": "interop/test_transactions.py",
     "transactionCheckInterval": "interop/test_transactions.py",
+    **{f"waitTimeMillsIn{kind}Queue": "broker/test_flow.py" for kind in ("Pull", "LitePull", "Heartbeat", "Transaction", "AdminBroker")},
 }
 
 
@@ -316,8 +321,10 @@ def seen_os_page_cache_busy_time_out_mills(setup):
     assert store.put(message()).ok
     setup.clock.step_ms = 0
     assert store.put(message()).status is PutStatus.OS_PAGE_CACHE_BUSY
+    assert store.rejects_sends == "page_cache_busy" and store.busy_took_ms > 50
     setup.clock.now_ms += 200
     store.tick()
+    assert store.rejects_sends is None
     assert store.put(message()).ok
     store.close()
 
@@ -325,7 +332,7 @@ def seen_os_page_cache_busy_time_out_mills(setup):
 @effect_of("brokerRole")
 def seen_broker_role(setup):
     store = setup.open(brokerRole="SLAVE")
-    assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE and store.rejects_sends == "slave"
     assert store.get(GetRequest("T", 0, 0)).status is GetStatus.NO_MESSAGE_IN_QUEUE
     store.close()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from broker_store.broker.filters import Subscription, of_heartbeat
-from broker_store.errors import PeerError
+from broker_store.errors import LimitError
 from broker_store.protocol.bodies import ConsumerData, Heartbeat
 
 EXPIRED_AFTER_MS = 120_000
@@ -22,7 +22,7 @@ MAX_CLIENT_ID_CHARACTERS = 255
 MAX_MEMBERSHIPS = 200_000
 
 
-class TooManyClientsError(PeerError):
+class TooManyClientsError(LimitError):
     """One more membership would exceed the broker's bound."""
 
 Channel = Hashable
@@ -98,7 +98,7 @@ class Clients:
             return
         taken = sum(map(len, self._producers.values())) + sum(len(group.members) for group in self._consumers.values())
         if taken + new > self._max_memberships:
-            raise TooManyClientsError(f"no room for {new} more memberships: there are {taken} of at most {self._max_memberships}")
+            raise TooManyClientsError(f"no room for {new} more memberships: there are {taken}", taken, self._max_memberships)
 
     def _consumer_beat(self, data: ConsumerData, wanted: list[Subscription], client: Client, heartbeat: Heartbeat) -> bool:
         group = self._consumers.get(data.group)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from broker_store.errors import DamagedStoreError, FormatError, PeerError
+from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
 from broker_store.formats.names import check_group
@@ -32,7 +32,7 @@ SYSTEM_GROUPS = (
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
-class TooManyGroupsError(PeerError):
+class TooManyGroupsError(LimitError):
     """One more group would exceed the broker's bound."""
 
 
@@ -135,7 +135,6 @@ class Groups:
         self._forbidden: dict[str, dict[str, int]] = {}
         self.data_version = DataVersion(timestamp=clock())
         self.dirty = False
-        self.refused_creations = 0
         self.on_change: Callable[[], None] = lambda: None
         self.get = self._table.get
         for name in SYSTEM_GROUPS:
@@ -170,8 +169,7 @@ class Groups:
 
     def _check_room(self, name: str, limit: int) -> None:
         if len(self._table) >= limit:
-            self.refused_creations += 1
-            raise TooManyGroupsError(f"no room for group {name:.120}: there are {len(self._table)} of at most {limit}")
+            raise TooManyGroupsError(f"no room for group {name:.120}: there are {len(self._table)} groups", len(self._table), limit)
 
     def delete(self, name: str) -> bool:
         if self._table.pop(name, None) is None:

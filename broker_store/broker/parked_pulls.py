@@ -12,8 +12,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 Queue = tuple[str, int]
-# Each costs about a kilobyte with its request.
-MAX_PARKED = 100_000
 
 
 @dataclass(slots=True, eq=False)
@@ -35,10 +33,10 @@ class ParkedPull:
 class ParkedPulls:
     """Parked pulls by queue and by deadline. `watch` and `unwatch` are the store's."""
 
-    def __init__(self, *, watch: Callable[[str, int], None], unwatch: Callable[[str, int], None], max_parked: int = MAX_PARKED):
+    def __init__(self, *, watch: Callable[[str, int], None], unwatch: Callable[[str, int], None], max_parked: int = 100_000):
         self._watch = watch
         self._unwatch = unwatch
-        self._max_parked = max_parked
+        self.max_parked = max_parked
         self._queues: dict[Queue, dict[ParkedPull, None]] = {}
         self._channels: dict[Hashable, set[ParkedPull]] = {}
         self._deadlines: list[tuple[int, int, ParkedPull]] = []
@@ -48,7 +46,7 @@ class ParkedPulls:
 
     def park(self, parked: ParkedPull) -> bool:
         """Keep it; False when the table is full."""
-        if self.count >= self._max_parked:
+        if self.count >= self.max_parked:
             return False
         waiting = self._queues.get(parked.queue)
         if waiting is None:

@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from broker_store.broker.flow import Refusals
+
 KEPT_SECONDS = 11
 KEPT_TEN_SECONDS = 61
 KEPT_TEN_MINUTES = 7
@@ -95,7 +97,8 @@ class Statistics:
         self.sent_back = Meter(now_ms)
         self.pulls = 0
         self.pulls_found = 0
-        self.refused: dict[str, int] = {}
+        self.refusals = Refusals(clock)
+        self.refuse = self.refusals.add
         self._topics: dict[str, Meter] = {}
         self._groups: dict[tuple[str, str], Meter] = {}
         self._moving: set[Meter] = set()
@@ -122,10 +125,6 @@ class Statistics:
         meter.messages += messages
         meter.bytes += size
         self._moving.add(meter)
-
-    def refuse(self, cause: str, count: int = 1) -> None:
-        """A request was refused; `cause` is one of our own words, never text from outside."""
-        self.refused[cause] = self.refused.get(cause, 0) + count
 
     def tick(self, now_ms: int) -> None:
         """Once a second."""
@@ -175,7 +174,6 @@ class Statistics:
             "sent_back": self.sent_back.facts(),
             "pulls": self.pulls,
             "pulls_found": self.pulls_found,
-            "refused": dict(self.refused),
         }
 
     def days(self) -> dict[str, int]:

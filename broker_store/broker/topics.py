@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from broker_store.errors import DamagedStoreError, FormatError, PeerError
+from broker_store.errors import DamagedStoreError, FormatError, LimitError, PeerError
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic
@@ -45,7 +45,7 @@ FORBIDDEN_TO_SEND = frozenset(
 )
 
 
-class TooManyTopicsError(PeerError):
+class TooManyTopicsError(LimitError):
     """One more topic would exceed the broker's bound."""
 
 
@@ -146,7 +146,6 @@ class Topics:
             self._system[trace_topic_name] = TopicConfig(trace_topic_name, 1, 1)
         self.data_version = DataVersion(timestamp=clock())
         self.dirty = False
-        self.refused_creations = 0
         self.on_change: Callable[[list[TopicConfig]], None] = lambda changed: None
         # The hot path looks topics up by this bound method: one dictionary access, None for an unknown name.
         self.get = self._table.get
@@ -257,8 +256,7 @@ class Topics:
 
     def _check_room(self, what: str, limit: int) -> None:
         if len(self._table) >= limit:
-            self.refused_creations += 1
-            raise TooManyTopicsError(f"no room for {what}: there are {len(self._table)} topics of at most {limit}")
+            raise TooManyTopicsError(f"no room for {what}: there are {len(self._table)} topics", len(self._table), limit)
 
     def _changed(self, configs: list[TopicConfig]) -> None:
         self.data_version = self.data_version.next(self._clock())

@@ -120,6 +120,7 @@ class Appender:
         self.refused: dict[str, int] = {}
         self.last_ms = 0  # store time of the last group
         self.busy_until_ms = 0
+        self.busy_took_ms = 0
         self._busy_after_ms = settings.os_page_cache_busy_time_out_mills
         self._nudge_at = 0
         self._syncs_first = settings.flush_disk_type == "SYNC_FLUSH"
@@ -213,7 +214,7 @@ class Appender:
         took_ms = self._clock() - now_ms
         if self._busy_after_ms < took_ms < LONGEST_BUSY_MS:
             # The disk cannot take what is written: let it breathe for as long as it held us up.
-            self.busy_until_ms = now_ms + 2 * took_ms
+            self.busy_until_ms, self.busy_took_ms = now_ms + 2 * took_ms, took_ms
             self._around.trouble("page_cache_busy", f"an append took {took_ms} ms")
         if view[c.REFUSED_ROWS]:
             for status in self._rows[: len(messages), c.D_STATUS].tolist():

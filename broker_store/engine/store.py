@@ -47,6 +47,8 @@ from broker_store.formats.index_file import IndexGeometry
 from broker_store.kernels import context as c
 from broker_store.messages import PutStatus
 
+# A broker refuses sends while one of these stands, before they come here.
+_REJECTING_FLAGS = ("slave", "page_cache_busy")
 _BLOCKING_FLAGS = ("closed", "slave", "sync_failed", "disk_full", "no_room", "dispatch_failed", "inspect")
 
 
@@ -114,6 +116,7 @@ class MessageStore:
         self._lock = lock
         self._workers: list[Worker] = []
         self._flags: dict[str, tuple[str, int]] = {}
+        self.rejects_sends: str | None = None  # the flag for which a broker need not hand in sends at all
         self._damage_at = -1
         self._waiting: deque[tuple[int, int, Callable[[PutStatus], None]]] = deque()
         self._config_lock = threading.Lock()
@@ -307,8 +310,14 @@ class MessageStore:
         blocked = self.state not in ("running", "read_only") or any(flag in self._flags for flag in _BLOCKING_FLAGS)
         busy = PutStatus.OS_PAGE_CACHE_BUSY if "page_cache_busy" in self._flags else None
         self.appender.refusal = PutStatus.SERVICE_NOT_AVAILABLE if blocked else busy
+        self.rejects_sends = next((flag for flag in _REJECTING_FLAGS if flag in self._flags), None)
         if self.state in ("running", "read_only"):
             self.state = "read_only" if blocked else "running"
+
+    @property
+    def busy_took_ms(self) -> int:
+        """How long the append took for which the page cache was called busy, the last time."""
+        return self.appender.busy_took_ms
 
     @property
     def is_writable(self) -> bool:

@@ -95,6 +95,8 @@ class Broker:
                     listening,
                     max_connections=parts.settings.max_connections,
                     on_closed=self._channel_closed,
+                    late=self.router.waited,
+                    refused=parts.statistics.refuse,
                 )
             )
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)

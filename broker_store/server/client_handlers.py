@@ -52,7 +52,7 @@ class ClientHandlers:
             try:
                 parts.topics.ensure_retry(consumer.group, group.retry_queue_nums, unit=consumer.unit_mode)
             except TooManyTopicsError as error:
-                raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
+                raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
         changed = parts.clients.heartbeat(channel, beat, command.language, command.version, parts.clock())
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"}
         return command.answer(0, None, fields)

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from functools import lru_cache
 from typing import NamedTuple
 
-from broker_store.broker import filters
+from broker_store.broker import filters, flow
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
 from broker_store.broker.filters import FilterError, Subscription
 from broker_store.broker.parked_pulls import ParkedPull
@@ -314,12 +314,21 @@ class Consume:
             now_ms = self._parts.clock()
             deadline_ms = now_ms + max(0, min(suspend_ms, MAX_SUSPEND_MS))
             parked = ParkedPull((header.topic, header.queue_id), pull.channel, header.queue_offset, deadline_ms, pull)
-            if deadline_ms > now_ms and not pull.channel.closed and self._parts.parked.park(parked):
-                # A message may have come while a cold read was under way, when nobody watched yet.
-                if self._store.max_offset(header.topic, header.queue_id) > result.max_offset:
+            if deadline_ms > now_ms and not pull.channel.closed:
+                if not self._parts.parked.park(parked):
+                    self._refuse_to_park(pull)
+                elif self._store.max_offset(header.topic, header.queue_id) > result.max_offset:
+                    # A message came while a cold read was under way, when nobody watched yet.
                     self._retry(parked)
                 return
         self._answer(pull, result)
+
+    def _refuse_to_park(self, pull: Pull) -> None:
+        """Not PULL_NOT_FOUND: after that a client asks again at once, after SYSTEM_BUSY in a few seconds."""
+        parked, channel = self._parts.parked, pull.channel
+        self._parts.statistics.refuse("parked pulls", value=parked.count, limit=parked.max_parked, who=channel.remote, said=flow.OVERLOADED)
+        if not pull.command.flag & 2:
+            channel.write(pull.command.answer(ResponseCode.SYSTEM_BUSY, flow.OVERLOADED, {}))
 
     def _answer(self, pull: Pull, result: GetResult, *, moved: bool = False) -> None:
         """Write the answer; `moved` says that the pull's offset moved on over messages that it did not want."""
@@ -412,7 +421,7 @@ class Consume:
                 # The topic may have been made when the group had fewer queues: nobody would read beyond its own.
                 message.topic, message.queue_id = topic.name, _retry_queue(stored, min(group.retry_queue_nums, topic.queues))
                 parts.delay.schedule(message, header.delay_level or FIRST_RETRY_LEVEL + stored.reconsume_times)
-            self._sends.add(message, self._sent_back, (command, channel))
+            self._sends.add(message, self._sent_back, (command, channel), expires=True)
             return None
 
         return when_read(channel, self._store.record_now(header.offset), store_again)

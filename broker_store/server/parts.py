@@ -127,7 +127,7 @@ def build_parts(
         ),
         clients=clients,
         locks=QueueLocks(),
-        parked=ParkedPulls(watch=store.watch, unwatch=store.unwatch),
+        parked=ParkedPulls(watch=store.watch, unwatch=store.unwatch, max_parked=settings.max_parked_pulls),
         statistics=Statistics(clock=clock),
         delay=Delay(store, levels_ms=store_settings.delay_levels_ms, clock=clock),
         transactions=Transactions(

@@ -15,13 +15,15 @@ import itertools
 import logging
 import os
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from broker_store.broker import flow
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TooManyTopicsError, TopicConfig
 from broker_store.errors import NameError_
-from broker_store.formats import properties
-from broker_store.formats.message_id import UniqueId, encode_unique_id
+from broker_store.formats import properties, record
+from broker_store.formats.message_id import UniqueId, encode_unique_id, host_text
 from broker_store.formats.names import RETRY_PREFIX
 from broker_store.messages import Message, PutResult, PutStatus
 from broker_store.protocol.codes import RequestCode, ResponseCode
@@ -65,8 +67,10 @@ ANSWERS: dict[PutStatus, tuple[int, str | None]] = {
         "the message is illegal, maybe msg body or properties length not matched. msg body length limit {max_body}B, "
         "msg properties length limit 32KB.",
     ),
-    PutStatus.OS_PAGE_CACHE_BUSY: (ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while"),
+    PutStatus.OS_PAGE_CACHE_BUSY: (ResponseCode.SYSTEM_BUSY, flow.PAGE_CACHE_BUSY),
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
+    PutStatus.WAITED_TOO_LONG: (ResponseCode.SYSTEM_BUSY, flow.WAITED),
+    PutStatus.PAGE_CACHE_BUSY_WAITED: (ResponseCode.SYSTEM_BUSY, flow.PAGE_CACHE_BUSY_WAITED),
 }
 SENT = frozenset(
     {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE}
@@ -74,22 +78,34 @@ SENT = frozenset(
 
 
 class Refusal(Exception):
-    """A request that is answered with a code and a sentence and changes nothing. `cause` is the word for statistics."""
+    """A request that is answered with a code and a sentence and changes nothing.
 
-    def __init__(self, code: int, remark: str, cause: str | None = None):
-        self.code, self.remark, self.cause = code, remark, cause
+    `cause` is the word for statistics; where a number decides, `value` is what was found and `limit` what may be.
+    """
+
+    def __init__(self, code: int, remark: str, cause: str | None = None, *, value: int | None = None, limit: int | None = None):
+        self.code, self.remark, self.cause, self.value, self.limit = code, remark, cause, value, limit
+        self.fields: dict[str, str] = {}
         super().__init__(remark)
 
 
 class Group:
     """The messages of this turn of the loop. `add` is for every writer on the loop: sends, REST, send-back."""
 
-    def __init__(self, parts: BrokerParts):
+    def __init__(self, parts: BrokerParts, *, seconds: Callable[[], float] = time.monotonic):
         self._store = parts.store
+        self._seconds = seconds
         self._statistics = parts.statistics
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: list[tuple[Message, bool, Done, Any]] = []
+        self._wait_limit_ms = flow.WaitLimits(parts.settings).limit_ms(RequestCode.SEND_MESSAGE)
+        self._busy_limit_ms = parts.store_settings.os_page_cache_busy_time_out_mills
+        self._max_body = parts.store_settings.max_message_size
+        # Each with the time of the turn it came in, None where it may wait for any time.
+        self._waiting: list[tuple[Message, bool, Done, Any, float | None]] = []
         self._scheduled = False
+        self._turn_s = self._oldest_s = 0.0
+        # How long the last that were given up had waited, and how many waited then.
+        self.late_ms = self.late_among = 0
         # Called when all of a group have been told their results.
         self.on_answered: Callable[[], None] = lambda: None
         self._unanswered = 0
@@ -100,14 +116,18 @@ class Group:
         """Messages not stored yet, and stored ones that wait for their sync."""
         return len(self._waiting) + self._unanswered
 
-    def add(self, message: Message, done: Done, context: Any = None, *, batch: bool = False) -> None:
-        """Store `message` when this turn is over, then call `done(context, result)`; its body is a chain for a batch."""
-        self._waiting.append((message, batch, done, context))
+    def add(self, message: Message, done: Done, context: Any = None, *, batch: bool = False, expires: bool = False) -> None:
+        """Store `message` when this turn is over, then call `done(context, result)`; its body is a chain for a batch.
+
+        One that `expires` is given up when it has waited as long as a send may.
+        """
         if not self._scheduled:
             self._scheduled = True
             if self._loop is None:
                 self._loop = asyncio.get_running_loop()
+            self._turn_s = self._oldest_s = self._seconds()
             self._loop.call_soon(self.flush)
+        self._waiting.append((message, batch, done, context, self._turn_s if expires else None))
 
     async def put(self, message: Message, *, batch: bool = False) -> PutResult:
         """Store one message; for callers that can wait, with the result as the producer would be told it."""
@@ -119,8 +139,16 @@ class Group:
         """Store what was added, in the order it came, and answer."""
         self._scheduled = False
         waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        now_s = self._seconds()
+        busy = self._store.rejects_sends == "page_cache_busy"
+        if busy or (self._wait_limit_ms is not None and now_s - self._oldest_s > self._wait_limit_ms / 1000):
+            waiting = self._give_up_late(waiting, now_s, busy)
         if len(waiting) > MAX_GROUP_MESSAGES:
             waiting, self._waiting = waiting[:MAX_GROUP_MESSAGES], waiting[MAX_GROUP_MESSAGES:]
+            self._oldest_s = next((entry[4] for entry in self._waiting if entry[4] is not None), now_s)
+            self._turn_s = now_s
             self._scheduled = True
             self._loop.call_soon(self.flush)
         if not waiting:
@@ -139,7 +167,25 @@ class Group:
             self._unanswered += len(waiting)
             self._store.when_confirmed(log_end, lambda status: self._confirmed(status, waiting, results))
 
-    def _store_all(self, waiting: list[tuple[Message, bool, Done, Any]]) -> Sequence[PutResult]:
+    def _give_up_late(self, waiting: list, now_s: float, busy: bool) -> list:
+        """Answer the sends that waited too long, or all of them when the store takes none; those that are left."""
+        limit_ms = self._busy_limit_ms if busy else self._wait_limit_ms
+        came_by_s = now_s if busy else now_s - limit_ms / 1000
+        late, left = [], []
+        for entry in waiting:
+            (late if entry[4] is not None and entry[4] <= came_by_s else left).append(entry)
+        if late:
+            status = PutStatus.PAGE_CACHE_BUSY_WAITED if busy else PutStatus.WAITED_TOO_LONG
+            self.late_ms, self.late_among = round((now_s - late[0][4]) * 1000), len(waiting)
+            value = self._store.busy_took_ms if busy else self.late_ms
+            self._statistics.refuse(status.name, len(late), value=value, limit=limit_ms, who=host_text(late[0][0].born_host))
+            result = PutResult(status)
+            for _, _, done, context, _ in late:
+                done(context, result)
+            self.on_answered()
+        return left
+
+    def _store_all(self, waiting: list) -> Sequence[PutResult]:
         if True not in [entry[1] for entry in waiting]:
             return self._store.put_many([entry[0] for entry in waiting])
         results: list[PutResult] = []
@@ -159,7 +205,7 @@ class Group:
 
     def _count(self, waiting: list, results: list[PutResult]) -> None:
         totals: dict[str, list[int]] = {}
-        for (message, _, _, _), result in zip(waiting, results):  # noqa: B905 (the hot path, lengths are equal)
+        for (message, _, _, _, _), result in zip(waiting, results):  # noqa: B905 (the hot path, lengths are equal)
             if result.status is PutStatus.PUT_OK:
                 total = totals.get(message.topic)
                 if total is None:
@@ -168,12 +214,22 @@ class Group:
                     total[0] += result.count
                     total[1] += len(message.body)
             else:
-                self._statistics.refuse(result.status.name)
+                self._count_refusal(message, result.status)
         for topic, (messages, size) in totals.items():
             self._statistics.stored(topic, messages, size)
 
-    def _answer(self, waiting: list[tuple[Message, bool, Done, Any]], results: list[PutResult]) -> None:
-        for (_, _, done, context), result in zip(waiting, results):  # noqa: B905 (the hot path, lengths are equal)
+    def _count_refusal(self, message: Message, status: PutStatus) -> None:
+        value, limit = None, None
+        if status is PutStatus.OS_PAGE_CACHE_BUSY:
+            value, limit = self._store.busy_took_ms, self._busy_limit_ms
+        elif status is PutStatus.MESSAGE_ILLEGAL:
+            value, limit = len(message.body), self._max_body
+        elif status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
+            value, limit = len(message.properties), record.MAX_PROPERTIES
+        self._statistics.refuse(status.name, value=value, limit=limit, who=f"{host_text(message.born_host)} to {message.topic}")
+
+    def _answer(self, waiting: list, results: list[PutResult]) -> None:
+        for (_, _, done, context, _), result in zip(waiting, results):  # noqa: B905 (the hot path, lengths are equal)
             done(context, result)
         self.on_answered()
 
@@ -190,6 +246,8 @@ class Produce:
         settings = parts.settings
         self._parts = parts
         self._group = group
+        self._store = parts.store
+        self._most_pending = settings.send_thread_pool_queue_capacity
         self._topic_of = parts.topics.get
         self._store_host = parts.store_host
         self._max_body = parts.store_settings.max_message_size
@@ -206,6 +264,10 @@ class Produce:
     def send(self, command: Command, channel: Channel) -> Command | None:
         """A send of any of the three codes."""
         try:
+            if self._store.rejects_sends is not None:
+                raise self._busy()
+            if self._group.pending >= self._most_pending:
+                raise Refusal(ResponseCode.SYSTEM_BUSY, flow.OVERLOADED, "overload of sends", value=self._group.pending, limit=self._most_pending)
             header = read_send(command)
             config = self._topic_of(header.topic)
             if config is None or header.reconsume_times > 0 or header.topic[0] == "%" or header.topic in FORBIDDEN_TO_SEND:
@@ -244,8 +306,9 @@ class Produce:
             if careful or header.sys_flag & SPECIAL_BITS:
                 self._check_special(message, header)
         except Refusal as refusal:
-            return self._refuse(command, refusal)
-        self._group.add(message, self._stored, (command, channel, unique_key, queue_id))
+            refusal.fields = self._region_fields
+            raise
+        self._group.add(message, self._stored, (command, channel, unique_key, queue_id), expires=True)
         return None
 
     def _send_batch(self, command: Command, channel: Channel, header: SendHeader, queue_id: int) -> None:
@@ -266,7 +329,7 @@ class Produce:
             self._store_host,
             header.reconsume_times,
         )
-        self._group.add(message, self._stored, (command, channel, None, queue_id), batch=True)
+        self._group.add(message, self._stored, (command, channel, None, queue_id), batch=True, expires=True)
 
     # Checks, in Apache's order
 
@@ -280,7 +343,7 @@ class Produce:
         except NameError_ as error:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error), "topic name") from None
         except TooManyTopicsError as error:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
         if config is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.255}] not exist, apply first please!{FAQ}", "no topic")
         return config
@@ -366,9 +429,12 @@ class Produce:
 
     # Answers
 
-    def _refuse(self, command: Command, refusal: Refusal) -> Command:
-        self._parts.statistics.refuse(refusal.cause or "send")
-        return command.answer(refusal.code, refusal.remark, dict(self._region_fields))
+    def _busy(self) -> Refusal:
+        """Why no send is looked at now: a slave takes none, and the disk of a busy page cache is to get on first."""
+        if self._store.rejects_sends == "slave":
+            return Refusal(ResponseCode.SYSTEM_BUSY, flow.REJECTED, "slave")
+        limit_ms = self._parts.store_settings.os_page_cache_busy_time_out_mills
+        return Refusal(ResponseCode.SYSTEM_BUSY, flow.REJECTED, "page cache busy", value=self._store.busy_took_ms, limit=limit_ms)
 
     def _stored(self, context: tuple[Command, Channel, str | None, int], result: PutResult) -> None:
         command, channel, unique_key, queue_id = context
@@ -384,7 +450,9 @@ class Produce:
             frame = encode_send_answer(command, ids, queue_id, result.queue_offset, unique_key, self._region, code)
         else:
             code, remark = ANSWERS[result.status]
-            remark = remark and remark.replace("{max_body}", str(self._max_body))
+            if remark is not None:
+                late = self._group
+                remark = remark.replace("{max_body}", str(self._max_body)).replace("{waited_ms}", str(late.late_ms)).replace("{waiting}", str(late.late_among))
             frame = encode_frame(command.answer(code, remark, dict(self._region_fields)))
         frames = self._answers.get(channel)
         if frames is None:

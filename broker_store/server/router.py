@@ -10,8 +10,9 @@ import asyncio
 import logging
 from types import CoroutineType
 
+from broker_store.broker import flow
 from broker_store.broker.filters import FilterError
-from broker_store.errors import FieldError, FormatError, NotFoundError, PeerError, StoreClosedError, StoreError
+from broker_store.errors import FieldError, FormatError, LimitError, NotFoundError, PeerError, StoreClosedError, StoreError
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
@@ -29,6 +30,10 @@ log = logging.getLogger(__name__)
 
 # The bodies that forwarded requests carry are bounded by the frame, their number by this.
 MAX_TASKS = 1_000
+# Answers that say that there is nothing (yet), which is no refusal.
+_NOTHING_THERE = frozenset(
+    {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED, ResponseCode.QUERY_NOT_FOUND}
+)
 
 
 class Router:
@@ -37,6 +42,7 @@ class Router:
     def __init__(self, parts: BrokerParts):
         self._parts = parts
         self._tasks: set[asyncio.Task] = set()
+        self._limits = flow.WaitLimits(parts.settings)
         self.produce = Produce(parts, parts.sends)
         self.consume = parts.pulls = Consume(parts, parts.sends)
         self.clients = ClientHandlers(parts)
@@ -60,22 +66,39 @@ class Router:
     def handle(self, command: Command, channel: Channel) -> Command | None:
         handler = self._handlers.get(command.code)
         if handler is None:
-            self._parts.statistics.refuse("unknown code")
+            self._parts.statistics.refuse("unknown code", value=command.code, who=channel.remote)
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             return command.answer(code, f" request type {command.code} not supported")
         try:
             answer = handler(command, channel)
         except Exception as error:
-            return self._failure(command, error)
+            return self._failure(command, channel, error)
         if type(answer) is CoroutineType:
             return self._start(command, channel, answer)
+        if answer is not None and answer.code:
+            self._count(answer, channel)
         return answer
+
+    def waited(self, command: Command, channel: Channel, waited_ms: int, waiting: int) -> Command | None:
+        """The answer to a request that waited on its connection for so long that it is not handled any more; None when it is."""
+        limit_ms = self._limits.limit_ms(command.code)
+        if limit_ms is None or waited_ms <= limit_ms:
+            return None
+        remark = flow.WAITED.format(waited_ms=waited_ms, waiting=waiting)
+        self._parts.statistics.refuse("waited on its connection", value=waited_ms, limit=limit_ms, who=channel.remote, said=remark)
+        return command.answer(ResponseCode.SYSTEM_BUSY, remark)
+
+    def _count(self, answer: Command, channel: Channel) -> None:
+        """A handler found by itself that it cannot be."""
+        if answer.code not in _NOTHING_THERE:
+            cause = ResponseCode(answer.code).name.lower().replace("_", " ")
+            self._parts.statistics.refuse(cause, who=channel.remote, said=answer.remark or "")
 
     def _start(self, command: Command, channel: Channel, coroutine: CoroutineType) -> Command | None:
         if len(self._tasks) >= MAX_TASKS:
             coroutine.close()
-            remark = "[OVERLOAD]system busy, start flow control for a while"
-            return command.answer(ResponseCode.SYSTEM_BUSY, remark)
+            self._parts.statistics.refuse("overload of requests", value=len(self._tasks), limit=MAX_TASKS, who=channel.remote)
+            return command.answer(ResponseCode.SYSTEM_BUSY, flow.OVERLOADED)
         task = asyncio.get_running_loop().create_task(self._finish(command, channel, coroutine))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -84,8 +107,10 @@ class Router:
     async def _finish(self, command: Command, channel: Channel, coroutine: CoroutineType) -> None:
         try:
             answer = await coroutine
+            if answer is not None and answer.code:
+                self._count(answer, channel)
         except Exception as error:
-            answer = self._failure(command, error)
+            answer = self._failure(command, channel, error)
         if answer is not None and not command.is_oneway and not channel.closed:
             channel.write(answer)
 
@@ -96,10 +121,12 @@ class Router:
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _failure(self, command: Command, error: Exception) -> Command:
+    def _failure(self, command: Command, channel: Channel, error: Exception) -> Command:
+        refuse = self._parts.statistics.refuse
         if isinstance(error, Refusal):
-            self._parts.statistics.refuse(error.cause or "refused")
-            return command.answer(error.code, error.remark, {})
+            cause = error.cause or ResponseCode(error.code).name.lower().replace("_", " ")
+            refuse(cause, value=error.value, limit=error.limit, who=channel.remote, said=error.remark)
+            return command.answer(error.code, error.remark, dict(error.fields))
         if isinstance(error, FilterError):
             code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
         elif isinstance(error, StoreClosedError):
@@ -113,9 +140,11 @@ class Router:
         elif isinstance(error, StoreError):
             # Its message names files of this machine, which are for the log and not for whoever can connect.
             log.error("request %d failed: %s", command.code, error)
-            self._parts.statistics.refuse(type(error).__name__)
+            refuse(type(error).__name__, who=channel.remote)
             return command.answer(ResponseCode.SYSTEM_ERROR, f"the store could not do it: {type(error).__name__}; the broker's log says more", {})
         else:
+            refuse("error inside the broker", who=channel.remote)
             return failure_answer(command, error)
-        self._parts.statistics.refuse(type(error).__name__)
+        value, limit = (error.value, error.limit) if isinstance(error, LimitError) else (None, None)
+        refuse(type(error).__name__, value=value, limit=limit, who=channel.remote, said=str(error))
         return command.answer(code, str(error), {})

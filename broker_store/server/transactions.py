@@ -66,7 +66,7 @@ class TransactionHandlers:
         if half.log_offset != header.commit_log_offset:
             return self._wrong(command, "The transaction state table offset wrong")
         if not header.from_transaction_check and self._transactions.is_too_late(half):
-            self._parts.statistics.refuse("late end of transaction")
+            self._parts.statistics.refuse("late end of transaction", who=channel.remote)
             return command.answer(ResponseCode.ILLEGAL_OPERATION, "Message commit fail because of check immunity time")
         if not self._transactions.begin_end(half):
             return command.answer(0, None)

@@ -15,6 +15,9 @@ What a peer can cost is bounded (issue section 7, RELIABILITY S7 and S14):
 - each listener takes `max_connections`, more are closed at once, and unfinished frames of all of them together are
   bounded: who goes beyond ends.
 
+Commands that stand behind an unread answer or a cold read wait in the channel. `late` is asked about each when its turn
+comes, and may answer it instead of its handler. Whoever is turned away or ended for a limit is told of to `refused`.
+
 Times are the loop's clock. One sweep a second looks at all channels, so a limit may be exceeded by a second.
 """
 
@@ -52,6 +55,10 @@ MAX_HELD = 16
 BACKLOG = 1024
 
 Handler = Callable[[Command, "Channel"], Command | None]
+# (command, channel, milliseconds it waited, commands that wait there) -> its answer, or None to have it handled.
+Late = Callable[[Command, "Channel", int, int], Command | None]
+# (cause, value=, limit=, who=) of a connection that was not taken, or ended.
+Refused = Callable[..., None]
 Found = TypeVar("Found")
 _ids = itertools.count(1)
 
@@ -85,7 +92,8 @@ class Channel(asyncio.Protocol):
         self._corked = False
         self._paused = False
         self._held = 0
-        self._waiting: deque[Command] = deque()
+        # (loop's time at which they came, commands) of each read that is not handled yet.
+        self._waiting: deque[tuple[float, list[Command]]] = deque()
         self._stalled = False
         self._resumed: list[Callable[[], None]] = []
         self._asked: dict[int, asyncio.Future[Command]] = {}
@@ -108,6 +116,8 @@ class Channel(asyncio.Protocol):
             commands = self.connection.receive(data)
         except ProtocolError as error:
             log.info("closing %s: %s", self.remote, error)
+            if self.listener is not None:
+                self.listener.refused("malformed frame", who=self.remote, said=str(error))
             self.abort()
             return
         kept = self.connection.buffered
@@ -118,9 +128,10 @@ class Channel(asyncio.Protocol):
         elif commands or not self.frame_since_s:
             self.frame_since_s = self.last_s
         if self._stalled:
-            self._waiting.extend(commands)
+            if commands:
+                self._waiting.append((self.last_s, commands))
         else:
-            self._handle_all(commands)
+            self._handle_all(commands, self.last_s)
 
     def _keep(self, kept: int) -> None:
         """Account for the bytes of an unfinished frame; over the bound of all connections this one ends."""
@@ -129,6 +140,7 @@ class Channel(asyncio.Protocol):
             listener.kept_bytes += kept - self._kept
             if kept > self._kept and listener.kept_bytes > MAX_KEPT_BYTES:
                 log.warning("closing %s: unfinished frames of all connections take %d bytes", self.remote, listener.kept_bytes)
+                listener.refused("unfinished frames", value=listener.kept_bytes, limit=MAX_KEPT_BYTES, who=self.remote)
                 self.abort()
         self._kept = kept
 
@@ -157,7 +169,7 @@ class Channel(asyncio.Protocol):
 
     # Commands
 
-    def _handle_all(self, commands: list[Command]) -> None:
+    def _handle_all(self, commands: list[Command], came_s: float) -> None:
         self._corked = True
         handle = self.handle
         for at, command in enumerate(commands):
@@ -174,7 +186,7 @@ class Channel(asyncio.Protocol):
                 if self._out:
                     self._write_out()
                 if (self._paused or self._held >= MAX_HELD) and at + 1 < len(commands):
-                    self._waiting.extend(commands[at + 1 :])
+                    self._waiting.appendleft((came_s, commands[at + 1 :]))
                     self._stall()
                     break
         self._corked = False
@@ -199,11 +211,26 @@ class Channel(asyncio.Protocol):
         self._stalled = False
         if self.frame_since_s:
             self.frame_since_s = self.loop.time()  # the time in which it was not read does not count
-        commands = list(self._waiting)
-        self._waiting.clear()
-        self._handle_all(commands)
+        while self._waiting and not self._stalled:
+            came_s, commands = self._waiting.popleft()
+            self._handle_all(self._in_time(commands, came_s), came_s)
         if not self._stalled and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def _in_time(self, commands: list[Command], came_s: float) -> list[Command]:
+        """Those of a read that are still to be handled; the others waited too long and get their answer."""
+        if self.listener is None:
+            return commands
+        waited_ms = int((self.loop.time() - came_s) * 1000)
+        waiting = len(commands) + sum(len(later) for _, later in self._waiting)
+        left = []
+        for command in commands:
+            answer = None if command.flag & 1 else self.listener.late(command, self, waited_ms, waiting)
+            if answer is None:
+                left.append(command)
+            elif not command.flag & 2:
+                self.write(answer)
+        return left
 
     def hold(self) -> None:
         """An answer is being read from disk; too many of them at once stop the connection's next command."""
@@ -246,8 +273,10 @@ class Channel(asyncio.Protocol):
         else:
             transport.writelines(out)
         self.last_s = self.loop.time()
-        if self._paused and transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            log.info("closing %s: it does not read, %d bytes wait", self.remote, transport.get_write_buffer_size())
+        if self._paused and (unsent := transport.get_write_buffer_size()) > MAX_UNSENT_BYTES:
+            log.info("closing %s: it does not read, %d bytes wait", self.remote, unsent)
+            if self.listener is not None:
+                self.listener.refused("peer does not read", value=unsent, limit=MAX_UNSENT_BYTES, who=self.remote)
             self.abort()
 
     async def request(self, command: Command, timeout: float) -> Command:
@@ -276,14 +305,14 @@ class Channel(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def overdue(self, now_s: float) -> str | None:
-        """Why the connection must end at loop time `now_s`, None when it need not."""
+    def overdue(self, now_s: float) -> tuple[str, float, float] | None:
+        """Why the connection must end at loop time `now_s` (cause, seconds, limit), None when it need not."""
         if self.frame_since_s and not self._stalled:
             limit = HEADER_TIMEOUT_S if self.connection.awaiting_header else FRAME_TIMEOUT_S
             if now_s - self.frame_since_s > limit:
-                return f"a frame was not complete after {limit:g} s"
+                return "slow frame", now_s - self.frame_since_s, limit
         if now_s - self.last_s > IDLE_TIMEOUT_S:
-            return f"idle for {IDLE_TIMEOUT_S:g} s"
+            return "idle connection", now_s - self.last_s, IDLE_TIMEOUT_S
         return None
 
     def __repr__(self) -> str:
@@ -293,12 +322,13 @@ class Channel(asyncio.Protocol):
 class Listener:
     """A listening port and the channels that came in by it."""
 
-    def __init__(self, handle: Handler, max_connections: int, on_closed: Callable[[Channel], None] | None):
+    def __init__(self, handle: Handler, max_connections: int, on_closed: Callable[[Channel], None] | None, late: Late, refused: Refused):
         self.handle = handle
         self.max_connections = max_connections
         self.on_closed = on_closed
+        self.late = late
+        self.refused = refused
         self.channels: set[Channel] = set()
-        self.refused = 0
         self.kept_bytes = 0
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -316,8 +346,8 @@ class Listener:
 
     def _admit(self, channel: Channel) -> bool:
         if len(self.channels) >= self.max_connections:
-            self.refused += 1
             log.warning("refused %s: %d connections are open", channel.remote, len(self.channels))
+            self.refused("too many connections", value=len(self.channels), limit=self.max_connections, who=channel.remote)
             return False
         self.channels.add(channel)
         return True
@@ -332,8 +362,10 @@ class Listener:
 
     def _sweep_channels(self, loop: asyncio.AbstractEventLoop) -> None:
         now_s = loop.time()
-        for channel in [channel for channel in self.channels if channel.overdue(now_s)]:
-            log.info("closing %s: %s", channel.remote, channel.overdue(now_s))
+        overdue = [(channel, why) for channel in self.channels if (why := channel.overdue(now_s)) is not None]
+        for channel, (cause, seconds, limit) in overdue:
+            log.info("closing %s: %s for %.1f s, at most %g s", channel.remote, cause, seconds, limit)
+            self.refused(cause, value=round(seconds), limit=round(limit), who=channel.remote)
             channel.abort()
         self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
 
@@ -381,9 +413,11 @@ async def listen(
     *,
     max_connections: int = 10_000,
     on_closed: Callable[[Channel], None] | None = None,
+    late: Late = lambda command, channel, waited_ms, waiting: None,
+    refused: Refused = lambda cause, **case: None,
 ) -> Listener:
     """Open a bound port; `handle(command, channel)` gives the answer, or None when it comes later or never."""
-    listener = Listener(handle, max_connections, on_closed)
+    listener = Listener(handle, max_connections, on_closed, late, refused)
     await listener.open(listening)
     return listener
 

@@ -59,6 +59,7 @@ def _metrics() -> Iterable[Metric]:
     yield from _store(cluster.store())
     if now in ("running", "read_only"):
         yield from _rates(cluster.overview())
+        yield from _refusals(cluster.refusals())
         yield from _topics(cluster.topics())
         yield from _groups(cluster.groups())
 
@@ -104,6 +105,20 @@ def _rates(overview: dict) -> Iterable[Metric]:
         yield _gauge(f"broker_rate_{name.replace('_per_s', '_per_second')}", "measured over the last seconds", value)
     for name, value in overview["counts"].items():
         yield _gauge(f"broker_{name}", f"number of {name}", value)
+
+
+def _refusals(refusals: list[dict]) -> Iterable[Metric]:
+    """How often, and the last case's numbers; who it was stands in /api/v1/refusals, since a label for each client would never end."""
+    refused = CounterMetricFamily("broker_refused", "requests and connections refused", labels=["cause"])
+    last = GaugeMetricFamily("broker_refused_last_timestamp_seconds", "when it was refused the last time", labels=["cause"])
+    value = GaugeMetricFamily("broker_refused_last_value", "the value that was over the limit then", labels=["cause"])
+    limit = GaugeMetricFamily("broker_refused_last_limit", "that limit", labels=["cause"])
+    for cause in refusals:
+        _add(refused, [cause["cause"]], cause["count"])
+        _add(last, [cause["cause"]], cause["at_ms"] / 1000)
+        _add(value, [cause["cause"]], cause["value"])
+        _add(limit, [cause["cause"]], cause["limit"])
+    yield from (refused, last, value, limit)
 
 
 def _topics(topics: list[dict]) -> Iterable[Metric]:

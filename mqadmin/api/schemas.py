@@ -75,6 +75,20 @@ class Me(Schema):
     role: Role
 
 
+class Refusal(Schema):
+    cause: str
+    count: Int64
+    at_ms: Time
+    value: Int64 | None = Field(description="what was found, of the last case; null where no number decides")
+    limit: Int64 | None = Field(description="what may be")
+    who: str
+    said: str = Field(description="what the client was told")
+
+
+class Refusals(Schema):
+    items: list[Refusal]
+
+
 class Topic(Schema):
     name: str
     kind: str

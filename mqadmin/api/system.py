@@ -62,6 +62,12 @@ async def overview(request: HttpRequest):
     return schemas.facts(clusters.current().overview())
 
 
+@router.get("/refusals", response=schemas.Refusals)
+async def refusals(request: HttpRequest):
+    """What the broker refused since its start, by cause: how often, and the last case with the value, its limit and who it was."""
+    return {"items": clusters.current().refusals()}
+
+
 @router.get("/auth/session", response=schemas.Me)
 async def who_am_i(request: HttpRequest):
     caller: Caller = request.auth

@@ -329,6 +329,16 @@ async def test_explain_gives_each_step(cluster, local):
     assert [step["step"] for step in steps] == ["hash", "file", "slot", "entry", "entry", "stop"]
 
 
+async def test_refusals_come_with_the_values_that_caused_them(cluster, local):
+    waited, unknown = (await local.get("/api/v1/refusals")).json()["items"]
+    assert (waited["cause"], waited["count"], waited["value"], waited["limit"], waited["who"]) == ("WAITED_TOO_LONG", "3", "231", "200", "10.0.0.7:51022")
+    assert unknown["value"] is None and unknown["said"].startswith("topic[orders2]")
+    text = (await local.get("/metrics")).content.decode()
+    for line in ('refused_total{cause="WAITED_TOO_LONG"} 3.0', 'refused_last_value{cause="WAITED_TOO_LONG"} 231.0', 'refused_last_limit{cause="WAITED_TOO_LONG"} 200.0'):
+        assert f"broker_{line}" in text
+    assert 'broker_refused_total{cause="no topic"} 1.0' in text and 'broker_refused_last_value{cause="no topic"}' not in text
+
+
 async def test_metrics_are_prometheus_text_and_hold_what_is_known(cluster, local):
     text = (await local.get("/metrics")).content.decode()
     assert 'broker_state{state="running"} 1.0' in text

@@ -80,6 +80,17 @@ async def test_a_message_goes_the_whole_way(brokers):
     assert record.decode((await waiting).body).body == b"two"
 
 
+async def test_a_port_counts_whom_it_turns_away_and_asks_how_long_a_request_waited(brokers):
+    broker = await brokers(max_connections=1)
+    first, second = await dial(broker), await dial(broker)
+    await until(lambda: second.closed)
+    (refused,) = broker.parts.statistics.refusals.facts()
+    assert (refused["cause"], refused["value"], refused["limit"]) == ("too many connections", 1, 1)
+    (channel,) = broker.parts.listeners[0].channels
+    assert broker.parts.listeners[0].late(send(), channel, 201, 1).code == 2
+    first.close()
+
+
 async def test_ids_and_addresses_name_the_port_that_was_taken(brokers):
     broker = await brokers()
     port = broker.parts.listeners[0].port

@@ -536,7 +536,7 @@ async def test_the_checks_of_a_send_back_come_in_apaches_order():
     forbidden = await send_back(harness, 999)
     assert (forbidden.code, forbidden.remark) == (16, "the topic[%RETRY%CG] sending message is forbidden")
     assert (await send_back(harness, level=-1)).code == 16
-    assert harness.store.queues() == [("TopicX", 1)] and harness.parts.statistics.refused["permission"] == 2
+    assert harness.store.queues() == [("TopicX", 1)] and harness.parts.statistics.refusals.counts()["permission"] == 2
 
 
 async def test_what_cannot_be_sent_back():

@@ -76,7 +76,7 @@ async def test_each_refusal_of_the_store_has_its_code(status, code):
     harness.store.refuse = status
     answer = await harness.send()
     assert answer.code == code and answer.remark and "{" not in answer.remark
-    assert harness.parts.statistics.refused == {status.name: 1}
+    assert harness.parts.statistics.refusals.counts() == {status.name: 1}
 
 
 async def test_a_store_that_raises_leaves_nobody_without_an_answer(caplog):

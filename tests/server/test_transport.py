@@ -113,10 +113,12 @@ async def test_a_handler_that_raises_is_answered_and_the_connection_lives(open_p
 
 
 async def test_more_connections_than_allowed_are_closed_at_once(open_port):
-    listener = await open_port(echo, max_connections=1)
+    refused = []
+    listener = await open_port(echo, max_connections=1, refused=lambda cause, **case: refused.append((cause, case)))
     first, second = await Client.to(listener), await Client.to(listener)
     assert await second.ended()
-    assert listener.refused == 1 and len(listener.channels) == 1
+    who = "{}:{}".format(*second.writer.get_extra_info("sockname"))
+    assert refused == [("too many connections", {"value": 1, "limit": 1, "who": who})] and len(listener.channels) == 1
     first.write(Command.request(10, opaque=1))
     await first.read()
     await second.close()
@@ -244,10 +246,10 @@ async def test_a_frame_has_ten_seconds_for_its_header_and_sixty_for_all():
     whole = frame(body=b"x" * 100)
     channel.data_received(whole[:6])
     assert channel.overdue(began + 9.9) is None
-    assert "10 s" in channel.overdue(channel.last_s + 10.1)
+    assert channel.overdue(channel.frame_since_s + 10.1) == ("slow frame", pytest.approx(10.1), 10)
     channel.data_received(whole[6:-1])
     assert channel.overdue(channel.last_s + 10.1) is None
-    assert "60 s" in channel.overdue(channel.last_s + 60.1)
+    assert channel.overdue(channel.frame_since_s + 60.1) == ("slow frame", pytest.approx(60.1), 60)
     channel.data_received(b"x")
     assert channel.overdue(channel.last_s + 119) is None
 
@@ -263,7 +265,7 @@ async def test_two_minutes_without_a_byte_are_idle():
     channel, _ = channel_over_pipe()
     channel.data_received(frame())
     assert channel.overdue(channel.last_s + 119.9) is None
-    assert "idle" in channel.overdue(channel.last_s + 120.1)
+    assert channel.overdue(channel.last_s + 120.1) == ("idle connection", pytest.approx(120.1), 120)
 
 
 async def test_a_peer_that_does_not_read_is_not_read_either():
@@ -302,6 +304,55 @@ async def test_a_peer_that_lets_everything_pile_up_is_ended():
     assert not pipe.aborted
     channel.write_bytes(b"x")
     assert pipe.aborted
+
+
+class Refusing:
+    """A listener that remembers what it was told, and finds every command with an opaque in `late` too late."""
+
+    def __init__(self, late=()):
+        self.told, self._late, self.asked, self.kept_bytes = [], late, [], 0
+
+    def refused(self, cause, **case):
+        self.told.append((cause, case))
+
+    def late(self, command, channel, waited_ms, waiting):
+        self.asked.append((command.opaque, waited_ms, waiting))
+        return command.answer(2, "waited") if command.opaque in self._late else None
+
+    def _admit(self, channel):
+        return True
+
+
+async def test_what_waited_too_long_behind_an_unread_answer_is_answered_and_not_handled():
+    handled = []
+    channel, pipe = channel_over_pipe(lambda command, channel: handled.append(command.opaque))
+    channel.listener = listener = Refusing(late=(2, 3))
+    for _ in range(transport.MAX_HELD):
+        channel.hold()
+    channel.data_received(frame(1) + frame(2) + frame(4))
+    channel.data_received(encode_frame(Command.request(10, opaque=3, oneway=True)) + frame(5))
+    assert listener.asked == [] and handled == [1], "who is handled at once has not waited"
+    channel._waiting = type(channel._waiting)((came_s - 0.5, commands) for came_s, commands in channel._waiting)
+    channel.release()
+    await asyncio.sleep(0)
+    assert handled == [1, 4, 5]
+    assert [(opaque, waiting) for opaque, _, waiting in listener.asked] == [(2, 4), (4, 4), (3, 2), (5, 2)]
+    assert all(500 <= waited_ms < 5_000 for _, waited_ms, _ in listener.asked)
+    (answer,) = Connection().receive(pipe.written)
+    assert (answer.opaque, answer.code) == (2, 2), "a oneway request is answered by nobody"
+
+
+async def test_who_does_not_read_or_speaks_nonsense_is_told_of_with_the_numbers():
+    channel, pipe = channel_over_pipe()
+    channel.listener = listener = Refusing()
+    pipe.full_from = 0
+    channel.write_bytes(b"x" * (transport.MAX_UNSENT_BYTES + 1))
+    channel, pipe = channel_over_pipe()
+    channel.listener = listener
+    channel.data_received(b"GET / HTTP/1.1\r\n\r\n")
+    (unread, numbers), (malformed, words) = listener.told
+    assert (unread, numbers) == ("peer does not read", {"value": transport.MAX_UNSENT_BYTES + 1, "limit": transport.MAX_UNSENT_BYTES, "who": "10.0.0.1:5"})
+    assert malformed == "malformed frame" and words["who"] == "10.0.0.1:5" and pipe.aborted
 
 
 async def test_addresses_are_kept_as_records_want_them():

@@ -69,7 +69,8 @@ class Harness:
         self.store = MemoryStore(lambda: self.now_ms, sync_flush=sync_flush)
         broker, store = BrokerSettings(**settings), StoreSettings(**(store_settings or {}))
         self.parts = build_parts(broker, store, self.store, lambda: self.now_ms)
-        self.parts.sends = Group(self.parts)
+        self.now_s = 1_000.0
+        self.parts.sends = Group(self.parts, seconds=lambda: self.now_s)
         self.router = Router(self.parts)
         self.router.consume.start(asyncio.get_running_loop())
         self.router.consume._timer.cancel()

@@ -180,6 +180,14 @@ class FakeCluster:
              "begin_ms": now_ms - 11 * 3_600_000, "end_ms": now_ms - 200, "begin_offset": 3 * FILE_BYTES, "end_offset": self._wrote(), "state": "writing"},
         ]  # fmt: skip
 
+    def refusals(self) -> list[dict]:
+        self._running()
+        now_ms = self._now_ms()
+        return [
+            {"cause": "WAITED_TOO_LONG", "count": 3, "at_ms": now_ms - 4_000, "value": 231, "limit": 200, "who": "10.0.0.7:51022", "said": ""},
+            {"cause": "no topic", "count": 1, "at_ms": now_ms - 90_000, "value": None, "limit": None, "who": "10.0.0.9:40112", "said": "topic[orders2] not exist"},
+        ]
+
     def overview(self) -> dict:
         self._running()
         store = self.store()

@@ -27,6 +27,8 @@ class MemoryStore:
         self.sync_flush = sync_flush
         self.cold = False
         self.refuse: PutStatus | None = None
+        self.rejects_sends: str | None = None
+        self.busy_took_ms = 0
         self.confirmed = 0
         self.wrote = 0
         self.config: dict[str, str] = {}
