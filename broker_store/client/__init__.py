@@ -6,8 +6,11 @@ changes.
 """
 
 from broker_store.client.admin import Admin
+from broker_store.client.assigned_queue import ReadAhead
 from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError, PartlySent, RequestTimeout
+from broker_store.client.handling import GiveUp, RetryLater
 from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt
+from broker_store.client.places import FilePlaces, Places
 from broker_store.client.producer import Producer
 from broker_store.client.pull_consumer import PullConsumer
 from broker_store.client.pulling import PullResult, PullStatus
@@ -20,18 +23,23 @@ __all__ = [
     "AnswerError",
     "ClientError",
     "ConnectionLost",
+    "FilePlaces",
+    "GiveUp",
     "Half",
     "MessageQueue",
     "NoRouteError",
     "Outgoing",
     "PartlySent",
+    "Places",
     "Producer",
     "PullConsumer",
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "ReadAhead",
     "ReceivedMessage",
     "RequestTimeout",
+    "RetryLater",
     "SendReceipt",
     "TransactionProducer",
 ]

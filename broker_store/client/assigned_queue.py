@@ -7,20 +7,38 @@ after a crash, nothing is ever skipped. No I/O, no clock.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from broker_store.client.message import ReceivedMessage
+from broker_store.errors import MisuseError
 from broker_store.protocol.bodies import MessageQueue
 
-# Of one queue, taken from the broker and not finished.
-MAX_UNFINISHED_MESSAGES = 1_000
-MAX_UNFINISHED_BYTES = 64 << 20
+
+@dataclass(slots=True, frozen=True)
+class ReadAhead:
+    """How much of one queue a consumer takes before what it took is finished; above that it stops reading the queue.
+
+    `span` is the distance in offsets from the lowest unfinished message to the place it reads at: so many come again at most when
+    one message hangs and the process then dies. `count` is how many messages it asks for at a time.
+    """
+
+    messages: int = 1_000
+    bytes: int = 64 << 20
+    span: int = 2_000
+    count: int = 32
+
+    def __post_init__(self):
+        for name in self.__slots__:
+            if getattr(self, name) < 1:
+                raise MisuseError(f"ReadAhead {name}={getattr(self, name)} must be at least 1")
 
 
 class AssignedQueue:
     """`next_offset` is where to read on. `dropped` once the queue is another consumer's."""
 
-    def __init__(self, queue: MessageQueue, next_offset: int):
+    def __init__(self, queue: MessageQueue, next_offset: int, limits: ReadAhead):
         self.queue = queue
+        self._limits = limits
         self.next_offset = next_offset
         self.committed: int | None = None
         self.dropped = False
@@ -87,7 +105,8 @@ class AssignedQueue:
         self.room.set()
 
     def _see_room(self) -> None:
-        if len(self._unfinished) < MAX_UNFINISHED_MESSAGES and self.unfinished_bytes < MAX_UNFINISHED_BYTES:
+        limits = self._limits
+        if len(self._unfinished) < limits.messages and self.unfinished_bytes < limits.bytes and self.next_offset - self.place < limits.span:
             self.room.set()
         else:
             self.room.clear()

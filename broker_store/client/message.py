@@ -138,17 +138,20 @@ def _waiting(message: Outgoing) -> dict[str, str]:
             raise MisuseError(f"delay_s {message.delay_s} must be more than 0; leave it out for none")
         pairs[TIMER_DELAY] = str(round(message.delay_s * 1000))
     if message.deliver_at is not None:
-        pairs[TIMER_DELIVER_AT] = str(_milliseconds(message.deliver_at))
+        pairs[TIMER_DELIVER_AT] = str(milliseconds(message.deliver_at))
     if len(pairs) > 1:
         raise MisuseError("a message waits by delay_level, by delay_s or by deliver_at, not by several of them")
     return pairs
 
 
-def _milliseconds(moment: datetime | int) -> int:
-    if not isinstance(moment, datetime):
+def milliseconds(moment: datetime | int) -> int:
+    """A time since 1970. Raises MisuseError for a datetime without a time zone."""
+    if isinstance(moment, int):
         return moment
+    if not isinstance(moment, datetime):
+        raise MisuseError(f"{moment!r:.60} is no time; use an aware datetime or whole milliseconds since 1970")
     if moment.tzinfo is None:
-        raise MisuseError(f"deliver_at {moment} has no time zone, and the broker may stand in another one; use an aware datetime")
+        raise MisuseError(f"{moment} has no time zone, and the broker may stand in another one; use an aware datetime")
     return round(moment.timestamp() * 1000)
 
 

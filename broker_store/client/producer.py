@@ -18,7 +18,6 @@ to where TBW102 is, whose broker creates it when it may.
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import logging
 import random
@@ -40,9 +39,9 @@ from broker_store.client.message import (
     outgoing,
 )
 from broker_store.client.session import MASTER_ID, REQUEST_TIMEOUT_S, Session, local_address
-from broker_store.errors import BrokerStoreError, MisuseError
+from broker_store.errors import BrokerStoreError, FormatError, MisuseError
 from broker_store.formats import properties as property_format
-from broker_store.formats import record
+from broker_store.formats import recall_handle, record
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.names import check_group, check_topic
 from broker_store.formats.record import StoredMessage
@@ -181,6 +180,15 @@ class Producer:
         fields = answer.fields or {}
         return _receipt(answer, fields, queue, unique_key, fields.get("msgId", ""), 0)
 
+    async def send_counted(
+        self, topic: str, body: bytes, properties: str, sys_flag: int, reconsume_times: int, max_reconsume_times: int | None
+    ) -> None:
+        """Send a message that was consumed `reconsume_times` and not done with; for consumers that give one back. Raises ClientError."""
+        counted = {"j": str(reconsume_times)}
+        if max_reconsume_times is not None:
+            counted["l"] = str(max_reconsume_times)
+        await self._deliver(RequestCode.SEND_MESSAGE_V2, topic, body, properties, ANYWHERE, self._timeout, sys_flag, counted)
+
     async def send_batch(
         self,
         topic: str,
@@ -279,7 +287,10 @@ class Producer:
         there at its time. Brokers refuse it with NO_PERMISSION unless recallMessageEnable is set. Raises ClientError, and
         MisuseError for what is no handle.
         """
-        broker_name = _broker_of_handle(handle)
+        try:
+            broker_name = recall_handle.decode(handle).broker_name
+        except FormatError as error:
+            raise MisuseError(f"{error}; a handle stands in the receipt of a message sent with delay_s or deliver_at") from None
         _, addresses = await self._writable_queues(topic)
         if broker_name not in addresses:
             raise NoRouteError(f"the message lies on broker {broker_name}, which is not in the route of topic {topic}")
@@ -344,7 +355,15 @@ class Producer:
         return list((await self._writable_queues(topic))[0])
 
     async def _deliver(
-        self, code: int, topic: str, body: bytes, properties: str, place: Place, timeout: float, sys_flag: int = 0
+        self,
+        code: int,
+        topic: str,
+        body: bytes,
+        properties: str,
+        place: Place,
+        timeout: float,
+        sys_flag: int = 0,
+        counted: Mapping[str, str] | None = None,
     ) -> tuple[Command, MessageQueue]:
         """Try until somebody has stored it, the time is over, or no further try can help."""
         deadline = time.monotonic() + timeout
@@ -357,7 +376,7 @@ class Producer:
             try:
                 if left <= 0:
                     raise RequestTimeout(f"topic {topic} took no message within {timeout:g} s")
-                fields = self._fields(code, queue, properties, sys_flag)
+                fields = self._fields(code, queue, properties, sys_flag) | (counted or {})
                 answer = await self._session.ask(address, code, fields, body, timeout=left, accept=STATUS_NAMES)
                 return answer, queue
             except ClientError as error:
@@ -487,17 +506,6 @@ def _batches(parts: Iterable[tuple[str, bytes]], limit: int) -> Iterator[tuple[l
         size += len(part)
     if batch:
         yield unique_keys, batch
-
-
-def _broker_of_handle(handle: str) -> str:
-    """The broker that gave out a handle: base64 of `v1 topic broker timestamp unique_key` (spec/store-behaviour.md 9)."""
-    try:
-        version, _, broker_name, _, _ = base64.b64decode(handle, altchars=b"-_", validate=True).decode().split(" ")
-    except ValueError:
-        version = ""
-    if version != "v1":
-        raise MisuseError(f"{handle!r:.60} is no recall handle; it stands in the receipt of a message sent with delay_s or deliver_at")
-    return broker_name
 
 
 def _writable(topic: str, route: TopicRoute) -> tuple[list[MessageQueue], dict[str, str]]:

@@ -1,15 +1,22 @@
-"""Hands the messages of a group's topics to a function, each at least once.
+"""Hands the messages of a group's topics out, each at least once: to a loop, or to a function.
 
-    consumer = PushConsumer("my-group", "127.0.0.1:9876").subscribe("Orders", "paid || sent")
-    await consumer.start(handle)     # async def handle(message), or a plain function, which runs in a thread
-    ...
-    await consumer.close()
+    async with PushConsumer("my-group", "127.0.0.1:9876").subscribe("Orders", "paid || sent") as consumer:
+        async for message in consumer:       # a message is consumed when the loop asks for the next one
+            ...
+
+    async with PushConsumer("my-group", "127.0.0.1:9876").subscribe("Orders") as consumer:
+        await consumer.start(handle)         # async def handle(message), or a plain function, which runs in a thread
+        ...                                  # up to `concurrency` messages are handled at once until the block ends
 
 A message whose handler returns is consumed. When the handler raises, the broker is asked to bring it again later by
-way of the group's retry topic, and after `max_attempts` it goes to the dead letters. With `orderly=True` the messages
-of a queue are handled one after the other, only while the broker's lock on the queue is held, and a failed one is
-tried again here before the next. With `model="broadcasting"` every consumer gets everything, places are kept by the
-consumer itself, and a failed message is passed over.
+way of the group's retry topic, and after `max_retries` of that it goes to the dead letters; RetryLater and GiveUp say
+which of the two, and when. With `orderly=True` the messages of a queue are handled one after the other, only while the
+broker's lock on the queue is held, and a failed one is tried again here before the next. With `model="broadcasting"`
+every consumer gets everything, places are kept by the consumer itself, and a failed message is passed over.
+
+In a loop nothing is raised to the consumer: `retry` and `give_up` say the same, and `ack` that a message is done before
+the next one is asked for. What a loop left by `break` or an exception was working on is not consumed; it is handed out
+again, to this group's next member, when this one has closed.
 
 How it works: a task shares the queues out anew every 20 s and when the broker says that the group has changed; a task
 a queue reads ahead (long polling); `concurrency` workers call the handler. Places are committed every 5 s, when a queue
@@ -19,17 +26,21 @@ goes to another consumer, and at the end. What ends without that is handed out a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from collections.abc import Iterable
+from datetime import datetime
 
 from broker_store.client import running_info
 from broker_store.client.allocation import allocate
-from broker_store.client.assigned_queue import AssignedQueue
+from broker_store.client.assigned_queue import AssignedQueue, ReadAhead
 from broker_store.client.errors import ClientError, NoRouteError
-from broker_store.client.message import ReceivedMessage, decode_messages
+from broker_store.client.giving_back import TO_DEAD_LETTERS, GivingBack
+from broker_store.client.handling import GiveUp, Handler, RetryLater
+from broker_store.client.message import ReceivedMessage, decode_messages, milliseconds
+from broker_store.client.places import Places
 from broker_store.client.pulling import PullStatus, QueueReader, readable_queues
 from broker_store.client.session import REQUEST_TIMEOUT_S, Session, lowest_address
 from broker_store.client.subscription import ALL, make_subscription
@@ -43,15 +54,12 @@ from broker_store.protocol.headers import read_header, write_header
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[ReceivedMessage], "Awaitable[None] | None"]
-
 CLUSTERING, BROADCASTING = "clustering", "broadcasting"
 REBALANCE_INTERVAL_S = 20.0
 # While a topic has no route yet, or a queue could not be taken.
 REBALANCE_SOON_S = 1.0
 COMMIT_INTERVAL_S = 5.0
 PULL_WAIT_MS = 15_000
-PULL_COUNT = 32
 # A broker forgets a lock after 60 s; it is renewed with each rebalance.
 LOCK_LIFE_S = 30.0
 ORDERLY_PAUSE_S = 1.0
@@ -59,23 +67,21 @@ FAILURE_PAUSES_S = (0.1, 0.3, 1.0)
 # A broker that answers "nothing" at once does not hold pulls; it is not asked in a spin.
 QUICK_ANSWER_S = 0.02
 QUICK_ANSWER_PAUSE_S = 0.2
-MAX_ATTEMPTS = 16
-TO_DEAD_LETTERS = -1
-
-
-class Places(Protocol):
-    """Where a broadcasting consumer keeps its places: texts `topic@broker@queue` to offsets."""
-
-    def load(self) -> dict[str, int]: ...
-
-    def save(self, places: dict[str, int]) -> None: ...
 
 
 class PushConsumer:
     """One member of a consumer group.
 
-    `consume_from` says where a group begins that has no place yet: "last", "first", or a time in milliseconds. (A
-    queue that still holds its very first message begins there in any case, as Apache's broker decides.)
+    `model`: "clustering", where the members share the messages, or "broadcasting", where each gets all.
+    `consume_from`: where a group begins that has no place yet: "last", "first", or a time, as an aware datetime or in
+    milliseconds since 1970. (A queue that still holds its very first message begins there in any case, as Apache's broker
+    decides.)
+    `concurrency`: how many handlers run at once; an orderly consumer runs one for each of its queues.
+    `max_retries`: how often a message comes again before it goes to the dead letters. None: as often as the group's settings at
+    the broker say (16), or without end for an orderly consumer, as in Java.
+    `places`: where a broadcasting consumer keeps how far it is, for example FilePlaces; None: it begins anew each time.
+    `read_ahead`: how much of a queue is taken before it is handled.
+    `timeout`: seconds for one request to a broker.
     """
 
     def __init__(
@@ -85,10 +91,11 @@ class PushConsumer:
         *,
         model: str = CLUSTERING,
         orderly: bool = False,
-        consume_from: str | int = "last",
+        consume_from: str | int | datetime = "last",
         concurrency: int = 20,
-        max_attempts: int | None = None,
+        max_retries: int | None = None,
         places: Places | None = None,
+        read_ahead: ReadAhead | None = None,
         timeout: float = REQUEST_TIMEOUT_S,
         client_id: str | None = None,
     ):
@@ -96,14 +103,19 @@ class PushConsumer:
             raise MisuseError(f"model {model!r} must be {CLUSTERING} or {BROADCASTING}")
         if concurrency < 1:
             raise MisuseError(f"concurrency {concurrency} must be at least 1")
-        if consume_from not in ("last", "first") and not isinstance(consume_from, int):
+        if max_retries is not None and max_retries < 0:
+            raise MisuseError(f"max_retries {max_retries} must be at least 0, or None")
+        if isinstance(consume_from, datetime):
+            consume_from = milliseconds(consume_from)
+        elif consume_from not in ("last", "first") and not isinstance(consume_from, int):
             raise MisuseError(f"consume_from {consume_from!r} must be last, first or a time in milliseconds")
         self.group = check_group(group)
         self.orderly = orderly
         self.broadcasting = model == BROADCASTING
         self._consume_from = consume_from
         self._concurrency = concurrency
-        self._max_attempts = max_attempts
+        self._max_retries = max_retries
+        self._read_ahead = read_ahead or ReadAhead()
         self._places = places
         self._place_of: dict[str, int] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -118,8 +130,13 @@ class PushConsumer:
             nameservers, client_id=client_id, timeout=timeout, heartbeat=self._heartbeat, handlers=handlers
         )
         self._reader = QueueReader(self._session, group)
+        self._giving_back = GivingBack(self._session, self._reader, group, max_retries)
         self._assigned: dict[MessageQueue, AssignedQueue] = {}
-        self._work: asyncio.Queue[tuple[AssignedQueue, ReceivedMessage]] = asyncio.Queue(concurrency)
+        # None wakes a loop that waits, when the consumer closes.
+        self._work: asyncio.Queue[_Task | None] = asyncio.Queue(concurrency)
+        # What loops are working on, by the identity of the message.
+        self._in_hand: dict[int, _Task] = {}
+        self._started = False
         self._handler: Handler | None = None
         self._handler_is_async = False
         self._rebalance_wanted = asyncio.Event()
@@ -141,12 +158,16 @@ class PushConsumer:
             self._rebalance_wanted.set()
         return self
 
-    async def start(self, handler: Handler) -> PushConsumer:
-        """Join the group and begin to call `handler`. Returns when the queues were shared out for the first time."""
-        if self._handler is not None or self._closed:
+    async def start(self, handler: Handler | None = None) -> PushConsumer:
+        """Join the group and begin to call `handler`, or, without one, to read ahead for `async for`.
+
+        Returns when the queues were shared out for the first time. Raises MisuseError.
+        """
+        if self._started or self._closed:
             raise MisuseError("a consumer is started once")
         if not self._subscriptions:
             raise MisuseError("a consumer needs a subscription before it starts")
+        self._started = True
         self._handler = handler
         self._handler_is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
@@ -165,7 +186,7 @@ class PushConsumer:
                 log.info("%s: %s", self.group, error)
         await self._session.beat()
         spawn = self._session.spawn
-        if not self.orderly:
+        if not self.orderly and handler is not None:
             self._workers = [spawn(self._work_on()) for _ in range(self._concurrency)]
         await self._rebalance()
         self._background = [spawn(self._keep_balanced()), spawn(self._keep_committed())]
@@ -178,22 +199,105 @@ class PushConsumer:
         await self.close()
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Leave the group: stop reading, let running handlers end, commit, say goodbye. Idempotent."""
+        """Leave the group: stop reading, let running handlers end, commit, say goodbye. Idempotent.
+
+        After `timeout` seconds handlers that still run are left behind: their messages are not consumed and come again.
+        """
         if self._closed:
             return
         self._closed = True
         for task in self._background:
             task.cancel()
-        for assigned in list(self._assigned.values()):
+        mine = list(self._assigned.values())
+        for assigned in mine:
             self._drop(assigned)
+        self._end_loops()
         if self._releases:
             await asyncio.wait(self._releases.values(), timeout=timeout)
         for task in self._workers:
             task.cancel()
+        # A handler that did not end in time must not take with it what others of its queue have done.
+        for assigned in mine:
+            await self._commit(assigned)
         self._save_places()
-        if self._handler is not None:
+        await self._giving_back.close()
+        if self._started:
             await self._session.unregister(consumer_group=self.group)
         await self._session.close()
+
+    # Loops
+
+    def __aiter__(self) -> Messages:
+        return Messages(self)
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """A message of an `async for` is consumed, before the loop asks for the next one. Raises MisuseError."""
+        await self._settle(self._task_of(message), None)
+
+    async def retry(self, message: ReceivedMessage, level: int = 0, *, after_s: float | None = None) -> None:
+        """Have a message of an `async for` come again; the arguments are RetryLater's. Raises MisuseError."""
+        await self._settle(self._task_of(message), RetryLater(level, after_s=after_s))
+
+    async def give_up(self, message: ReceivedMessage) -> None:
+        """Have a message of an `async for` go to the dead letters. Raises MisuseError."""
+        await self._settle(self._task_of(message), GiveUp())
+
+    def _task_of(self, message: ReceivedMessage) -> _Task:
+        task = self._in_hand.get(id(message))
+        if task is None:
+            raise MisuseError(f"{message!r} is in no loop's hands: ack, retry and give_up are for a message of `async for`, once")
+        return task
+
+    async def _next_task(self) -> _Task | None:
+        """What a loop is to work on; None when the consumer has closed."""
+        if not self._started:
+            await self.start()
+        elif self._handler is not None:
+            raise MisuseError("this consumer was started with a handler, which gets its messages")
+        while not self._closed:
+            task = await self._work.get()
+            if task is None:
+                break
+            if task.assigned.dropped:
+                task.let_go()
+                continue
+            if task.outcome is None:
+                task.assigned.begin_handling()
+            self._in_hand[id(task.message)] = task
+            return task
+        self._wake_loop()
+        return None
+
+    async def _settle(self, task: _Task, problem: Exception | None) -> None:
+        """A loop is done with a message. Does nothing the second time."""
+        if self._in_hand.pop(id(task.message), None) is None:
+            return
+        if task.outcome is not None:
+            task.outcome.set_result(problem)
+            return
+        try:
+            await self._conclude(task, problem)
+        finally:
+            task.assigned.end_handling()
+
+    def _end_loops(self) -> None:
+        """Let go what loops have or could have got, and wake those that wait."""
+        if self._started and self._handler is None:
+            while not self._work.empty():
+                task = self._work.get_nowait()
+                if task is not None:
+                    task.let_go()
+            for task in self._in_hand.values():
+                if task.outcome is None:
+                    task.assigned.end_handling()
+                task.let_go()
+            self._in_hand.clear()
+            self._wake_loop()
+
+    def _wake_loop(self) -> None:
+        """One loop ends and wakes the next; when there is no room for this, something else wakes it."""
+        with contextlib.suppress(asyncio.QueueFull):
+            self._work.put_nowait(None)
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -280,7 +384,7 @@ class PushConsumer:
         if queue in self._releases:
             self._settled = False  # we are still leaving it
             return
-        assigned = AssignedQueue(queue, await self._first_offset(queue))
+        assigned = AssignedQueue(queue, await self._first_offset(queue), self._read_ahead)
         if self._closed:
             return
         assigned.locked_until_s = time.monotonic() + LOCK_LIFE_S
@@ -311,10 +415,16 @@ class PushConsumer:
         release.add_done_callback(lambda _: self._releases.pop(assigned.queue))
 
     async def _release(self, assigned: AssignedQueue) -> None:
+        # Nobody else reads the queue while its lock is ours, or as long as we are in the group; otherwise the next reader
+        # begins now, at what was committed, and must not be set back later by what ends here.
+        ours = self._closed or (self.orderly and not self.broadcasting)
+        if not ours:
+            await self._commit(assigned)
         await assigned.idle.wait()
         assigned.task.cancel()
         await asyncio.gather(assigned.task, return_exceptions=True)
-        await self._commit(assigned)
+        if ours:
+            await self._commit(assigned)
         if self.orderly and not self.broadcasting:
             await self._unlock(assigned.queue)
 
@@ -329,14 +439,18 @@ class PushConsumer:
             queues = tuple(queue for queue in mine if queue.broker_name == broker.broker_name)
             if queues:
                 body = bodies.encode_lock_request(LockRequest(self._session.client_id, self.group, queues))
+                asked_s = time.monotonic()
                 try:
                     answer = await self._session.ask(lowest_address(broker), RequestCode.LOCK_BATCH_MQ, None, body)
-                    locked |= bodies.decode_locked(answer.body)
                 except ClientError as error:
                     log.info("%s cannot lock queues of %s: %s", self.group, topic, error)
-        until_s = time.monotonic() + LOCK_LIFE_S
-        for queue in locked & self._assigned.keys():
-            self._assigned[queue].locked_until_s = until_s
+                    continue
+                granted = bodies.decode_locked(answer.body)
+                locked |= granted
+                for queue in queues:
+                    if queue in self._assigned:
+                        # A lock that is another's by now ends at once; one that nobody answered for lasts as long as it would.
+                        self._assigned[queue].locked_until_s = asked_s + LOCK_LIFE_S if queue in granted else 0.0
         got = [queue for queue in wanted if queue in locked]
         if len(got) < len(wanted):
             self._settled = False
@@ -365,7 +479,7 @@ class PushConsumer:
             asked_s = time.monotonic()
             try:
                 result = await self._reader.pull(
-                    assigned.queue, assigned.next_offset, subscription, PULL_COUNT, PULL_WAIT_MS
+                    assigned.queue, assigned.next_offset, subscription, self._read_ahead.count, PULL_WAIT_MS
                 )
                 failures = 0
             except BrokerStoreError as error:
@@ -394,26 +508,23 @@ class PushConsumer:
             if self.orderly:
                 await self._handle_in_order(assigned, message)
             else:
-                await self._work.put((assigned, message))
+                await self._work.put(_Task(assigned, message))
 
     # Handling
 
     async def _work_on(self) -> None:
         while True:
-            assigned, message = await self._work.get()
-            if assigned.dropped:
+            task = await self._work.get()
+            if task.assigned.dropped:
                 continue
-            assigned.begin_handling()
+            task.assigned.begin_handling()
             try:
-                consumed = await self._call_handler(message) or self.broadcasting
-                if consumed or await self._give_back(assigned, message):
-                    assigned.last_consume_ms = _now_ms()
-                    assigned.finish(message)
+                await self._conclude(task, await self._handle(task.message))
             finally:
-                assigned.end_handling()
+                task.assigned.end_handling()
 
-    async def _call_handler(self, message: ReceivedMessage) -> bool:
-        """Whether the message is consumed. Whatever the handler raises is its own business, and logged."""
+    async def _handle(self, message: ReceivedMessage) -> Exception | None:
+        """None when the message is consumed, else why not. Whatever the handler raises is its own business, and logged."""
         try:
             if self._handler_is_async:
                 await self._handler(message)
@@ -421,40 +532,39 @@ class PushConsumer:
                 outcome = await asyncio.to_thread(self._handler, message)
                 if inspect.isawaitable(outcome):
                     await outcome
-        except Exception:
+        except (RetryLater, GiveUp) as wish:
+            log.info("%s: the handler wants %r %s", self.group, message, "given up" if isinstance(wish, GiveUp) else wish)
+            return wish
+        except Exception as error:
             log.warning("%s: the handler failed on %r", self.group, message, exc_info=True)
-            return False
-        return True
+            return error
+        return None
 
-    async def _give_back(self, assigned: AssignedQueue, message: ReceivedMessage, delay_level: int = 0) -> bool:
-        """Ask the broker to bring the message again later; tried until it agrees or the queue is not ours any more.
+    async def _conclude(self, task: _Task, problem: Exception | None) -> None:
+        """What follows from handling a message of a concurrent consumer."""
+        if problem is None or self.broadcasting or await self._give_back(task, _level(problem)):
+            task.assigned.last_consume_ms = _now_ms()
+            task.assigned.finish(task.message)
 
-        While it does not, the message stays unfinished, so the group's place does not move beyond it.
+    async def _give_back(self, task: _Task, level: int) -> bool:
+        """Have a message come again, tried until a broker agrees or the queue is not ours any more.
+
+        While none does, the message stays unfinished, so the group's place does not move beyond it.
         """
-        fields = write_header(
-            RequestCode.CONSUMER_SEND_MSG_BACK,
-            offset=message.record.log_offset,
-            group=self.group,
-            delay_level=delay_level,
-            origin_msg_id=message.message_id,
-            origin_topic=message.record.topic,
-            unit_mode=False,
-            max_reconsume_times=self._max_attempts or MAX_ATTEMPTS,
-        )
         failures = 0
-        while not assigned.dropped:
+        while not task.assigned.dropped:
             try:
-                address = await self._reader.address(message.queue)
-                await self._session.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+                await self._giving_back.give_back(task.message, level)
                 return True
             except ClientError as error:
-                log.info("%s cannot give %r back: %s", self.group, message, error)
+                log.info("%s cannot give %r back: %s", self.group, task.message, error)
                 await asyncio.sleep(FAILURE_PAUSES_S[min(failures, len(FAILURE_PAUSES_S) - 1)])
                 failures += 1
         return False
 
     async def _handle_in_order(self, assigned: AssignedQueue, message: ReceivedMessage) -> None:
         """Handle one message, again and again until it is consumed, given up, or the queue is not ours any more."""
+        task = _Task(assigned, message)
         while not assigned.dropped:
             if not self.broadcasting and time.monotonic() > assigned.locked_until_s:
                 self._rebalance_wanted.set()
@@ -462,9 +572,10 @@ class PushConsumer:
                 continue
             assigned.begin_handling()
             try:
-                done = await self._call_handler(message) or self.broadcasting
-                if not done and self._max_attempts is not None and message.attempt >= self._max_attempts:
-                    done = await self._give_back(assigned, message, TO_DEAD_LETTERS)
+                problem = await (self._handle(message) if self._handler is not None else self._handle_in_loop(task))
+                done = problem is None or self.broadcasting
+                if not done and self._is_hopeless(message, problem):
+                    done = await self._give_back(task, TO_DEAD_LETTERS)
                 if done:
                     assigned.last_consume_ms = _now_ms()
                     assigned.finish(message)
@@ -472,7 +583,17 @@ class PushConsumer:
             finally:
                 assigned.end_handling()
             message.retries_here += 1
-            await asyncio.sleep(ORDERLY_PAUSE_S)
+            pause_s = problem.after_s if isinstance(problem, RetryLater) else None
+            await asyncio.sleep(ORDERLY_PAUSE_S if pause_s is None else pause_s)
+
+    async def _handle_in_loop(self, task: _Task) -> Exception | None:
+        """What the loop makes of a message that must be done with before the next of its queue."""
+        task.outcome = asyncio.get_running_loop().create_future()
+        await self._work.put(task)
+        return await task.outcome
+
+    def _is_hopeless(self, message: ReceivedMessage, problem: Exception) -> bool:
+        return isinstance(problem, GiveUp) or (self._max_retries is not None and message.attempt > self._max_retries)
 
     # Places
 
@@ -544,10 +665,54 @@ class PushConsumer:
     async def _on_consume_directly(self, command: Command) -> Command:
         """An administrator wants this message handled here and now."""
         header = read_header(command.code, command.fields)
+        if self._handler is None:
+            return command.answer(ResponseCode.SYSTEM_ERROR, "this consumer is a loop, which takes its messages itself")
         messages = decode_messages(command.body, header.broker_name or "")
         started_ms = _now_ms()
-        consumed = bool(messages) and await self._call_handler(messages[0])
+        consumed = bool(messages) and await self._handle(messages[0]) is None
         return command.answer(body=running_info.encode_consumed(consumed, self.orderly, _now_ms() - started_ms))
+
+
+class Messages:
+    """The messages of a consumer for one `async for`; several loops share them."""
+
+    def __init__(self, consumer: PushConsumer):
+        self._consumer = consumer
+        self._task: _Task | None = None
+
+    def __aiter__(self) -> Messages:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        if self._task is not None:
+            task, self._task = self._task, None
+            await self._consumer._settle(task, None)
+        self._task = await self._consumer._next_task()
+        if self._task is None:
+            raise StopAsyncIteration
+        return self._task.message
+
+
+class _Task:
+    """A message to be handled. `outcome` is there when the reader of an orderly queue waits for what a loop makes of it."""
+
+    __slots__ = ("assigned", "message", "outcome")
+
+    def __init__(self, assigned: AssignedQueue, message: ReceivedMessage):
+        self.assigned, self.message = assigned, message
+        self.outcome: asyncio.Future[Exception | None] | None = None
+
+    def let_go(self) -> None:
+        """It is not handled here; whoever waits need not."""
+        if self.outcome is not None and not self.outcome.done():
+            self.outcome.set_result(RetryLater())
+
+
+def _level(problem: Exception) -> int:
+    """How a message that was not consumed is given back."""
+    if isinstance(problem, GiveUp):
+        return TO_DEAD_LETTERS
+    return problem.level if isinstance(problem, RetryLater) else 0
 
 
 def _place_name(queue: MessageQueue) -> str:

@@ -49,6 +49,7 @@ def test_properties_hold_what_was_given():
         Outgoing(b"", delay_s=1, delay_level=1),
         Outgoing(b"", deliver_at=1, delay_level=1),
         Outgoing(b"", deliver_at=datetime(2030, 1, 1)),
+        Outgoing(b"", deliver_at=1.5e12),
     ],
 )
 def test_what_a_message_cannot_carry_is_refused(outgoing):

@@ -1,8 +1,9 @@
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
-from broker_store.client import Admin, Producer, PushConsumer
+from broker_store.client import Admin, AnswerError, GiveUp, Producer, PushConsumer, RetryLater, giving_back
 from broker_store.client import push_consumer as module
 from broker_store.errors import MisuseError
 from broker_store.messages import PutStatus
@@ -120,15 +121,83 @@ async def test_a_message_that_failed_comes_again_by_way_of_the_retry_topic(clust
     assert second.message_id == first.message_id
 
 
-async def test_after_its_last_attempt_a_message_goes_to_the_dead_letters(cluster, producer, consume):
+async def test_after_its_last_retry_a_message_goes_to_the_dead_letters(cluster, producer, consume):
     await send(producer, 1)
     inbox = Inbox(failures=2)
-    await consume(inbox, max_attempts=1)
+    await consume(inbox, max_retries=1)
     await inbox.next()
     await until(lambda: cluster.store.max_offset("SCHEDULE_TOPIC_XXXX", 2))
     cluster.advance(10_000)
     await inbox.next()
     await until(lambda: cluster.store.max_offset("%DLQ%g", 0))
+
+
+async def test_without_a_number_of_its_own_the_groups_settings_say_how_often_a_message_comes_again(cluster, producer, consume):
+    await send(producer, 1)
+    async with Admin(cluster.nameservers) as admin:
+        await admin.create_group("g", retryMaxTimes=1)
+    inbox = Inbox(failures=2)
+    await consume(inbox)
+    await inbox.next()
+    await until(lambda: cluster.store.max_offset("SCHEDULE_TOPIC_XXXX", 2))
+    cluster.advance(10_000)
+    await inbox.next()
+    await until(lambda: cluster.store.max_offset("%DLQ%g", 0))
+
+
+async def test_a_handler_says_when_a_message_is_to_come_again_and_when_never(cluster, producer, consume):
+    handled = []
+
+    async def handle(message):
+        handled.append((message.body, message.attempt))
+        if message.body == b"0":
+            raise GiveUp("cannot be read")
+        if message.attempt == 1:
+            raise RetryLater(level=7)
+
+    await send(producer, 2)
+    await consume(handle)
+    await until(lambda: cluster.store.max_offset("%DLQ%g", 0) and cluster.store.max_offset("SCHEDULE_TOPIC_XXXX", 6))
+    cluster.advance(3 * 60_000)
+    await until(lambda: len(handled) == 3)
+    assert sorted(handled) == [(b"0", 1), (b"1", 1), (b"1", 2)]
+
+
+@pytest.fixture
+def nobody_takes_back(monkeypatch):
+    """Every broker answers a message that is given back as Apache's does when it no longer has it."""
+
+    async def refuse(self, message, level):
+        raise AnswerError(RequestCode.CONSUMER_SEND_MSG_BACK, 1, "look message by offset failed", "broker")
+
+    monkeypatch.setattr(giving_back.GivingBack, "_ask", refuse)
+
+
+async def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic(cluster, producer, consume, nobody_takes_back):
+    (sent,) = await send(producer, 1, tag="A", keys=["k"], properties={"colour": "red"})
+    inbox = Inbox(failures=2)
+    await consume(inbox)
+    first, second, third = [*await inbox.next(), *await _next_after(cluster, inbox, 2, 10_000), *await _next_after(cluster, inbox, 3, 30_000)]
+    assert (third.body, third.topic, third.tag, third.keys, third.properties["colour"]) == (b"0", "T", "A", ("k",), "red")
+    assert [message.attempt for message in (first, second, third)] == [1, 2, 3]
+    assert {message.message_id for message in (first, second, third)} == {sent.message_id}
+
+
+async def _next_after(cluster, inbox, queue_id, milliseconds):
+    await until(lambda: cluster.store.max_offset("SCHEDULE_TOPIC_XXXX", queue_id))
+    cluster.advance(milliseconds)
+    return await inbox.next()
+
+
+async def test_what_the_broker_does_not_take_back_goes_to_the_dead_letters_all_the_same(cluster, producer, consume, nobody_takes_back):
+    async def handle(message):
+        raise GiveUp
+
+    (sent,) = await send(producer, 1)
+    await consume(handle)
+    await until(lambda: cluster.store.max_offset("%DLQ%g", 0))
+    (dead,) = cluster.store.messages("%DLQ%g", 0)
+    assert (dead.body, dead.unique_key, dead.properties["RETRY_TOPIC"]) == (b"0", sent.message_id, "T")
 
 
 async def test_a_message_that_cannot_be_given_back_holds_the_groups_place(cluster, producer, consume, monkeypatch):
@@ -176,11 +245,43 @@ async def test_an_orderly_queue_is_read_only_with_its_lock(cluster, producer, co
         assert queue(0) in again.assignment
 
 
-async def test_an_orderly_message_is_given_up_after_its_attempts(cluster, producer, consume, monkeypatch):
+async def test_an_orderly_handler_says_how_long_to_pause_and_when_to_give_up(cluster, producer, consume, monkeypatch):
+    monkeypatch.setattr(module, "ORDERLY_PAUSE_S", 1_000)
+    handled = []
+
+    async def handle(message):
+        handled.append((message.body, message.attempt))
+        if message.attempt < 3:
+            raise RetryLater(after_s=0.001)
+        if message.body == b"0":
+            raise GiveUp
+
+    await send(producer, 2, queue_id=0)
+    await consume(handle, orderly=True)
+    await until(lambda: len(handled) == 6)
+    assert handled == [(body, attempt) for body in (b"0", b"1") for attempt in (1, 2, 3)]
+    assert [message.body for message in cluster.store.messages("%DLQ%g", 0)] == [b"0"]
+
+
+async def test_an_orderly_queue_whose_lock_is_anothers_is_not_read_on(cluster, producer, consume):
+    await send(producer, 1, queue_id=0)
+    inbox = Inbox()
+    consumer = await consume(inbox, orderly=True)
+    await inbox.next()
+    assert cluster.parts.locks.unlock("g", consumer._session.client_id, [("T", 0)]) is None
+    assert cluster.parts.locks.lock("g", "somebody else", [("T", 0)], cluster.clock()) == [("T", 0)]
+    await consumer._rebalance()
+    assert consumer._assigned[queue(0)].locked_until_s == 0 < consumer._assigned[queue(1)].locked_until_s
+    await send(producer, 1, 1, queue_id=0)
+    await send(producer, 1, 2, queue_id=1)
+    assert [message.body for message in await inbox.next()] == [b"2"]
+
+
+async def test_an_orderly_message_is_given_up_after_its_retries(cluster, producer, consume, monkeypatch):
     monkeypatch.setattr(module, "ORDERLY_PAUSE_S", 0.005)
     await send(producer, 2, queue_id=0)
     inbox = Inbox(failures=2)
-    await consume(inbox, orderly=True, max_attempts=2)
+    await consume(inbox, orderly=True, max_retries=1)
     assert [message.body for message in await inbox.next(3)] == [b"0", b"0", b"1"]
     await until(lambda: cluster.store.max_offset("%DLQ%g", 0) == 1)
 
@@ -216,13 +317,14 @@ async def test_a_group_begins_where_it_is_told_to(cluster, producer, consume, mo
     # A broker that no longer holds the first message leaves the beginning to the consumer.
     monkeypatch.setattr(cluster.parts, "near_log_end", lambda *place: False)
     await send(producer, 3, queue_id=0)
-    inboxes = Inbox(), Inbox(), Inbox()
-    for inbox, where in zip(inboxes, ["last", "first", cluster.clock() + 60_000], strict=True):
-        await consume(inbox, group=f"g{where}", consume_from=where)
+    inboxes = Inbox(), Inbox(), Inbox(), Inbox()
+    soon_ms = cluster.clock() + 60_000
+    for number, where in enumerate(["last", "first", soon_ms, datetime.fromtimestamp(soon_ms / 1000, UTC)]):
+        await consume(inboxes[number], group=f"g{number}", consume_from=where)
     await send(producer, 1, 3, queue_id=0)
     handed_out = [[message.body for message in await inbox.next(4 if inbox is inboxes[1] else 1)] for inbox in inboxes]
-    assert [len(bodies) for bodies in handed_out] == [1, 4, 1]
-    assert handed_out[0] == handed_out[2] == [b"3"]
+    assert [len(bodies) for bodies in handed_out] == [1, 4, 1, 1]
+    assert handed_out[0] == handed_out[2] == handed_out[3] == [b"3"]
 
 
 async def test_a_place_set_by_an_administrator_is_gone_on_from(cluster, producer, consume):
@@ -305,6 +407,41 @@ async def test_closing_waits_for_the_handler_that_is_running(cluster, producer, 
     await consumer.close()
 
 
+class Stuck:
+    """A handler that never ends for one body."""
+
+    def __init__(self, body):
+        self.body, self.handled, self.go_on = body, [], asyncio.Event()
+
+    async def __call__(self, message):
+        if message.body == self.body:
+            await self.go_on.wait()
+        self.handled.append(message.body)
+
+
+async def test_closing_does_not_wait_for_ever_and_keeps_what_was_done(cluster, producer, consume):
+    await send(producer, 3, queue_id=0)
+    stuck = Stuck(b"2")
+    consumer = await consume(stuck)
+    await until(lambda: len(stuck.handled) == 2)
+    await consumer.close(timeout=0.01)
+    assert cluster.parts.offsets.query("g", "T", 0) == 2
+
+
+async def test_a_queue_that_goes_to_another_is_committed_at_once_and_not_set_back_later(cluster, producer, consume):
+    await send(producer, 3, queue_id=3)
+    stuck = Stuck(b"2")
+    consumer = await consume(stuck)
+    await until(lambda: len(stuck.handled) == 2)
+    consumer._drop(consumer._assigned[queue(3)])
+    # Though it still handles a message, the next reader begins behind what it has done, and may be further by the end.
+    await until(lambda: cluster.parts.offsets.query("g", "T", 3) == 2)
+    cluster.parts.offsets.commit("g", "T", 3, 9)
+    stuck.go_on.set()
+    await until(lambda: len(stuck.handled) == 3 and not consumer._releases)
+    assert cluster.parts.offsets.query("g", "T", 3) == 9
+
+
 async def test_a_topic_may_be_subscribed_while_running(producer, consume):
     await send(producer, 1)
     await producer.send("U", b"u")
@@ -316,7 +453,7 @@ async def test_a_topic_may_be_subscribed_while_running(producer, consume):
 
 
 async def test_misuse_is_said(cluster, consume):
-    for options in ({"model": "both"}, {"concurrency": 0}, {"consume_from": "middle"}):
+    for options in ({"model": "both"}, {"concurrency": 0}, {"consume_from": "middle"}, {"consume_from": datetime(2030, 1, 1)}, {"max_retries": -1}):
         with pytest.raises(MisuseError):
             PushConsumer("g", cluster.nameservers, **options)
     with pytest.raises(MisuseError):
