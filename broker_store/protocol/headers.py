@@ -388,8 +388,8 @@ def read_pull(command: Command) -> PullHeader:
     except (KeyError, ValueError) as error:
         _check_pull(fields)
         raise FieldError("fields", None, "a pull header") from error
-    _, _, queue_id, offset, count, sys_flag, commit_offset, suspend_ms, _, version, _, most_bytes, _, _ = header
-    ints = queue_id | count | sys_flag | (most_bytes or 0)
+    _, _, queue_id, offset, count, sys_flag, commit_offset, suspend_ms, _, version, _, most_bytes, source, _ = header
+    ints = queue_id | count | sys_flag | (most_bytes or 0) | (source or 0)
     if ints >> 31 or (offset | commit_offset | suspend_ms | version) >> 63:
         _check_pull(fields)
     return header

@@ -58,7 +58,7 @@ class ClientHandlers:
         return command.answer(0, None, fields)
 
     def _check(self, beat: bodies.Heartbeat) -> None:
-        """Names and numbers, before anything is taken in."""
+        """Names, numbers and expressions, before anything is taken in."""
         if not 0 < len(beat.client_id) <= MAX_CLIENT_ID_CHARACTERS:
             raise FieldError("clientID", beat.client_id, f"1 to {MAX_CLIENT_ID_CHARACTERS} characters")
         if len(beat.producers) + len(beat.consumers) > MAX_GROUPS_OF_CLIENT:
@@ -71,6 +71,7 @@ class ClientHandlers:
                 raise FieldError("subscriptionDataSet", len(consumer.subscriptions), f"at most {MAX_SUBSCRIPTIONS}")
             for subscription in consumer.subscriptions:
                 check_topic(subscription.topic)
+                filters.of_heartbeat(subscription)
 
     def _tell_members(self, group: ConsumerGroup) -> None:
         if not self._parts.settings.notify_consumer_ids_changed_enable:
