@@ -265,12 +265,14 @@ class Admin:
             await self._session.ask(nameserver, RequestCode.PUT_KV_CONFIG, fields)
 
     async def get_config(self, namespace: str, key: str) -> str | None:
+        """What the name servers keep for a key; None when there is nothing. Raises ClientError."""
         fields = write_header(RequestCode.GET_KV_CONFIG, namespace=namespace, key=key)
         accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
         answer = await self._session.ask_nameserver(RequestCode.GET_KV_CONFIG, fields, accept=accept)
         return (answer.fields or {}).get("value") if answer.code == ResponseCode.SUCCESS else None
 
     async def delete_config(self, namespace: str, key: str) -> None:
+        """On every name server. Raises ClientError."""
         fields = write_header(RequestCode.DELETE_KV_CONFIG, namespace=namespace, key=key)
         for nameserver in self._session.nameservers:
             await self._session.ask(nameserver, RequestCode.DELETE_KV_CONFIG, fields)

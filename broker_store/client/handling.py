@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from broker_store.client.message import ReceivedMessage
 
-Handler = Callable[[ReceivedMessage], "Awaitable[None] | None"]
+Handler = Callable[[ReceivedMessage], Awaitable[None] | None]
 
 
 class RetryLater(Exception):

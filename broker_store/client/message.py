@@ -84,6 +84,7 @@ class SendReceipt:
 
     @property
     def queue(self) -> MessageQueue:
+        """Where it is stored."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
 
@@ -210,46 +211,57 @@ class ReceivedMessage:
 
     @property
     def topic(self) -> str:
+        """The topic it was sent to, also when it comes again."""
         return self.record.properties.get(property_format.RETRY_TOPIC) or self.record.topic
 
     @property
     def queue(self) -> MessageQueue:
+        """Where it was read from."""
         return MessageQueue(self.record.topic, self.broker_name, self.record.queue_id)
 
     @property
     def queue_offset(self) -> int:
+        """Its number in that queue."""
         return self.record.queue_offset
 
     @property
     def tag(self) -> str | None:
+        """What consumers filter by."""
         return self.record.tags
 
     @property
     def keys(self) -> tuple[str, ...]:
+        """What it can be looked up by."""
         return self.record.keys
 
     @property
     def properties(self) -> dict[str, str]:
+        """All of its properties, those of Apache's names among them."""
         return self.record.properties
 
     @property
     def message_id(self) -> str:
+        """The unique key that its producer made (Apache's msgId): the same each time it comes."""
         return self.record.message_id
 
     @property
     def offset_message_id(self) -> str:
+        """Names the broker and the place in its log (Apache's offsetMsgId): another one each time it comes."""
         return self.record.offset_id
 
     @property
     def born_timestamp(self) -> int:
+        """When its producer sent it, by the producer's clock; milliseconds since 1970."""
         return self.record.born_timestamp
 
     @property
     def store_timestamp(self) -> int:
+        """When its broker stored it; milliseconds since 1970."""
         return self.record.store_timestamp
 
     @property
     def attempt(self) -> int:
+        """How often this group was handed it, this time included: 1 at first."""
         return self.record.reconsume_times + self.retries_here + 1
 
     def __repr__(self) -> str:

@@ -77,6 +77,7 @@ class PullConsumer:
         await self._reader.commit(queue, offset)
 
     async def min_offset(self, queue: MessageQueue) -> int:
+        """The first message that is still there."""
         return await self._reader.min_offset(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:

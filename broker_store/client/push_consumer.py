@@ -27,10 +27,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import logging
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from broker_store.client import running_info
@@ -76,7 +78,8 @@ class PushConsumer:
     `consume_from`: where a group begins that has no place yet: "last", "first", or a time, as an aware datetime or in
     milliseconds since 1970. (A queue that still holds its very first message begins there in any case, as Apache's broker
     decides.)
-    `concurrency`: how many handlers run at once; an orderly consumer runs one for each of its queues.
+    `concurrency`: how many handlers run at once; an orderly consumer runs one for each of its queues, plain functions still in
+    at most so many threads.
     `max_retries`: how often a message comes again before it goes to the dead letters. None: as often as the group's settings at
     the broker say (16), or without end for an orderly consumer, as in Java.
     `places`: where a broadcasting consumer keeps how far it is, for example FilePlaces; None: it begins anew each time.
@@ -139,6 +142,8 @@ class PushConsumer:
         self._started = False
         self._handler: Handler | None = None
         self._handler_is_async = False
+        # asyncio's own threads are few on a small machine, and others' as well. None is started before it is needed.
+        self._threads = ThreadPoolExecutor(concurrency, f"handler of {group}")
         self._rebalance_wanted = asyncio.Event()
         self._rebalancing = asyncio.Lock()
         self._settled = False
@@ -216,6 +221,7 @@ class PushConsumer:
             await asyncio.wait(self._releases.values(), timeout=timeout)
         for task in self._workers:
             task.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         # A handler that did not end in time must not take with it what others of its queue have done.
         for assigned in mine:
             await self._commit(assigned)
@@ -529,7 +535,8 @@ class PushConsumer:
             if self._handler_is_async:
                 await self._handler(message)
             else:
-                outcome = await asyncio.to_thread(self._handler, message)
+                in_context = contextvars.copy_context().run
+                outcome = await asyncio.get_running_loop().run_in_executor(self._threads, in_context, self._handler, message)
                 if inspect.isawaitable(outcome):
                     await outcome
         except (RetryLater, GiveUp) as wish:

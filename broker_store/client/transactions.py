@@ -31,7 +31,7 @@ from broker_store.protocol.headers import write_header
 
 log = logging.getLogger(__name__)
 
-Check = Callable[[ReceivedMessage], "bool | None | Awaitable[bool | None]"]
+Check = Callable[[ReceivedMessage], bool | None | Awaitable[bool | None]]
 
 
 class Half:
@@ -43,6 +43,7 @@ class Half:
 
     @property
     def message_id(self) -> str:
+        """The id that the message will have."""
         return self.receipt.message_id
 
     async def commit(self) -> bool:
