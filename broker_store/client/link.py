@@ -14,7 +14,7 @@ from broker_store.client.errors import ConnectionLost, RequestTimeout
 from broker_store.errors import ProtocolError
 from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
-from broker_store.protocol.framing import encode_frame
+from broker_store.protocol.framing import MAX_FRAME_BYTES, encode_frame
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,8 @@ class Link(asyncio.Protocol):
         self.address = address
         self._on_request = on_request
         self._loop = asyncio.get_running_loop()
-        self._connection = Connection()
+        # The answer to a batch names the place of each of its messages in its header.
+        self._connection = Connection(max_header_bytes=MAX_FRAME_BYTES)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[Command]] = {}
         self._opaque = 0

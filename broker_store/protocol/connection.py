@@ -30,11 +30,12 @@ _HEAD = struct.Struct(">II")
 class Connection:
     """Cuts a byte stream into commands."""
 
-    __slots__ = ("_buffer", "_max_frame_bytes", "_wanted", "error")
+    __slots__ = ("_buffer", "_max_frame_bytes", "_max_header_bytes", "_wanted", "error")
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES):
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, max_header_bytes: int = MAX_HEADER_BYTES):
         self._buffer = bytearray()
         self._max_frame_bytes = max_frame_bytes
+        self._max_header_bytes = max_header_bytes
         self._wanted = 4
         self.error: ProtocolError | None = None
 
@@ -77,9 +78,9 @@ class Connection:
         while end - at >= 8:
             length, marked = _HEAD.unpack_from(data, at)
             header_bytes = marked & 0xFFFFFF
-            if length > self._max_frame_bytes or header_bytes > MAX_HEADER_BYTES or header_bytes > length - 4:
+            if length > self._max_frame_bytes or header_bytes > self._max_header_bytes or header_bytes > length - 4:
                 self._check_length(length)
-                check_header_length(header_bytes, length)
+                check_header_length(header_bytes, length, self._max_header_bytes)
             frame_end = at + 4 + length
             if frame_end > end:
                 if marked >> 24 > 1:

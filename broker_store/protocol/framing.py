@@ -57,10 +57,10 @@ def decode_frame(frame: bytes) -> Command:
     return decode_parts(marked >> 24, frame[4:header_end], frame[header_end:])
 
 
-def check_header_length(header_bytes: int, frame_bytes: int) -> None:
+def check_header_length(header_bytes: int, frame_bytes: int, most: int = MAX_HEADER_BYTES) -> None:
     """Raise ProtocolError unless a header of that length may stand in a frame of that length."""
-    if header_bytes > MAX_HEADER_BYTES or header_bytes > frame_bytes - 4:
-        raise ProtocolError(f"a header of {header_bytes} bytes in a frame of {frame_bytes}, most is {MAX_HEADER_BYTES}")
+    if header_bytes > most or header_bytes > frame_bytes - 4:
+        raise ProtocolError(f"a header of {header_bytes} bytes in a frame of {frame_bytes}, most is {most}")
 
 
 def decode_parts(serialization: int, header: bytes, body: bytes) -> Command:

@@ -184,6 +184,14 @@ async def test_another_broker_is_asked_when_one_answers_with_a_code_of_javas_lis
             await producer.send("T", b"x")
 
 
+async def test_a_batch_may_be_of_very_many_messages(cluster, producer):
+    """The answer's header, with an id for each, is much longer than that of any request may be."""
+    receipts = await producer.send_batch("T", [b"%d" % number for number in range(10_000)], queue_id=0)
+    assert len({receipt.offset_message_id for receipt in receipts}) == 10_000
+    assert cluster.store.max_offset("T", 0) == 10_000
+    assert stored(cluster, receipts[9_999]).body == b"9999"
+
+
 async def test_a_oneway_message_arrives_without_an_answer(cluster, producer):
     message_id = await producer.send_oneway("T", b"x", queue_id=1)
     await until(lambda: cluster.store.max_offset("T", 1) == 1)
