@@ -142,6 +142,7 @@ class Topics:
         if auto_create:
             inherit = PERM_READ_WRITE | PERM_INHERIT
             self._system[AUTO_CREATE_TOPIC] = TopicConfig(AUTO_CREATE_TOPIC, default_queues, default_queues, inherit)
+        self._trace_topic = trace_topic_name
         if trace_topic:
             self._system[trace_topic_name] = TopicConfig(trace_topic_name, 1, 1)
         self.data_version = DataVersion(timestamp=clock())
@@ -210,7 +211,7 @@ class Topics:
         if default_topic == AUTO_CREATE_TOPIC and not self._auto_create:
             return None
         model = self._table.get(default_topic)
-        if model is None or not model.perm & PERM_INHERIT or self.is_system(name):
+        if model is None or not model.perm & PERM_INHERIT or not self._may_come_into_being(name):
             return None
         self._check_room(name, self._max_auto_created)
         queues = max(1, min(wanted_queues, model.write_queues, MAX_QUEUES))
@@ -246,13 +247,17 @@ class Topics:
         adopted = [
             TopicConfig(name, queue_id + 1, queue_id + 1)
             for name, queue_id in highest.items()
-            if name not in self._table and not self.is_system(name)
+            if name not in self._table and self._may_come_into_being(name)
         ]
         for config in adopted:
             self._table[config.name] = config
         if adopted:
             self._changed(adopted)
         return adopted
+
+    def _may_come_into_being(self, name: str) -> bool:
+        """Clients write their traces to a topic that is the system's by name and otherwise an ordinary one."""
+        return not self.is_system(name) or name == self._trace_topic
 
     def _check_room(self, what: str, limit: int) -> None:
         if len(self._table) >= limit:

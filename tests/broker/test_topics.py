@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from broker_store.broker.topics import AUTO_CREATE_TOPIC, SCHEDULE_TOPIC, TooManyTopicsError, TopicConfig, Topics
+from broker_store.broker.topics import AUTO_CREATE_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC, TooManyTopicsError, TopicConfig, Topics
 from broker_store.errors import DamagedStoreError, NameError_
 from broker_store.formats import config_json
 
@@ -83,6 +83,13 @@ def test_kinds_of_topics():
     topics = make()
     kinds = [topics.kind(name) for name in ("a", "%RETRY%g", "%DLQ%g", SCHEDULE_TOPIC, "TBW102", "rmq_sys_anything")]
     assert kinds == ["normal", "retry", "dlq", "system", "system", "system"]
+
+
+def test_traces_make_their_topic_like_any_other_message():
+    assert make().auto_create(TRACE_TOPIC, "TBW102", 4).queues == 4
+    assert make(auto_create=False).auto_create(TRACE_TOPIC, "TBW102", 4) is None
+    assert make(trace_topic_name="traces").auto_create(TRACE_TOPIC, "TBW102", 4) is None
+    assert [config.name for config in make().adopt([(TRACE_TOPIC, 0), ("rmq_sys_other", 0)])] == [TRACE_TOPIC]
 
 
 def test_the_file_has_apaches_layout_and_comes_back():

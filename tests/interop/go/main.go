@@ -1,10 +1,11 @@
 // interop NAMESRV COMMAND key=value...   the Go v2 client; prints one JSON object a line: what was acknowledged or received.
 //
-//	send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per=]
-//	consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every=]
+//	send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per= delay=LEVEL trace=TOPIC]
+//	consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every= fail_times= level= max_reconsume= from=first|last|timestamp time=]
+//	transact topics= group= n=    halves whose fate follows from their number (see transactions), until standard input ends
 //	admin    one command a line of standard input, words between tabs: create_topic NAME BROKER_ADDRESS, delete_topic NAME BROKER_ADDRESS, topics, groups BROKER_ADDRESS
 //
-// `consume` ends when standard input ends, after n messages or after timeout milliseconds.
+// `send trace=` ends when standard input ends, `consume` when it ends, after n messages or after timeout milliseconds.
 package main
 
 import (
@@ -76,6 +77,8 @@ func main() {
 		send()
 	case "consume":
 		consume()
+	case "transact":
+		transact()
 	case "admin":
 		administer()
 	default:
@@ -94,6 +97,9 @@ func message(topics []string, i int) *primitive.Message {
 	m.WithKeys([]string{fmt.Sprintf("%skey%d", run, i)})
 	m.WithProperty("number", strconv.Itoa(i))
 	m.WithShardingKey(strconv.Itoa(i % number("shards", 16)))
+	if level := number("delay", 0); level > 0 {
+		m.WithDelayTimeLevel(level)
+	}
 	return m
 }
 
@@ -124,6 +130,10 @@ func send() {
 	}
 	if mode == "ordered" {
 		settings = append(settings, producer.WithQueueSelector(producer.NewHashQueueSelector()))
+	}
+	if trace := text("trace", ""); trace != "" {
+		config := primitive.TraceConfig{GroupName: "go_traces", NamesrvAddrs: []string{nameserver}, TraceTopic: trace, Access: primitive.Local, Resolver: primitive.NewPassthroughResolver([]string{nameserver})}
+		settings = append(settings, producer.WithTrace(&config))
 	}
 	p, err := rocketmq.NewProducer(settings...)
 	check(err)
@@ -185,6 +195,9 @@ func send() {
 	if mode == "oneway" {
 		time.Sleep(500 * time.Millisecond) // nothing says when a oneway message has left
 	}
+	if text("trace", "") != "" {
+		_, _ = io.Copy(io.Discard, os.Stdin) // traces leave later
+	}
 	check(p.Shutdown())
 }
 
@@ -194,23 +207,33 @@ func consume() {
 		model = consumer.BroadCasting
 	}
 	orderly := text("orderly", "false") == "true"
-	c, err := rocketmq.NewPushConsumer(
+	from, isFrom := map[string]consumer.ConsumeFromWhere{
+		"first": consumer.ConsumeFromFirstOffset, "last": consumer.ConsumeFromLastOffset, "timestamp": consumer.ConsumeFromTimestamp}[text("from", "first")]
+	if !isFrom {
+		check(fmt.Errorf("from=first, last or timestamp"))
+	}
+	settings := []consumer.Option{
 		consumer.WithNameServer([]string{nameserver}), consumer.WithGroupName(text("group", "go_group")),
 		consumer.WithInstance(text("instance", fmt.Sprint("c", time.Now().UnixNano()))), consumer.WithConsumerModel(model),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset), consumer.WithConsumerOrder(orderly))
+		consumer.WithConsumeFromWhere(from), consumer.WithConsumerOrder(orderly),
+		consumer.WithMaxReconsumeTimes(int32(number("max_reconsume", -1))), consumer.WithSuspendCurrentQueueTimeMillis(100 * time.Millisecond)}
+	if at := text("time", ""); at != "" {
+		settings = append(settings, consumer.WithConsumeTimestamp(at))
+	}
+	c, err := rocketmq.NewPushConsumer(settings...)
 	check(err)
 	done := make(chan struct{})
 	var once sync.Once
 	end := func() { once.Do(func() { close(done) }) }
 	var left, seen int64 = int64(number("n", 1<<40)), 0
-	failEvery := int64(number("fail_every", 0))
+	failEvery, failTimes := int64(number("fail_every", 0)), int32(number("fail_times", 1))
 	for _, topic := range strings.Split(text("topics", ""), ",") {
 		selector := consumer.MessageSelector{Type: consumer.TAG, Expression: text("tags", "*")}
 		check(c.Subscribe(topic, selector, func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 			for _, m := range messages {
 				line := row{"topic": m.Topic, "queue": m.Queue.QueueId, "offset": m.QueueOffset, "id": m.MsgId, "offset_id": m.OffsetMsgId, "key": m.GetKeys(), "tag": m.GetTags(),
 					"body": string(m.Body), "number": m.GetProperty("number"), "reconsume": m.ReconsumeTimes, "log_offset": m.CommitLogOffset, "store_time": m.StoreTimestamp}
-				if failEvery > 0 && m.ReconsumeTimes == 0 && atomic.AddInt64(&seen, 1)%failEvery == 0 {
+				if failEvery > 0 && m.ReconsumeTimes < failTimes && atomic.AddInt64(&seen, 1)%failEvery == 0 {
 					line["failed"] = true
 					print(line)
 					if orderly {
@@ -240,6 +263,50 @@ func consume() {
 	case <-time.After(time.Duration(number("timeout", 120_000)) * time.Millisecond):
 	}
 	check(c.Shutdown())
+}
+
+// transactions: 0 commit, 1 roll back, 2 not known and committed when asked, 3 not known and rolled back when asked.
+type transactions struct{}
+
+func fate(number string) int {
+	n, err := strconv.Atoi(number)
+	check(err)
+	return n % 4
+}
+
+func (transactions) ExecuteLocalTransaction(m *primitive.Message) primitive.LocalTransactionState {
+	return []primitive.LocalTransactionState{primitive.CommitMessageState, primitive.RollbackMessageState, primitive.UnknowState, primitive.UnknowState}[fate(m.GetProperty("number"))]
+}
+
+func (transactions) CheckLocalTransaction(m *primitive.MessageExt) primitive.LocalTransactionState {
+	print(row{"asked": m.GetKeys(), "fate": fate(m.GetProperty("number")), "topic": m.Topic, "queue": m.Queue.QueueId, "transaction": m.TransactionId})
+	if fate(m.GetProperty("number")) == 2 {
+		return primitive.CommitMessageState
+	}
+	return primitive.RollbackMessageState
+}
+
+func transact() {
+	p, err := rocketmq.NewTransactionProducer(transactions{},
+		producer.WithNameServer([]string{nameserver}), producer.WithGroupName(text("group", "go_transactions")),
+		producer.WithInstanceName(fmt.Sprint("t", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(5*time.Second))
+	check(err)
+	check(p.Start())
+	print(row{"ready": true})
+	n := number("n", 4)
+	for i := 0; i < n; i++ {
+		m := message(strings.Split(text("topics", ""), ","), i)
+		result, err := p.SendMessageInTransaction(context.Background(), m)
+		check(err)
+		status := "SEND_OK"
+		if result.Status != primitive.SendOK {
+			status = fmt.Sprint(result.Status)
+		}
+		print(row{"key": m.GetKeys(), "fate": i % 4, "status": status, "state": int(result.State), "transaction": result.TransactionID})
+	}
+	print(row{"sent": n})
+	_, _ = io.Copy(io.Discard, os.Stdin) // questions come meanwhile
+	check(p.Shutdown())
 }
 
 func administer() {

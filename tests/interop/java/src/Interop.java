@@ -12,8 +12,8 @@ import org.apache.rocketmq.common.message.*;
 /**
  * Interop NAMESRV COMMAND key=value...    prints one JSON object a line: what was acknowledged, received or found.
  *
- * send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per= until=eof pause_ms=]
- * consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every= level= max_reconsume=]
+ * send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per= until=eof pause_ms= delay=LEVEL trace=TOPIC]
+ * consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every= fail_times= level= max_reconsume= from=first|last|timestamp time= trace=TOPIC]
  * pull     topics= [group=]          every queue from its lowest offset to its highest
  * poll     topics= group= n= [timeout=]   the lite pull consumer, which commits as it goes
  * transact topics= group= n=         halves whose fate follows from their number (see Transactions), until standard input ends
@@ -24,7 +24,7 @@ import org.apache.rocketmq.common.message.*;
  * offsets  topic= [time=]            lowest, highest, first at a time, of each queue
  * admin                              one command a line of standard input, fields between tabs (see Admin)
  *
- * `send until=eof` and `consume` end when standard input ends; `consume` also after n messages or timeout milliseconds.
+ * `send until=eof`, `send trace=` and `consume` end when standard input ends; `consume` also after n messages or timeout milliseconds.
  */
 public class Interop {
     static String nameserver;
@@ -61,7 +61,8 @@ public class Interop {
     // ---- sending
 
     static DefaultMQProducer producer() throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(text("producer_group", "interop_producer"));
+        String trace = text("trace", null);
+        DefaultMQProducer producer = new DefaultMQProducer(text("producer_group", "interop_producer"), trace != null, trace);
         producer.setNamesrvAddr(nameserver);
         producer.setInstanceName("p" + System.nanoTime());
         producer.setSendMsgTimeout(number("send_timeout", 5000));
@@ -78,6 +79,7 @@ public class Interop {
         while (body.length() < number("size", 100)) body.append((char) ('a' + (i + body.length()) % 26));
         Message message = new Message(topics[i % topics.length], "Tag" + (char) ('A' + i % 5), run + "key" + i, body.toString().getBytes(StandardCharsets.UTF_8));
         message.putUserProperty("number", "" + i);
+        if (options.containsKey("delay")) message.setDelayTimeLevel(number("delay", 0));
         return message;
     }
 
@@ -151,6 +153,7 @@ public class Interop {
         for (Thread sender : senders) sender.join();
         window.acquire(64);
         if (mode.equals("oneway")) Thread.sleep(500);   // nothing says when a oneway message has left
+        if (options.containsKey("trace")) while (System.in.read() >= 0) { }   // traces leave later
         producer.shutdown();
     }
 
@@ -176,10 +179,15 @@ public class Interop {
     }
 
     static void consume() throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(text("group", "interop_group"));
+        String trace = text("trace", null);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(text("group", "interop_group"), trace != null, trace);
         consumer.setNamesrvAddr(nameserver);
         consumer.setInstanceName(text("instance", "c" + System.nanoTime()));
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        switch (text("from", "first")) {
+            case "last": consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET); break;
+            case "timestamp": consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP); consumer.setConsumeTimestamp(text("time", "")); break;
+            default: consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        }
         if (text("model", "clustering").equals("broadcasting")) Compat.broadcast(consumer);
         consumer.setMaxReconsumeTimes(number("max_reconsume", -1));
         consumer.setVipChannelEnabled(text("vip", "false").equals("true"));
