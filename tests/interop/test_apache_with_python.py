@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker_store.client import Admin, Producer, PullConsumer, PullStatus, PushConsumer
+from broker_store.client import Admin, Producer, PullConsumer, PullStatus, PushConsumer, TransactionProducer
 from broker_store.nameserver.handlers import NameServer
 from broker_store.server.broker import NameServerPort
+from tests.client import test_python_page
 from tests.client.conftest import Cluster, Inbox, until
 from tests.interop import clients
 from tests.interop.brokers import ApacheBroker
@@ -23,7 +25,7 @@ def clock():
 def apache(tmp_path_factory):
     if reason := clients.java_missing(clients.JAVA_5):
         pytest.skip(reason)
-    broker = ApacheBroker(tmp_path_factory.mktemp("apache"))
+    broker = ApacheBroker(tmp_path_factory.mktemp("apache"), {"recallMessageEnable": "true"})
     try:
         yield broker.start()
     finally:
@@ -62,6 +64,78 @@ async def test_the_python_client_pulls_and_keeps_order_at_apaches_broker(apache)
         async with PushConsumer("order", apache.nameserver, orderly=True) as consumer:
             await consumer.subscribe("PyO").start(inbox)
             assert [int(message.body) for message in await inbox.next(10)] == list(range(10))
+
+
+async def test_what_waits_appears_at_its_time_and_what_is_recalled_never(apache):
+    """By delay level, by a time from now and at a moment; none early, and the last tells that the recalled one's time is over."""
+    inbox = Inbox()
+    async with Producer(apache.nameserver) as producer, PushConsumer("late", apache.nameserver, consume_from="first") as consumer:
+        await producer.send("PyLate", b"now")
+        await consumer.subscribe("PyLate").start(inbox)
+        due = {b"now": 0}
+        for body, delay, delay_ms in ((b"level", {"delay_level": 1}, 1_000), (b"from now", {"delay_s": 2.5}, 2_000), (b"at", {"deliver_at": clock() + 3_000}, 2_000)):
+            due[body] = clock() + delay_ms   # a timer is cut to whole seconds
+            await producer.send("PyLate", body, **delay)
+        recalled = await producer.send("PyLate", b"recalled", deliver_at=datetime.now(UTC) + timedelta(seconds=4))
+        await producer.send("PyLate", b"last", deliver_at=clock() + 6_000)
+        due[b"last"] = clock() + 5_000
+        assert await producer.recall("PyLate", recalled.recall_handle) == recalled.message_id
+        messages = await inbox.next(5)
+    assert {message.body for message in messages} == set(due)
+    assert [message.body for message in messages if message.store_timestamp < due[message.body]] == []
+    assert messages[-1].body == b"last" and len(inbox.messages) == 5
+
+
+async def test_the_guides_program_with_timers_prints_what_it_says(apache):
+    (program,) = test_python_page.NEEDS_TIMERS
+    assert await test_python_page.run(program, apache.nameserver) == test_python_page.said(program)
+
+
+async def test_the_python_client_ends_transactions_and_replies_at_apaches_broker(apache):
+    async with TransactionProducer(apache.nameserver, "pytx", lambda message: None) as producer, PushConsumer("pytxg", apache.nameserver, consume_from="first") as consumer:
+        await producer.send("PyTx", b"first")
+        async with producer.transaction("PyTx", b"shown"):
+            pass
+        half = await producer.begin("PyTx", b"forgotten")
+        assert await half.rollback()
+        answers = Inbox()
+
+        async def answer(message):
+            await answers(message)
+            if message.tag == "ask":
+                await producer.reply(message, b"re: " + message.body)
+
+        await consumer.subscribe("PyTx").start(answer)
+        assert (await producer.request("PyTx", b"well?", tag="ask", timeout=20)).body == b"re: well?"
+        assert {message.body for message in await answers.next(3)} == {b"first", b"shown", b"well?"}
+
+
+async def test_many_at_once_and_by_key_at_apaches_broker(apache):
+    async with Producer(apache.nameserver) as producer, Admin(apache.nameserver) as admin:
+        await admin.create_topic("PyMany", read_queues=4, write_queues=4)
+        receipts = await producer.send_many("PyMany", [b"%d" % number for number in range(5_000)], ordering_key="customer-2")
+        assert {receipt.queue_id for receipt in receipts} == {1} and len({receipt.offset_message_id for receipt in receipts}) == 5_000
+        assert (await admin.view_message(receipts[-1].offset_message_id)).body == b"4999"
+
+
+async def test_a_loop_gives_back_and_gives_up_at_apaches_broker(apache):
+    async with Producer(apache.nameserver) as producer, PushConsumer("pyloop", apache.nameserver, consume_from="first") as consumer:
+        await producer.send_batch("PyLoop", [b"0", b"1", b"2"], queue_id=0)
+        seen = []
+        async for message in consumer.subscribe("PyLoop"):
+            seen.append((message.body, message.attempt))
+            if message.body == b"0":
+                await consumer.give_up(message)
+            elif message.attempt == 1:
+                await consumer.retry(message, level=1)
+            if len(seen) == 5:
+                await consumer.ack(message)
+                break
+    assert sorted(seen) == [(b"0", 1), (b"1", 1), (b"1", 2), (b"2", 1), (b"2", 2)]
+    async with Admin(apache.nameserver) as admin:
+        (dead,) = (await admin.topic_stats("%DLQ%pyloop")).values()
+        assert dead.max_offset == 1
+        assert sum(item.consumer_offset for item in (await admin.consume_stats("pyloop", "PyLoop")).values()) == 3
 
 
 async def test_an_administrator_manages_apaches_broker(apache):

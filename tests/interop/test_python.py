@@ -1,0 +1,87 @@
+"""The Python client and the Java client in one group, and what Python sends that Java receives."""
+
+import asyncio
+
+from broker_store.client import Producer, PushConsumer, TransactionProducer
+from tests.client.conftest import until
+from tests.interop.lines import acknowledged, names, place
+
+MESSAGES = 400
+
+
+def of_queue(lines, queue):
+    return [line["offset"] for line in lines if line.get("queue") == queue and not line.get("failed")]
+
+
+async def test_java_and_python_members_share_the_queues_of_a_group(java):
+    topic, group = names(java, "shared", "sharers")
+    java.admin(f"create_topic\t{topic}\t8\t8\t6")
+    member = java.start("consume", group=group, topics=topic)
+    received = []
+
+    async def handle(message):
+        received.append(message)
+
+    try:
+        await asyncio.to_thread(member.until_ready)
+        async with PushConsumer(group, java.nameserver, consume_from="first").subscribe(topic) as consumer:
+            await consumer.start(handle)
+            await until(lambda: len([queue for queue in consumer.assignment if queue.topic == topic]) == 4)
+            mine = {queue.queue_id for queue in consumer.assignment if queue.topic == topic}
+            sent = acknowledged(await asyncio.to_thread(java.run, "send", topics=topic, n=MESSAGES))
+            wanted = {line["key"] for line in sent}
+            await asyncio.to_thread(member.until, lambda lines: wanted <= {line.get("key") for line in lines} | {message.keys[0] for message in received}, 60)
+            # Java noticed the other member at once; what it had begun before may come twice.
+            assert {message.queue.queue_id for message in received} == mine
+        await asyncio.to_thread(java.run, "send", topics=topic, n=MESSAGES, run="s")
+        # The Python member has left, and all queues are Java's.
+        lines = await asyncio.to_thread(member.until, lambda lines: {f"skey{i}" for i in range(MESSAGES)} <= {line.get("key") for line in lines}, 60)
+        assert {line["queue"] for line in lines if line.get("key", "").startswith("skey")} == set(range(8))
+        await asyncio.to_thread(member.finish)
+    finally:
+        member.kill()
+
+
+async def test_order_is_kept_when_a_queue_goes_from_python_to_java(java):
+    topic, group = names(java, "ordered", "order-keepers")
+    java.admin(f"create_topic\t{topic}\t2\t2\t6")
+    sent = acknowledged(await asyncio.to_thread(java.run, "send", topics=topic, n=MESSAGES, mode="ordered"))
+    first = []
+    async with PushConsumer(group, java.nameserver, consume_from="first", orderly=True).subscribe(topic) as consumer:
+        async for message in consumer:
+            first.append({"topic": topic, "queue": message.queue.queue_id, "offset": message.queue_offset})
+            if len(first) == MESSAGES // 2:
+                await consumer.ack(message)
+                break
+    member = java.start("consume", group=group, topics=topic, orderly="true")
+    try:
+        enough = MESSAGES - len(first)
+        second = [line for line in await asyncio.to_thread(member.until, lambda lines: len([line for line in lines if "key" in line]) >= enough, 90) if "key" in line]
+        await asyncio.to_thread(member.finish)
+    finally:
+        member.kill()
+    for queue in (0, 1):
+        assert of_queue(first, queue) + of_queue(second, queue) == sorted(line["offset"] for line in sent if line["queue"] == queue)
+
+
+async def test_java_receives_what_python_delayed_committed_and_batched(java):
+    topic, group = names(java, "mixed", "mixed-readers")
+    java.admin(f"create_topic\t{topic}\t4\t4\t6")
+    member = java.start("consume", group=group, topics=topic)
+    try:
+        await asyncio.to_thread(member.until_ready)
+        async with TransactionProducer(java.nameserver, "py-payments", lambda message: None) as producer, Producer(java.nameserver) as plain:
+            async with producer.transaction(topic, b"committed", keys=["committed"]):
+                pass
+            await (await producer.begin(topic, b"rolled back", keys=["rolled-back"])).rollback()
+            later = await plain.send(topic, b"later", keys=["later"], delay_level=1)
+            batch = await plain.send_many(topic, [b"%d" % number for number in range(50)], ordering_key="one")
+        lines = await asyncio.to_thread(member.until, lambda lines: len([line for line in lines if "id" in line]) >= 52, 60)
+        await asyncio.to_thread(member.finish)
+    finally:
+        member.kill()
+    got = [line for line in lines if "id" in line]
+    assert sorted(line["key"] for line in got if line.get("key")) == ["committed", "later"]
+    assert later.message_id in {line["id"] for line in got}
+    assert {receipt.message_id for receipt in batch} <= {line["id"] for line in got}
+    assert len({place(line) for line in got}) == 52
