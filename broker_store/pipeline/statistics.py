@@ -1,8 +1,8 @@
 """Statistics: what is stored, counted for each topic, tag, group and hour; hot keys; how the index is filled.
 
-One table of each value (sizes, delays, keys) is made for all four at once by grouping sets: how often a value occurs in
-a topic, a topic's tag, a group, an hour. Percentiles are found in that table by running sums, so they are exact (nearest
-rank) and nothing has to hold the values of a topic at once.
+A cell is a topic, a tag of a topic, a group or an hour. How often each size and delay occurs in each cell is counted
+first; percentiles are found in these counts by running sums, so they are exact (nearest rank) and nothing has to hold
+the values of a cell at once.
 
 A record is counted as it stands in the log: a message that was sent back, or is a half of a transaction, counts under
 the topic it was stored in. Its group is that of the retry or dead-letter topic it is in, or the producer group of a
@@ -37,43 +37,25 @@ def statistics(read: Callable[..., DataFrame], tell, damage: str, only: dict) ->
     """
     from pyspark.sql import functions as f
 
-    columns = "topic,queue_id,store_time,born_time,record_bytes,tags,keys,properties"
-    of_group = f.when(f.col("topic").rlike("^%(RETRY|DLQ)%"), f.regexp_replace("topic", "^%(RETRY|DLQ)%", "")).otherwise(f.col("properties")["PGROUP"])
-    rows = read(columns=columns, damage=damage, **only).withColumns(
-        {
-            "group": of_group,
-            "hour_ms": f.unix_millis(f.date_trunc("hour", "store_time")),
-            "delay": f.unix_millis("store_time") - f.unix_millis("born_time"),
-        }
-    )
+    def rows(columns: str) -> DataFrame:
+        return read(columns=columns, damage=damage, **only)
+
     tell("sizes, delays and keys", 0, 0)
-    sizes = _with_ranks(_counted(rows, "record_bytes"), "record_bytes")
-    sizes = sizes.groupBy("which", *NAMES).agg(
-        f.sum("count").alias("messages"),
-        f.sum(f.col("count") * f.col("record_bytes")).alias("bytes"),
-        f.min("record_bytes").alias("smallest"),
-        f.max("record_bytes").alias("largest"),
-        *_percentiles("record_bytes", "size_p"),
-    )
-    delays = _with_ranks(_counted(rows.where("delay is not null"), "delay"), "delay").groupBy("which", *NAMES).agg(*_percentiles("delay", "delay_ms_p"))
-    keys = rows.withColumn("key", f.explode("keys"))
-    distinct = _counted(keys, "key").groupBy("which", *NAMES).agg(f.count("*").alias("distinct_keys"))
-    told = _beside(_beside(sizes, delays), distinct).fillna(0, ["distinct_keys"])
-    told = told.where((f.col("which") != _which("groups")) | f.col("group").isNotNull())
+    told = _beside(_sizes_and_delays(_named(rows("topic,store_time,born_time,record_bytes,tags,properties"))), _distinct_keys(_named(rows("topic,store_time,tags,keys,properties"))))
     topics_first = f.when(f.col("which") == _which("topics"), 0).otherwise(1)
-    cells = _collected(told.orderBy(topics_first, f.desc("messages"), *NAMES), MAX_TOPICS + MAX_CELLS)
+    cells = _collected(told.fillna(0, ["distinct_keys"]).orderBy(topics_first, f.desc("messages"), *NAMES), MAX_TOPICS + MAX_CELLS)
     found = {name: [_cell(row, names) for row in cells if row["which"] == _which(name)] for name, names in CELLS.items()}
     found["hours"].sort(key=lambda row: row["hour_ms"])
 
     tell("queues and times", 0, 0)
-    spans = rows.groupBy("topic", "queue_id").agg(f.min("store_time").alias("first"), f.max("store_time").alias("last"))
+    spans = rows("topic,queue_id,store_time").groupBy("topic", "queue_id").agg(f.min("store_time").alias("first"), f.max("store_time").alias("last"))
     spans = spans.groupBy("topic").agg(f.count("*").alias("queues"), f.unix_millis(f.min("first")).alias("first_ms"), f.unix_millis(f.max("last")).alias("last_ms"))
     span_of = {row.pop("topic"): row for row in _collected(spans, MAX_TOPICS)}
     for topic in found["topics"]:
         topic |= span_of[topic["topic"]]
 
     tell("hot keys", 0, 0)
-    hot = _hot(keys)
+    hot = _hot(rows("topic,keys"))
     index = []
     if not only:
         tell("index", 0, 0)
@@ -88,34 +70,67 @@ def statistics(read: Callable[..., DataFrame], tell, damage: str, only: dict) ->
     }
 
 
-def _counted(rows: DataFrame, value: str) -> DataFrame:
-    """(which, topic, tags, group, hour_ms, value, count): how often a value occurs in each cell; names of other cells are null."""
+def _named(rows: DataFrame) -> DataFrame:
+    """With `group` and `hour_ms`, so that all NAMES are there."""
     from pyspark.sql import functions as f
 
-    sets = [[*names, value] for names in CELLS.values()]
-    return rows.groupingSets(sets, *NAMES, value).agg(f.grouping_id().alias("which"), f.count("*").alias("count"))
+    waits = "^%(RETRY|DLQ)%"
+    group = f.when(f.col("topic").rlike(waits), f.regexp_replace("topic", waits, "")).otherwise(f.col("properties")["PGROUP"])
+    return rows.withColumns({"group": group, "hour_ms": f.unix_millis(f.date_trunc("hour", "store_time"))}).drop("properties")
 
 
 def _which(name: str) -> int:
-    """The grouping id of a kind of cell: a bit for each column that does not name it, and 0 for the value."""
-    return sum(1 << (len(NAMES) - place) for place, column in enumerate(NAMES) if column not in CELLS[name])
+    """The number of a kind of cell."""
+    return list(CELLS).index(name)
 
 
-def _with_ranks(counted: DataFrame, value: str) -> DataFrame:
-    """With the number of values of the cell up to this one (`rank`), and of all (`all`)."""
+def _in_cells(rows: DataFrame, *values: str) -> DataFrame:
+    """(which, *NAMES, *values): each row once for each cell it is in; names that do not name the cell are null."""
+    from pyspark.sql import functions as f
+
+    kinds = dict(rows.dtypes)
+    cells = [
+        f.struct(f.lit(_which(kind)).alias("which"), *(f.col(name) if name in names else f.lit(None).cast(kinds[name]).alias(name) for name in NAMES))
+        for kind, names in CELLS.items()
+    ]
+    inside = rows.withColumn("cell", f.explode(f.array(*cells))).select("cell.*", *values)
+    return inside.where((f.col("which") != _which("groups")) | f.col("group").isNotNull())
+
+
+def _sizes_and_delays(rows: DataFrame) -> DataFrame:
+    """A row a cell. First how often each value occurs in it, then running sums over these."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    cell = Window.partitionBy("which", *NAMES)
-    upto = cell.orderBy(value).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return counted.withColumns({"rank": f.sum("count").over(upto), "all": f.sum("count").over(cell)})
+    delay = f.unix_millis("store_time") - f.unix_millis("born_time")
+    values = rows.select(*NAMES, f.posexplode(f.array(f.col("record_bytes").cast("long"), delay)).alias("what", "value")).where("value is not null")
+    counted = _in_cells(values, "what", "value").groupBy("which", *NAMES, "what", "value").agg(f.count("*").alias("count"))
+    cell = Window.partitionBy("which", *NAMES, "what")
+    upto = cell.orderBy("value").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    ranked = counted.withColumns({"rank": f.sum("count").over(upto), "all": f.sum("count").over(cell)})
+    size, waited = f.col("what") == 0, f.col("what") == 1
+    sizes = f.when(size, f.col("value"))
+
+    def percentiles(which: Column, prefix: str) -> list[Column]:
+        """The smallest value of which that share of all are not greater."""
+        return [f.min(f.when(which & (f.col("rank") * 100 >= f.col("all") * share), f.col("value"))).alias(f"{prefix}{share}") for share in PERCENTILES]
+
+    return ranked.groupBy("which", *NAMES).agg(
+        f.sum(f.when(size, f.col("count"))).alias("messages"),
+        f.sum(f.when(size, f.col("count") * f.col("value"))).alias("bytes"),
+        f.min(sizes).alias("smallest"),
+        f.max(sizes).alias("largest"),
+        *percentiles(size, "size_p"),
+        *percentiles(waited, "delay_ms_p"),
+    )
 
 
-def _percentiles(value: str, prefix: str) -> list[Column]:
-    """The smallest value of which that share of all are not greater."""
+def _distinct_keys(rows: DataFrame) -> DataFrame:
+    """A row a cell. Rows of a key are brought together first, then told apart where they are: a row a key is moved, not one a cell."""
     from pyspark.sql import functions as f
 
-    return [f.min(f.when(f.col("rank") * 100 >= f.col("all") * share, f.col(value))).alias(f"{prefix}{share}") for share in PERCENTILES]
+    keys = rows.select(*NAMES, f.explode("keys").alias("key")).repartition("key")
+    return _in_cells(keys, "key").dropDuplicates().groupBy("which", *NAMES).agg(f.count("*").alias("distinct_keys"))
 
 
 def _beside(left: DataFrame, right: DataFrame) -> DataFrame:
@@ -133,13 +148,13 @@ def _collected(rows: DataFrame, limit: int) -> list[dict]:
     return [row.asDict() for row in rows.limit(limit).collect()]
 
 
-def _hot(keys: DataFrame) -> list[dict]:
+def _hot(rows: DataFrame) -> list[dict]:
     """The keys with most messages of each topic, most first."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     place = f.row_number().over(Window.partitionBy("topic").orderBy(f.desc("messages"), "key"))
-    counted = keys.groupBy("topic", "key").agg(f.count("*").alias("messages")).withColumn("place", place)
+    counted = rows.select("topic", f.explode("keys").alias("key")).groupBy("topic", "key").agg(f.count("*").alias("messages")).withColumn("place", place)
     ranked = counted.where(f.col("place") <= HOT_KEYS).orderBy(f.desc("messages"), "topic", "key")
     return _collected(ranked.drop("place"), HOT_ALL)
 
