@@ -28,6 +28,8 @@ SYSTEM_GROUPS = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
+# In a group's prohibitions for a topic: it may not read (Apache's PermName.INDEX_PERM_READ).
+READ_FORBIDDEN = 1 << 2
 # Groups of Apache's own jobs and tools; they need no retry topic and cannot be deleted.
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
@@ -171,6 +173,20 @@ class Groups:
         if len(self._table) >= limit:
             raise TooManyGroupsError(f"no room for group {name:.120}: there are {len(self._table)} groups", len(self._table), limit)
 
+    def may_read(self, group: str, topic: str) -> bool:
+        """Whether an administrator lets the group read the topic; where nobody said anything it may."""
+        return not self._forbidden.get(group, {}).get(topic, 0) & READ_FORBIDDEN
+
+    def set_may_read(self, group: str, topic: str, readable: bool) -> None:
+        """Other bits of a group's prohibitions, which nobody defined yet, stay as they are."""
+        topics = self._forbidden.setdefault(group, {})
+        topics[topic] = topics.get(topic, 0) & ~READ_FORBIDDEN | (0 if readable else READ_FORBIDDEN)
+        if not topics[topic]:
+            del topics[topic]
+        if not topics:
+            del self._forbidden[group]
+        self._changed()
+
     def delete(self, name: str) -> bool:
         if self._table.pop(name, None) is None:
             return False
@@ -205,8 +221,9 @@ class Groups:
             value, table, version = config_json.read_table(text, FILE_NAME, "subscriptionGroupTable")
             groups = [SubscriptionGroup.from_json(item) for item in table.values()]
             forbidden = value.get("forbiddenTable") or {}
-            if not isinstance(forbidden, dict):
-                raise FormatError("forbiddenTable must be an object")
+            for group, topics in forbidden.items() if isinstance(forbidden, dict) else [("forbiddenTable", None)]:
+                if not isinstance(topics, dict) or not all(type(bits) is int for bits in topics.values()):
+                    raise FormatError(f"forbiddenTable: {group!s:.60} must be an object of topics and bits", found=str(topics)[:60])
         except FormatError as error:
             advice = "restore the file from its .bak or remove it: groups are made again when they connect"
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error

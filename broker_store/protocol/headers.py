@@ -104,6 +104,7 @@ _TABLE = {
     R.QUERY_SUBSCRIPTION_BY_CONSUMER: "group! topic",
     R.GET_TOPIC_CONFIG: "topic!",
     R.GET_SUBSCRIPTIONGROUP_CONFIG: "group!",
+    R.UPDATE_AND_GET_GROUP_FORBIDDEN: "group! topic! readable:bool",
 }
 
 

@@ -56,6 +56,7 @@ class Admin:
             R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
             R.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
             R.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
+            R.UPDATE_AND_GET_GROUP_FORBIDDEN: self.group_forbidden,
             R.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
             R.GET_ALL_DELAY_OFFSET: self.delay_offsets,
             R.GET_CONSUME_STATS: self.consume_stats,
@@ -213,6 +214,19 @@ class Admin:
         if group is None:
             return command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return command.answer(0, None, None, fastjson.dumps(group.to_json()))
+
+    def group_forbidden(self, command: Command, channel: Channel) -> Command:
+        """Whether a group may read a topic, after it was changed where the request says how."""
+        header = read_header(R.UPDATE_AND_GET_GROUP_FORBIDDEN, command.fields)
+        groups = self._parts.groups
+        if header.readable is not None:
+            if groups.get(header.group) is None:
+                raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group:.120} not exist!", "no group")
+            if self._parts.topics.get(header.topic) is None:
+                raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic:.255} not exist!", "no topic")
+            groups.set_may_read(header.group, header.topic, header.readable)
+        value = {"group": header.group, "readable": groups.may_read(header.group, header.topic), "topic": header.topic}
+        return command.answer(0, "", None, fastjson.dumps(value))
 
     def delete_group(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.DELETE_SUBSCRIPTIONGROUP, command.fields)

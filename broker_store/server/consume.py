@@ -249,6 +249,7 @@ class Consume:
 
     def _subscription(self, header: PullHeader, group) -> Subscription:
         if header.sys_flag & headers.PULL_SUBSCRIPTION:
+            self._check_allowed(header)
             try:
                 return _parse(header.topic, header.subscription, header.expression_type)
             except FilterError:
@@ -260,12 +261,19 @@ class Consume:
             raise Refusal(
                 ResponseCode.NO_PERMISSION, f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
             )
+        self._check_allowed(header)
         subscription = members.subscriptions.get(header.topic)
         if subscription is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
         if subscription.version < header.sub_version:
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return subscription
+
+    def _check_allowed(self, header: PullHeader) -> None:
+        """An administrator's word counts for whoever pulls; Apache asks for it only where the heartbeat's subscription counts."""
+        if not self._parts.groups.may_read(header.consumer_group, header.topic):
+            remark = f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]"
+            raise Refusal(ResponseCode.NO_PERMISSION, remark, "permission")
 
     def _read(self, pull: Pull, offset: int, done) -> None:
         """Read for a pull and call `done(result)`, now or when a cold read comes back."""

@@ -83,9 +83,24 @@ def test_the_file_comes_back():
     assert again.to_json() == groups.to_json()
 
 
-def test_a_file_that_cannot_be_read_is_named():
+@pytest.mark.parametrize("table", ['{"subscriptionGroupTable":{"g":{}}}', '{"subscriptionGroupTable":{},"forbiddenTable":[1]}',
+                                   '{"subscriptionGroupTable":{},"forbiddenTable":{"g":5}}', '{"subscriptionGroupTable":{},"forbiddenTable":{"g":{"t":"4"}}}'])
+def test_a_file_that_cannot_be_read_is_named(table):
     with pytest.raises(DamagedStoreError, match=r"config/subscriptionGroup\.json"):
-        make().load('{"subscriptionGroupTable":{"g":{}}}')
+        make().load(table)
+
+
+def test_what_a_group_may_not_read_is_kept_with_what_others_said():
+    groups = make()
+    groups.load('{"subscriptionGroupTable":{"g":{"groupName":"g"}},"forbiddenTable":{"g":{"t":1,"u":4}}}')
+    assert groups.may_read("g", "t") and not groups.may_read("g", "u") and groups.may_read("h", "u")
+    groups.set_may_read("g", "t", False)
+    groups.set_may_read("g", "u", True)
+    assert groups.to_json()["forbiddenTable"] == {"g": {"t": 5}}
+    groups.set_may_read("g", "t", True)
+    assert groups.to_json()["forbiddenTable"] == {"g": {"t": 1}}
+    groups.delete("g")
+    assert groups.to_json()["forbiddenTable"] == {}
 
 
 def test_a_deleted_group_is_gone():

@@ -105,6 +105,24 @@ async def test_groups_that_may_not_be(harness, body):
     assert (await harness.ask(207, groupName="TOOLS_CONSUMER")).code == 29
 
 
+async def test_a_group_may_be_forbidden_to_read_a_topic(harness):
+    async def readable(**says):
+        answer = await harness.ask(353, group="CG", topic="TopicX", **says)
+        assert fastjson.loads(answer.body).keys() == {"group", "readable", "topic"}
+        return fastjson.loads(answer.body)["readable"]
+
+    assert await readable() is True
+    assert await readable(readable=False) is False
+    for refused in (await harness.pull("TopicX", 1, flag=0), await harness.pull("TopicX", 1, flag=4)):
+        assert (refused.code, refused.remark) == (16, "the consumer group[CG] is forbidden for topic[TopicX]")
+    assert (await harness.pull("TopicX", 1, group="Others")).code == 0
+    assert harness.parts.groups.to_json()["forbiddenTable"] == {"CG": {"TopicX": 4}}
+    assert await readable(readable=True) is True and await readable() is True
+    assert (await harness.pull("TopicX", 1)).code == 0 and harness.parts.groups.to_json()["forbiddenTable"] == {}
+    assert (await harness.ask(353, group="NOPE", topic="TopicX", readable=False)).code == 26
+    assert (await harness.ask(353, group="CG", topic="Nope", readable=False)).code == 17
+
+
 async def test_progress_of_a_group(harness):
     harness.parts.offsets.commit("CG", "TopicX", 1, 1)
     stats = bodies.decode_consume_stats((await harness.ask(208, consumerGroup="CG")).body)
@@ -271,7 +289,7 @@ async def test_what_nobody_knows_is_answered_as_apache_does(harness):
     assert harness.channel.answers == []
 
 
-@pytest.mark.parametrize("code", [370, 401, 200050, 200051, 200151, 60, 61, 353, 513, 2001, 3001, -5])
+@pytest.mark.parametrize("code", [370, 401, 200050, 200051, 200151, 60, 61, 513, 2001, 3001, -5])
 async def test_what_comes_later_says_so(harness, code):
     assert (await harness.ask(code)).code == 3
 

@@ -8,6 +8,7 @@ and for the rest never "error inside the broker". Whatever is refused has change
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import json
 import re
@@ -98,6 +99,7 @@ GOOD: dict[R, tuple[dict[str, str], object]] = {
     R.GET_CONSUMER_CONNECTION_LIST: ({"consumerGroup": "CG"}, b""),
     R.GET_PRODUCER_CONNECTION_LIST: ({"producerGroup": "PG"}, b""),
     R.DELETE_SUBSCRIPTIONGROUP: ({"groupName": "CG", "cleanOffset": "true"}, b""),
+    R.UPDATE_AND_GET_GROUP_FORBIDDEN: ({"group": "CG", "topic": "Orders", "readable": "false"}, b""),
     R.GET_CONSUME_STATS: ({"consumerGroup": "CG", "topic": "Orders", "topicList": "Orders"}, b""),
     R.DELETE_TOPIC_IN_BROKER: ({"topic": "Orders"}, b""),
     R.INVOKE_BROKER_TO_RESET_OFFSET: ({"group": "CG", "topic": "Orders", "timestamp": "0", "isForce": "true", "queueId": "0", "offset": "0"}, b""),
@@ -129,7 +131,7 @@ CHANGING = {
     R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2, R.UPDATE_CONSUMER_OFFSET, R.UPDATE_AND_CREATE_TOPIC,
     R.UPDATE_AND_CREATE_TOPIC_LIST, R.HEART_BEAT, R.UNREGISTER_CLIENT, R.CONSUMER_SEND_MSG_BACK, R.END_TRANSACTION, R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ,
     R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, R.DELETE_SUBSCRIPTIONGROUP, R.DELETE_TOPIC_IN_BROKER,
-    R.INVOKE_BROKER_TO_RESET_OFFSET, R.CLONE_GROUP_OFFSET, R.PULL_MESSAGE, R.LITE_PULL_MESSAGE,
+    R.UPDATE_AND_GET_GROUP_FORBIDDEN, R.INVOKE_BROKER_TO_RESET_OFFSET, R.CLONE_GROUP_OFFSET, R.PULL_MESSAGE, R.LITE_PULL_MESSAGE,
 }  # fmt: skip
 # Sends and pulls, whose fields are read by hand for speed.
 HOT = {R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2, R.PULL_MESSAGE, R.LITE_PULL_MESSAGE}
@@ -160,6 +162,7 @@ def snapshot(harness: Harness) -> dict:
     return {
         "topics": {config.name: dataclasses.replace(config) for config in parts.topics.all()},
         "groups": {group.name: group.to_json() for group in parts.groups.all()},
+        "forbidden": copy.deepcopy(parts.groups.to_json()["forbiddenTable"]),
         "offsets": parts.offsets.to_json()["offsetTable"],
         "broadcast": repr(parts.broadcast.__dict__),
         "delay": parts.delay.to_json(),
