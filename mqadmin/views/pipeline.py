@@ -159,7 +159,7 @@ def shown(run: dict) -> dict:
 
 def given_text(parameters: dict) -> list[tuple[str, object]]:
     titles = {"key": "key", "topic": "topic", "begin_ms": "from", "end_ms": "to"}
-    return [(title, units.moment(parameters[name]) if name.endswith("_ms") else parameters[name]) for name, title in titles.items() if parameters.get(name) is not None]
+    return [(title, units.moment_given(parameters[name]) if name.endswith("_ms") else parameters[name]) for name, title in titles.items() if parameters.get(name) is not None]
 
 
 def _cells(progress: dict) -> list[str]:

@@ -62,7 +62,7 @@
         width: element.clientWidth, height: element.clientHeight, legend: { show: false }, cursor: { show: false }, padding: [8, 28, 0, 0],
         // A bar needs room on both sides of its hour.
         scales: { x: { time: true, range: (_, low, high) => [low - 1800, high + 1800] }, y: { range: (_, __, high) => [0, (high || 1) * 1.1] } },
-        axes: [{ ...axis, space: 80, size: 26, incrs: [3600, 7200, 14400, 21600, 43200, day, 2 * day, 7 * day, 30 * day],
+        axes: [{ ...axis, space: 56, size: 26, incrs: [3600, 7200, 14400, 21600, 43200, day, 2 * day, 7 * day, 30 * day],
                  values: (_, ticks) => ticks.map(label) },
                { ...axis, size: 74, incrs: [1, 2, 5].flatMap((n) => Array.from({ length: 13 }, (_, power) => n * 10 ** power)).sort((a, b) => a - b), values: (_, ticks) => ticks.map((t) => format(t)) }],
         series: [{}, { stroke: tone, fill: `${tone}66`, width: 1, points: { show: false }, paths: uPlot.paths.bars({ size: [0.8, 40] }) }],

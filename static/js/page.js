@@ -2,10 +2,6 @@
 "use strict";
 
 (() => {
-  // A table that asks for itself again while somebody looks: data-refresh="3000" beside its hx-get.
-  for (const element of document.querySelectorAll("[data-refresh]")) {
-    setInterval(() => { if (!document.hidden && document.contains(element)) htmx.trigger(element, "refresh"); }, Number(element.dataset.refresh));
-  }
   // Hover over a field's bytes or its row: both light up.
   const light = (event, on) => {
     const field = event.target.closest?.("[data-field]")?.dataset.field;

@@ -146,7 +146,7 @@ def _put(name: str, data: bytes) -> None:
 def _tell_late(job_id: str) -> None:
     """The running job's picture is older than the word that it is to stop."""
     running, stopped = jobs._fetch(job_id), jobs._fetch(job_id)
-    stopped.set_canceled_by("user:op")
+    stopped.set_canceled_by("user:op", 1_800_000_000_000)
     jobs.Progress(running)("at work", 1, 2, last=True)
     told = jobs.find(job_id)
     assert (told["canceled_by"], told["progress"]["text"]) == ("user:op", "at work")

@@ -350,11 +350,13 @@ async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_erro
     fake_runs.install(monkeypatch.setattr)
     watcher = live.Watcher()
     sampler._watchers.add(watcher)
-    for key in (("pipeline", ""), ("job", "running"), ("job", "nobody")):
+    monkeypatch.setattr(jobs, "listing", lambda: [*map(fake_runs.run, fake_runs.RUNS), fake_runs.run("running") | {"id": "check", "pipeline": None}])
+    for key in (("jobs", ""), ("pipeline", ""), ("job", "running"), ("job", "nobody")):
         sampler.subscribe(watcher, key)
     await asyncio.gather(*sampler._looks)
-    runs, one, none = _frames(watcher)
-    assert [run["id"] for run in runs["data"]["runs"]] == list(fake_runs.RUNS)
+    every, runs, one, none = sorted(_frames(watcher), key=lambda frame: ("jobs", "pipeline", "job").index(frame["stream"]))
+    assert [run["id"] for run in runs["data"]["jobs"]] == list(fake_runs.RUNS)
+    assert [job["id"] for job in every["data"]["jobs"]] == [*fake_runs.RUNS, "check"]
     assert (one["kind"], one["data"]["job"]["progress"]["done"]) == ("snapshot", 31)
     assert (none["kind"], none["data"]["code"]) == ("end", "not_found")
     assert "result" not in one["data"]["job"]
@@ -372,7 +374,7 @@ async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_erro
 def test_a_page_is_behind_when_a_state_changed_and_not_when_only_progress_did(monkeypatch):
     fake_runs.install(monkeypatch.setattr)
     mark = jobs.mark_of(jobs.listing())
-    assert mark == jobs.pipeline_runs()["mark"]
+    assert mark == jobs.moving()["mark"] == jobs.moving(runs_only=True)["mark"]
     running = jobs.listing()
     running[1]["progress"] = None
     assert jobs.mark_of(running) == mark

