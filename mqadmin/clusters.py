@@ -25,8 +25,17 @@ Shapes (times are ms since 1970, sizes bytes, rates per second):
     groups()     [{"name", "kind": "normal|system", "consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times",
                    "clients", "model", "topics": [name], "lag", "out_per_s"}]
     group(name)  the same, and "lag_ms", "queues": [{"topic", "queue_id", "min_offset", "max_offset", "consumer_offset", "lag",
-                  "lag_ms", "last_consumed_ms", "client_id"}], "members": [{"client_id", "address", "language", "version",
+                  "lag_ms", "last_consumed_ms", "client_id"}], "retrying": {"topic", "messages", "lag"},
+                  "dead": {"topic", "messages", "last_store_ms"}, "members": [{"client_id", "address", "language", "version",
                   "heartbeat_ms"}], "subscriptions": [{"topic", "expression", "clients"}]; NotFoundError
+    waiting()    {"at_ms", "delayed": {"waiting", "due_ms", "levels": [{"level", "queue_id", "delay_ms", "offset", "max_offset", "waiting",
+                  "due_ms"}], "delivered", "dropped", "failures"}, "prepared": {"waiting", "half_offset", "op_offset", "committed",
+                  "rolled_back", "asked", "given_up", "failures", "most_checks"}}
+    halves()     {"items": [{"message_id", "log_offset", "queue_offset", "born_ms", "store_ms", "checks", "group", "topic", "queue_id"}],
+                  "complete"}: the oldest that wait
+    retries(group)  {"delayed", "levels": [{"level", "delay_ms", "count", "due_ms"}], "complete"}
+    fate(stored)    {"kind": "delayed|prepared|timed|retry|dead", "waits", "due_ms", "topic", "queue_id", "level", "checks", "group"}
+                    of a message that is on its way, None of any other
     Found        what the message searches give
 """
 
@@ -54,6 +63,7 @@ from broker_store.server.admin import RUNNING_VERSION, Admin
 from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
+from mqadmin import waiting
 
 CALL_SECONDS = 3.0
 READ_BYTES = 1 << 20  # asked for in one read of a queue
@@ -66,6 +76,7 @@ TOP_TOPICS = 8
 TOP_SECONDS = 2.0  # their rates are over ten
 TOPICS_OF_AN_ID = 64  # that a message id without a topic is looked for in
 MAX_IDS = 32
+MAX_HALVES = 50  # of those that wait, told one by one
 FOR_EVER_MS = 1 << 62
 SENT_TOPIC_QUEUES = 4  # of a topic that a send creates, as Apache's clients ask for
 STARTING = "The broker is starting."
@@ -423,6 +434,8 @@ class EmbeddedCluster:
         return facts | {
             "lag_ms": max((queue["lag_ms"] for queue in queues if queue["lag_ms"] is not None), default=None),
             "queues": queues,
+            "retrying": self._kept(names.retry_topic(name)) | {"lag": self._lag_in_retries(name)},
+            "dead": self._kept(names.dead_letter_topic(name)) | {"last_store_ms": self._last_store_ms(names.dead_letter_topic(name))},
             "members": [
                 {
                     "client_id": member.client_id,
@@ -480,6 +493,22 @@ class EmbeddedCluster:
         if seen is None:
             self._readers.pop(place, None)
         return None if seen is None else seen.client_id
+
+    def _kept(self, topic: str) -> dict:
+        """A topic of a group's own and how much it holds: one that does not exist holds nothing."""
+        store = self._parts.store
+        return {"topic": topic, "messages": sum(store.max_offset(topic, queue_id) - store.min_offset(topic, queue_id) for queue_id in store.queue_ids(topic))}
+
+    def _lag_in_retries(self, group: str) -> int | None:
+        """What came back and was not taken again yet; unknown when the group has no position there and something came."""
+        topic = names.retry_topic(group)
+        lag = self._lag(group, topic)
+        return 0 if lag is None and not self._kept(topic)["messages"] else lag
+
+    def _last_store_ms(self, topic: str) -> int | None:
+        store = self._parts.store
+        times = [time_ms for queue_id in store.queue_ids(topic) if (time_ms := _time(store.last_store_time(topic, queue_id))) is not None]
+        return max(times, default=None)
 
     def create_group(self, name: str, **settings: Any) -> None:
         self._own_group(name)
@@ -559,6 +588,23 @@ class EmbeddedCluster:
                     known = True
                     total += max(0, parts.store.max_offset(name, queue_id) - at)
         return total if known else None
+
+    # -- what waits
+
+    def waiting(self) -> dict:
+        return waiting.picture(self._parts)
+
+    def fate(self, stored: StoredMessage) -> dict | None:
+        return waiting.fate(self._parts, stored)
+
+    async def halves(self, limit: int = MAX_HALVES) -> dict:
+        offsets = self._parts.transactions.waiting_offsets(limit + 1)
+        return await self._in_thread(waiting.halves, self._parts.store, offsets, limit)
+
+    def retries(self, group: str) -> dict:
+        """In a thread: it reads what waits in the delay levels."""
+        store, levels = self.call(lambda: (self._parts.store, self._parts.delay.facts()))
+        return waiting.retries(store, levels, group)
 
     # -- finding messages: what reads files runs in a few threads of its own
 

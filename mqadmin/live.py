@@ -88,6 +88,10 @@ def _job(cluster, name: str) -> dict:
     return jobs.state_of(name)
 
 
+def _retries(cluster, name: str) -> dict:
+    return cluster.retries(name)
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     measure: Callable[[object, str], object]  # (cluster, name) -> a value for JSON
@@ -103,7 +107,9 @@ STREAMS: dict[str, Stream] = {
     "store.files": Stream(_files, 4),
     "recovery": Stream(lambda cluster, name: {"recovery": cluster.recovery(), **cluster.state()}, 1),
     "group": Stream(lambda cluster, name: cluster.group(name), 4, names.check_group),
+    "group.retries": Stream(_retries, 20, names.check_group, in_thread=True),
     "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),
+    "waiting": Stream(lambda cluster, name: cluster.waiting(), 4),
     "jobs": Stream(_jobs, 4, in_thread=True),
     "pipeline": Stream(_runs, 4, in_thread=True),
     "job": Stream(_job, 2, jobs.check_id, in_thread=True),

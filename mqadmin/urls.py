@@ -9,17 +9,19 @@ from django.views.defaults import page_not_found
 from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
-from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics
+from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics, waiting
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
     path("topics/", topics.topics, name="topics"),
     path("topics/<str:name>/", topics.topic, name="topic"),
     path("messages/", messages.messages, name="messages"),
+    path("messages/waiting/", waiting.waiting, name="waiting"),
     path("messages/<int:log_offset>/", messages.message, name="message"),
     path("messages/<int:log_offset>/<str:part>", messages.message_bytes, name="message_bytes"),
     path("groups/", groups.groups, name="groups"),
     path("groups/<str:name>/", groups.group, name="group"),
+    path("groups/<str:name>/retries", groups.retries, name="group_retries"),
     path("store/", store.store, name="store"),
     path("store/index/", store.index, name="index"),
     path("store/recovery/", store.recovery, name="recovery"),

@@ -171,13 +171,21 @@ class Delay:
         return level.retry_ms or now_ms
 
     def facts(self) -> list[dict]:
-        """level, delay, position and end of each level that was ever used."""
-        found = []
+        """level, delay, position and end of each level that was ever used; how many wait in it and when the first is due."""
+        found, now_ms = [], self._clock()
         for number, level in enumerate(self._levels, 1):
             end = self._store.max_offset(SCHEDULE_TOPIC, level.queue_id)
             if end:
-                found.append({"level": number, "delay_ms": level.delay_ms, "offset": level.offset, "max_offset": end})
+                at = max(level.offset, self._store.min_offset(SCHEDULE_TOPIC, level.queue_id))
+                head = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, at, 1) if at < end else []
+                # A time that lies further ahead than the level waits is none: such a message goes out at once.
+                due_ms = (head[0][2] if head[0][2] <= now_ms + level.delay_ms else now_ms) if head else None
+                found.append({"level": number, "delay_ms": level.delay_ms, "offset": level.offset, "max_offset": end, "waiting": end - at, "due_ms": due_ms})
         return found
+
+    def waits(self, queue_id: int, queue_offset: int) -> bool | None:
+        """Whether a message of the schedule topic waits still; None for a level this broker has not."""
+        return queue_offset >= self._levels[queue_id].offset if queue_id < len(self._levels) else None
 
     def to_json(self) -> dict:
         table = {number: level.saved for number, level in enumerate(self._levels, 1) if level.saved}

@@ -316,9 +316,33 @@ class Transactions:
             self._offsets.commit(GROUP, OP_HALF_TOPIC, 0, move.op)
 
     def facts(self) -> dict:
-        """How many halves wait for their word, where the checks are, and what was done since the start."""
+        """How many halves wait for their word, where the checks are, and what was done since the start.
+
+        `waiting` is None after a start until the op records were read, which say who has had a word.
+        """
         waiting = self._store.max_offset(HALF_TOPIC, 0) - self._half - len(self._ended) + len(self._passed)
-        return {"waiting": waiting, "half_offset": self._half, "op_offset": self._op, **self.counts}
+        return {"waiting": waiting if self._knows_ended() else None, "half_offset": self._half, "op_offset": self._op, **self.counts}
+
+    def waits(self, queue_offset: int) -> bool | None:
+        """Whether the half at a queue offset waits for its word; None as for `facts`. One that was asked about is stored again, elsewhere."""
+        if not self._knows_ended():
+            return None
+        return queue_offset in self._passed or (queue_offset >= self._half and queue_offset not in self._ended)
+
+    def waiting_offsets(self, count: int) -> list[int] | None:
+        """Queue offsets of the first `count` halves that wait; None as for `facts`."""
+        if not self._knows_ended():
+            return None
+        found = sorted(self._passed)[:count]
+        for offset in range(self._half, self._store.max_offset(HALF_TOPIC, 0)):
+            if len(found) >= count:
+                break
+            if offset not in self._ended:
+                found.append(offset)
+        return found
+
+    def _knows_ended(self) -> bool:
+        return self._op_read >= self._store.max_offset(OP_HALF_TOPIC, 0)
 
 
 def _own_timeout_ms(half: record.StoredMessage) -> int | None:

@@ -197,9 +197,25 @@ class Subscription(Schema):
     clients: int | list[str] | None = None
 
 
+class Retrying(Schema):
+    """The retry topic of a group: what came back after its delay."""
+
+    topic: str
+    messages: Int64 | None
+    lag: Int64 | None = Field(description="not taken again yet; null: the group has no position there")
+
+
+class Dead(Schema):
+    topic: str
+    messages: Int64 | None
+    last_store_ms: Time | None
+
+
 class GroupDetail(Group):
     lag_ms: Int64 | None = None
     queues: list[GroupQueue]
+    retrying: Retrying
+    dead: Dead
     members: list[Member]
     subscriptions: list[Subscription]
 

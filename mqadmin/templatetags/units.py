@@ -28,6 +28,9 @@ WORDS = {
     "Flush": "Forcing written bytes from memory to the disk.",
     "Checkpoint": "A note of what is safely on disk. The next start begins to look from there.",
     "Dead letter": "A message that a group could not process after all its retries.",
+    "Delayed": "A message that its sender, or a group that sent it back, wants delivered later.",
+    "Prepared": "The first half of a transaction: nobody sees it until its producer says that the rest is done.",
+    "Sent back": "What the group could not process. It waits for some time and then comes to the group once more.",
     "Wrote": "Where the next message will be written.",
     "Confirmed": "How far the log may be read: what is behind it can no longer be taken back.",
     "Flushed": "How far the commit log is known to be on the disk.",
@@ -150,6 +153,25 @@ def ago(value):
         return UNKNOWN
     age = max(0, int(time.time() * 1000) - value)
     return format_html('<time datetime="{}Z" data-ago="{}" title="{} UTC">{} ago</time>', moment_text(value).replace(" ", "T"), value, moment_text(value), duration_text(age))
+
+
+@register.filter
+def until(value):
+    """In how long a time comes; live.js keeps it going."""
+    if moment_text(value) is None:
+        return UNKNOWN
+    left = value - int(time.time() * 1000)
+    said = f"in {duration_text(left)}" if left > 0 else "now"
+    return format_html('<time datetime="{}Z" data-until="{}" title="{} UTC">{}</time>', moment_text(value).replace(" ", "T"), value, moment_text(value), said)
+
+
+@register.filter
+def duration_short(value):
+    """A chosen length of time, without the zeros: 1 s, 10 min, 2 h."""
+    for unit, name in ((3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if value >= unit and value % unit == 0:
+            return f"{value // unit} {name}"
+    return duration_text(value)
 
 
 @register.filter

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from django.shortcuts import render
 
 from broker_store.formats import names
@@ -42,4 +44,12 @@ async def groups(request):
 async def group(request, name):
     facts = clusters.current().group(names.check_group(name))
     largest = max((queue["lag"] for queue in facts["queues"] if queue["lag"] is not None), default=0)
-    return render(request, "group.html", {"group": facts, "largest_lag": largest})
+    context = {"group": facts, "largest_lag": largest, "retries": await asyncio.to_thread(clusters.current().retries, name)}
+    return render(request, "group.html", context)
+
+
+@page()
+async def retries(request, name):
+    """What of a group waits in the delay levels: a piece of its page."""
+    facts = clusters.current().group(names.check_group(name))
+    return render(request, "group_retries.html", {"group": facts, "retries": await asyncio.to_thread(clusters.current().retries, name)})

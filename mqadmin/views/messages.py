@@ -129,6 +129,7 @@ async def message(request, log_offset):
     fields = record_fields(raw, stored)
     context = {
         "message": stored,
+        "fate": clusters.current().fate(stored),
         "hosts": {"born": host_text(stored.born_host), "store": host_text(stored.store_host)},
         "keys": stored.keys,
         "properties": sorted(stored.properties.items()),

@@ -11,6 +11,7 @@
 //     <div data-renew hx-get="..." hx-trigger="refresh">   fetched again when the frame differs from the one before: for
 //                                                         tables whose rows the server sorts and cuts. With a value,
 //                                                         also when the first frame's `mark` is another
+//     <time data-until="1764000000000">                   in how long a time comes; data-ago and data-since: how long it is over
 //     <div data-chart="rates.in_per_s" data-format="rate">  see charts.js
 //
 // The formats are those of mqadmin/templatetags/units.py; the first values are the server's, so a page without this
@@ -151,6 +152,7 @@ const live = (() => {
   }, 1000);
 
   setInterval(() => {
+    for (const element of document.querySelectorAll("[data-until]")) { const left = Number(element.dataset.until) - Date.now(); element.textContent = left > 0 ? `in ${format.duration(left)}` : "now"; }
     for (const element of document.querySelectorAll("[data-since]")) element.textContent = format.duration(Math.max(0, Date.now() - Number(element.dataset.since)));
   }, 1000);
   if (sections.length) open(); else if (light) light.hidden = true;

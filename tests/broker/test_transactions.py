@@ -126,6 +126,20 @@ def test_a_young_half_is_left_in_peace(world):
     assert world.asked == [] and world.transactions.facts()["waiting"] == 1
 
 
+def test_which_halves_wait_is_known_once_the_words_were_read(world):
+    halves = [world.send(f"K{number}") for number in range(4)]
+    world.commit(halves[1])
+    assert world.transactions.waiting_offsets(10) == [0, 2, 3] and world.transactions.waiting_offsets(2) == [0, 2]
+    assert [world.transactions.waits(half.queue_offset) for half in halves] == [True, False, True, True]
+    world.run()
+    again = world.restarted()
+    assert again.transactions.facts()["waiting"] is again.transactions.waiting_offsets(10) is again.transactions.waits(0) is None
+    again.run()
+    assert (again.transactions.facts()["waiting"], again.transactions.waiting_offsets(10)) == (3, [0, 2, 3])
+    again.later(30_000)
+    assert again.transactions.waiting_offsets(10) == [4, 5, 6], "each was asked about and stored again"
+
+
 def test_a_half_may_name_its_own_time(world):
     own = world.send("K1", CHECK_IMMUNITY_TIME_IN_SECONDS="50")
     world.send("K2")

@@ -19,7 +19,7 @@ from tests.support.fake_runs import RUNS
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/recovery/", "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
+PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/recovery/", "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from tests.support.payloads import FORMULAS, PAYLOADS
 PAGES = (
     "/",
     *(f"/messages/?by=offset&topic=orders&queue=0&offset={offset}&limit=100" for offset in range(0, 400, 100)),
+    "/messages/waiting/",
     "/groups/billing/",
     "/topics/orders/",
     "/store/",

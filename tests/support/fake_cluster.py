@@ -269,8 +269,56 @@ class FakeCluster:
             "queues": queues,
             "members": [{"client_id": client, "address": f"10.0.3.{14 + n}:51{n}22", "language": "JAVA", "version": "V5_3_3", "heartbeat_ms": now_ms - 4_000 - n * 900} for n, client in enumerate(clients)],
             "subscriptions": [{"topic": topic, "expression": "*", "clients": group["clients"]} for topic in group["topics"]],
+            "retrying": {"topic": f"%RETRY%{name}", "messages": TOPICS.get(f"%RETRY%{name}", (0,) * 5)[4], "lag": {"billing": 3, "search-index": 0}.get(name)},
+            "dead": {"topic": f"%DLQ%{name}", "messages": TOPICS.get(f"%DLQ%{name}", (0,) * 5)[4], "last_store_ms": now_ms - 5_400_000 if name == "billing" else None},
         }  # fmt: skip
         return group
+
+    # -- what waits
+
+    def waiting(self) -> dict:
+        self._running()
+        now_ms = self._now_ms()
+        levels = [(1, 1_000, 3, 400), (3, 10_000, 412, 2_100), (5, 60_000, 0, None), (16, 1_800_000, 20_771, 41_000)]
+        return {
+            "at_ms": now_ms,
+            "delayed": {
+                "waiting": sum(waiting for _, _, waiting, _ in levels),
+                "due_ms": now_ms + 400,
+                "levels": [
+                    {"level": level, "queue_id": level - 1, "delay_ms": delay_ms, "offset": 40_000 * level, "max_offset": 40_000 * level + waiting,
+                     "waiting": waiting, "due_ms": None if due is None else now_ms + due}
+                    for level, delay_ms, waiting, due in levels
+                ],
+                "delivered": 81_204, "dropped": 0, "failures": 0,
+            },
+            "prepared": {"waiting": 3, "half_offset": 40_118, "op_offset": 2_214, "committed": 39_001, "rolled_back": 1_114, "asked": 12, "given_up": 0, "failures": 0, "most_checks": 15},
+        }  # fmt: skip
+
+    async def halves(self, limit=50) -> dict:
+        self._running()
+        items = [
+            {"message_id": f"0A00030E1BC863947C6B{n:012X}", "log_offset": 52_000 + n * 1_000, "queue_offset": 40_118 + n, "born_ms": self._now_ms() - age,
+             "store_ms": self._now_ms() - age + 3, "checks": checks, "group": "payments-service", "topic": "payments", "queue_id": n}
+            for n, (age, checks) in enumerate(((184_000, 3), (31_000, 1), (900, 0)))
+        ]  # fmt: skip
+        return {"items": items[:limit], "complete": len(items) <= limit}
+
+    def retries(self, group) -> dict:
+        self._running()
+        levels = [] if group != "billing" else [(3, 10_000, 7, 4_000), (6, 120_000, 22, 38_000)]
+        told = [{"level": level, "delay_ms": delay_ms, "count": count, "due_ms": self._now_ms() + due} for level, delay_ms, count, due in levels]
+        return {"levels": told, "delayed": sum(level["count"] for level in told), "complete": True}
+
+    def fate(self, stored) -> dict | None:
+        """That of a few messages of the topic orders, one of each kind."""
+        kind = {44: "delayed", 45: "prepared", 46: "timed", 47: "retry", 48: "dead"}.get(stored.queue_offset)
+        if kind is None:
+            return None
+        group = {"prepared": "payments-service", "retry": "billing", "dead": "billing"}.get(kind)
+        due_ms = self._now_ms() + 41_000 if kind in ("delayed", "timed") else None
+        return {"kind": kind, "waits": None if kind == "timed" else kind != "dead", "due_ms": due_ms, "topic": "payments", "queue_id": 3 if kind in ("delayed", "prepared") else None,
+                "level": 16 if kind == "delayed" else None, "checks": 2 if kind == "prepared" else None, "group": group}  # fmt: skip
 
     def create_group(self, name, **settings):
         self.asked.append(("create_group", name, settings))

@@ -49,5 +49,14 @@ class HostileCluster(FakeCluster):
             "subscriptions": [{"topic": "orders", "expression": text, "clients": 1} for text in self.payloads],
         }
 
+    async def halves(self, limit=50) -> dict:
+        (half, *_) = (await super().halves())["items"]
+        return {"items": [half | {"message_id": text, "group": text} for text in self.payloads], "complete": True}
+
+    def fate(self, stored) -> dict:
+        """Its producer's group is what a client wrote; topics and groups that lead somewhere were checked."""
+        facts = {"kind": "prepared", "waits": True, "due_ms": None, "topic": "payments", "queue_id": 3, "level": None, "checks": 1}
+        return facts | {"group": self.payloads[stored.queue_offset % len(self.payloads)]}
+
     async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=32) -> list[dict]:
         return [step | {"why": text, "key": text} for text, step in zip(self.payloads, await super().explain(topic, key), strict=False)]

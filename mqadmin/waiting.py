@@ -1,0 +1,136 @@
+"""What the broker holds back, as it is: delayed, prepared, sent back, given up.
+
+    picture   how many wait, of each delay level and of halves, and when the first is due; on the loop, reads no record
+    fate      where one message that lies in a topic of the broker's own will go, and when
+    halves    the oldest halves that wait, one by one
+    retries   the messages that a group sent back and that wait for their next try, by delay level
+
+`halves` and `retries` read records and belong into a thread; where to read they are told by what was looked up on the loop.
+None is "not known". Counting stops after MAX_LOOKED records and says so: it goes through all that waits, whoever sent it.
+"""
+
+from __future__ import annotations
+
+from broker_store.broker.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from broker_store.broker.transactions import CHECK_TIMES
+from broker_store.errors import NameError_
+from broker_store.formats import properties, record
+from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_stored_topic, retry_topic
+from broker_store.formats.record import StoredMessage
+from broker_store.messages import GetRequest, GetStatus
+
+MAX_LOOKED = 10_000  # records read for one count: about a tenth of a second
+READ_BYTES = 1 << 20
+READ_COUNT = 512
+PRODUCER_GROUP = "PGROUP"
+TIMER_OUT_MS = "TIMER_OUT_MS"
+
+
+def picture(parts) -> dict:
+    """See clusters.waiting."""
+    delay, levels = parts.delay, parts.delay.facts()
+    return {
+        "at_ms": parts.clock(),
+        "delayed": {
+            "waiting": sum(level["waiting"] for level in levels),
+            "due_ms": min((level["due_ms"] for level in levels if level["due_ms"] is not None), default=None),
+            "levels": [level | {"queue_id": level["level"] - 1} for level in levels],
+            "delivered": delay.delivered,
+            "dropped": delay.dropped,
+            "failures": delay.failures,
+        },
+        "prepared": parts.transactions.facts() | {"most_checks": parts.settings.transaction_check_max},
+    }
+
+
+# One message
+
+
+def fate(parts, stored: StoredMessage) -> dict | None:
+    """Where a message goes that lies in a topic of the broker's own, or of a group's retries; None for any other.
+
+    `waits` says whether it does still, `due_ms` until when, `topic` and `queue_id` where it goes, or came from.
+    """
+    facts = {"kind": "", "waits": None, "due_ms": None, "level": None, "checks": None, "group": None}
+    facts |= {"topic": _topic(stored, properties.REAL_TOPIC), "queue_id": _number(stored.properties.get(properties.REAL_QUEUE_ID))}
+    if stored.topic == SCHEDULE_TOPIC:
+        units = parts.store.read_units(SCHEDULE_TOPIC, stored.queue_id, stored.queue_offset, 1)
+        known = {"waits": parts.delay.waits(stored.queue_id, stored.queue_offset), "due_ms": units[0][2] if units else None}
+        return facts | known | {"kind": "delayed", "level": stored.queue_id + 1}
+    if stored.topic == HALF_TOPIC:
+        return facts | {"kind": "prepared", "waits": parts.transactions.waits(stored.queue_offset), **_half(stored)}
+    if stored.topic == TIMER_TOPIC:
+        return facts | {"kind": "timed", "due_ms": _number(stored.properties.get(TIMER_OUT_MS))}
+    for prefix, kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead")):
+        if stored.topic.startswith(prefix):
+            group = stored.topic.removeprefix(prefix)
+            at = parts.offsets.query(group, stored.topic, stored.queue_id)
+            waits = None if at is None else stored.queue_offset >= at
+            return facts | {"kind": kind, "waits": waits, "group": group, "topic": _topic(stored, properties.RETRY_TOPIC), "queue_id": None}
+    return None
+
+
+def _half(stored: StoredMessage) -> dict:
+    return {"checks": _number(stored.properties.get(CHECK_TIMES)) or 0, "group": stored.properties.get(PRODUCER_GROUP)}
+
+
+def _topic(stored: StoredMessage, name: str) -> str | None:
+    """The topic that a property names; None when it names none that could be: clients write properties."""
+    try:
+        return check_stored_topic(stored.properties.get(name, ""))
+    except NameError_:
+        return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+# In a thread
+
+
+def halves(store, offsets: list[int] | None, limit: int) -> dict:
+    """The halves at the `offsets` of their queue, at most `limit`; `complete` False when there are more, None when not known."""
+    items = []
+    for offset in (offsets or [])[:limit]:
+        result = store.get_blocking(GetRequest(HALF_TOPIC, 0, offset, 1, READ_BYTES))
+        if result.status is not GetStatus.FOUND:
+            continue  # cleaned away since
+        stored = record.decode(result.body, check_crc=False)
+        items.append(
+            {
+                "log_offset": stored.log_offset,
+                "queue_offset": stored.queue_offset,
+                "message_id": stored.unique_key,
+                "born_ms": stored.born_timestamp,
+                "store_ms": stored.store_timestamp,
+                "topic": _topic(stored, properties.REAL_TOPIC),
+                "queue_id": _number(stored.properties.get(properties.REAL_QUEUE_ID)),
+                **_half(stored),
+            }
+        )
+    items.sort(key=lambda half: half["born_ms"])
+    return {"items": items, "complete": None if offsets is None else len(offsets) <= limit}
+
+
+def retries(store, levels: list[dict], group: str) -> dict:
+    """How many messages of a group wait for another try, of each level that holds any. `levels` are Delay.facts()."""
+    wanted, left, found = retry_topic(group), MAX_LOOKED, []
+    for level in levels:
+        queue_id, offset = level["level"] - 1, level["max_offset"] - level["waiting"]
+        count, first = 0, None
+        while offset < level["max_offset"] and left > 0:
+            result = store.get_blocking(GetRequest(SCHEDULE_TOPIC, queue_id, offset, min(left, READ_COUNT), READ_BYTES))
+            if result.status is not GetStatus.FOUND:
+                offset = max(offset + 1, result.next_offset)  # damaged, or cleaned away since
+                left -= 1
+                continue
+            for stored in record.decode_all(result.body, check_crc=False):
+                left -= 1
+                if stored.properties.get(properties.REAL_TOPIC) == wanted:
+                    count, first = count + 1, stored.queue_offset if first is None else first
+            offset = max(offset + 1, result.next_offset)
+        if count:
+            units = store.read_units(SCHEDULE_TOPIC, queue_id, first, 1)
+            found.append({"level": level["level"], "delay_ms": level["delay_ms"], "count": count, "due_ms": units[0][2] if units else None})
+    return {"levels": found, "delayed": sum(level["count"] for level in found), "complete": left > 0}
