@@ -58,6 +58,10 @@ class Outgoing:
     delay_s: float | None = None
     deliver_at: datetime | int | None = None
 
+    def __post_init__(self):
+        # An iterator can be read once, and keys are read for the message and for its trace.
+        object.__setattr__(self, "keys", (self.keys,) if isinstance(self.keys, str) else tuple(self.keys))
+
     @property
     def waits(self) -> bool:
         """Whether it is kept back for a time."""
@@ -108,7 +112,7 @@ def encode_properties(message: Outgoing, unique_key: str) -> str:
         if name in _SET_BY_ARGUMENTS:
             raise MisuseError(f"property {name} is the client's; use {_SET_BY_ARGUMENTS[name]}")
         pairs[name] = str(value)
-    keys = (message.keys,) if isinstance(message.keys, str) else tuple(message.keys)
+    keys = message.keys
     if any(not key or any(letter.isspace() for letter in key) for key in keys):
         raise MisuseError(f"keys {keys!r:.100} must not be empty nor hold blanks")
     if keys:

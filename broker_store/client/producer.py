@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from broker_store.client import tracing
 from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError, PartlySent, RequestTimeout
 from broker_store.client.message import (
     MAX_BODY_BYTES,
@@ -102,7 +103,11 @@ ANYWHERE = Place()
 
 
 class Producer:
-    """Sends for a producer group. `timeout` (seconds) bounds each send with all its attempts."""
+    """Sends for a producer group.
+
+    `timeout` (seconds) bounds each send with all its attempts. `trace` writes a record of each message that was sent to
+    RMQ_SYS_TRACE_TOPIC, for Apache's tools.
+    """
 
     def __init__(
         self,
@@ -111,11 +116,13 @@ class Producer:
         *,
         timeout: float = REQUEST_TIMEOUT_S,
         client_id: str | None = None,
+        trace: bool = False,
     ):
         self.group = check_group(group)
         self._timeout = timeout
         self._session = Session(nameservers, client_id=client_id, timeout=timeout, heartbeat=self._heartbeat, handlers=self._handlers())
         self._keys = UniqueKeys(local_address())
+        self._tracer = tracing.Tracer(lambda: Producer(self._session.nameservers, tracing.GROUP), self._keys.make, self.group) if trace else None
         self._turns: dict[str, itertools.count] = {}
         self._writable: dict[str, tuple[TopicRoute, list[MessageQueue], dict[str, str]]] = {}
         self._provisional: dict[str, TopicRoute] = {}
@@ -134,6 +141,8 @@ class Producer:
 
     async def close(self) -> None:
         """Say goodbye to the brokers and end. Idempotent."""
+        if self._tracer is not None:
+            await self._tracer.close()
         await self._session.unregister(producer_group=self.group)
         await self._session.close()
 
@@ -170,15 +179,19 @@ class Producer:
         message = outgoing(body, tag, keys, properties, delay_level, delay_s, deliver_at)
         unique_key = self._keys.make()
         encoded = encode_properties(message, unique_key)
-        return await self._send(topic, bytes(message.body), encoded, unique_key, _place(queue_id, broker_name, ordering_key), timeout)
+        return await self._send(topic, message, encoded, unique_key, _place(queue_id, broker_name, ordering_key), timeout)
 
     async def _send(
-        self, topic: str, body: bytes, encoded: str, unique_key: str, place: Place = ANYWHERE, timeout: float | None = None, sys_flag: int = 0
+        self, topic: str, message: Outgoing, encoded: str, unique_key: str, place: Place = ANYWHERE, timeout: float | None = None, sys_flag: int = 0
     ) -> SendReceipt:
-        code = RequestCode.SEND_MESSAGE_V2
-        answer, queue = await self._deliver(code, topic, body, encoded, place, timeout or self._timeout, sys_flag)
+        began_ms = _now_ms()
+        answer, queue = await self._deliver(RequestCode.SEND_MESSAGE_V2, topic, bytes(message.body), encoded, place, timeout or self._timeout, sys_flag)
         fields = answer.fields or {}
-        return _receipt(answer, fields, queue, unique_key, fields.get("msgId", ""), 0)
+        receipt = _receipt(answer, fields, queue, unique_key, fields.get("msgId", ""), 0)
+        if self._tracer is not None:
+            kind = tracing.HALF if sys_flag else tracing.DELAYED if message.waits else tracing.NORMAL
+            self._tracer.sent(receipt, message, began_ms, kind, _traced_region(fields))
+        return receipt
 
     async def send_counted(
         self, topic: str, body: bytes, properties: str, sys_flag: int, reconsume_times: int, max_reconsume_times: int | None
@@ -206,15 +219,11 @@ class Producer:
         """
         if not messages:
             raise MisuseError("a batch needs at least one message")
-        unique_keys, parts = [], []
-        for message in messages:
-            unique_key, part = self._batch_part(message)
-            unique_keys.append(unique_key)
-            parts.append(part)
-        size = sum(map(len, parts))
+        parts = [self._batch_part(message) for message in messages]
+        size = sum(len(part.encoded) for part in parts)
         if size > MAX_BODY_BYTES:
             raise MisuseError(f"a batch of {size} bytes, at most {MAX_BODY_BYTES} can be sent; send_many cuts it")
-        return await self._send_parts(topic, unique_keys, parts, _place(queue_id, broker_name, ordering_key), timeout)
+        return await self._send_parts(topic, parts, _place(queue_id, broker_name, ordering_key), timeout)
 
     async def send_many(
         self,
@@ -235,29 +244,34 @@ class Producer:
         place = _place(queue_id, broker_name, ordering_key)
         receipts: list[SendReceipt] = []
         try:
-            for unique_keys, parts in _batches(map(self._batch_part, messages), min(batch_bytes, MAX_BODY_BYTES)):
-                receipts += await self._send_parts(topic, unique_keys, parts, place, timeout)
+            for parts in _batches(map(self._batch_part, messages), min(batch_bytes, MAX_BODY_BYTES)):
+                receipts += await self._send_parts(topic, parts, place, timeout)
         except BrokerStoreError as error:
             if not receipts:
                 raise
             raise PartlySent(topic, receipts, error) from error
         return receipts
 
-    def _batch_part(self, message: Outgoing | bytes) -> tuple[str, bytes]:
+    def _batch_part(self, message: Outgoing | bytes) -> _Part:
         if not isinstance(message, Outgoing):
             message = Outgoing(message)
         if message.waits:
             raise MisuseError("a message of a batch cannot wait for a time: brokers look at the batch as a whole; send it alone")
         unique_key = self._keys.make()
-        return unique_key, encode_batch_part(bytes(message.body), encode_properties(message, unique_key))
+        return _Part(message, unique_key, encode_batch_part(bytes(message.body), encode_properties(message, unique_key)))
 
-    async def _send_parts(self, topic: str, unique_keys: list[str], parts: list[bytes], place: Place, timeout: float | None) -> list[SendReceipt]:
-        answer, queue = await self._deliver(RequestCode.SEND_BATCH_MESSAGE, topic, b"".join(parts), "", place, timeout or self._timeout)
+    async def _send_parts(self, topic: str, parts: list[_Part], place: Place, timeout: float | None) -> list[SendReceipt]:
+        began_ms = _now_ms()
+        body = b"".join(part.encoded for part in parts)
+        answer, queue = await self._deliver(RequestCode.SEND_BATCH_MESSAGE, topic, body, "", place, timeout or self._timeout)
         fields = answer.fields or {}
         offset_message_ids = fields.get("msgId", "").split(",")
-        offset_message_ids += [""] * (len(unique_keys) - len(offset_message_ids))
-        pairs = zip(unique_keys, offset_message_ids, strict=False)
-        return [_receipt(answer, fields, queue, *pair, number) for number, pair in enumerate(pairs)]
+        offset_message_ids += [""] * (len(parts) - len(offset_message_ids))
+        receipts = [_receipt(answer, fields, queue, part.unique_key, offset_message_ids[number], number) for number, part in enumerate(parts)]
+        if self._tracer is not None:
+            for receipt, part in zip(receipts, parts, strict=True):
+                self._tracer.sent(receipt, part.message, began_ms, tracing.NORMAL, _traced_region(fields))
+        return receipts
 
     async def send_oneway(
         self,
@@ -398,7 +412,7 @@ class Producer:
             "d": str(DEFAULT_QUEUE_NUMS),
             "e": str(queue.queue_id),
             "f": str(sys_flag),
-            "g": str(time.time_ns() // 1_000_000),
+            "g": str(_now_ms()),
             "h": "0",
             "i": properties,
             "j": "0",
@@ -490,22 +504,38 @@ def _place(queue_id: int | None, broker_name: str | None, ordering_key: str | No
     return Place(queue_id, broker_name, ordering_key)
 
 
-def _batches(parts: Iterable[tuple[str, bytes]], limit: int) -> Iterator[tuple[list[str], list[bytes]]]:
+class _Part(NamedTuple):
+    """A message of a batch."""
+
+    message: Outgoing
+    unique_key: str
+    encoded: bytes
+
+
+def _batches(parts: Iterable[_Part], limit: int) -> Iterator[list[_Part]]:
     """As many parts at a time as fit into the limit, at least one."""
-    unique_keys: list[str] = []
-    batch: list[bytes] = []
+    batch: list[_Part] = []
     size = 0
-    for unique_key, part in parts:
-        if len(part) > MAX_BODY_BYTES:
-            raise MisuseError(f"a message of {len(part)} bytes with its properties does not fit into a batch, at most {MAX_BODY_BYTES} do; send it alone")
-        if batch and size + len(part) > limit:
-            yield unique_keys, batch
-            unique_keys, batch, size = [], [], 0
-        unique_keys.append(unique_key)
+    for part in parts:
+        part_bytes = len(part.encoded)
+        if part_bytes > MAX_BODY_BYTES:
+            raise MisuseError(f"a message of {part_bytes} bytes with its properties does not fit into a batch, at most {MAX_BODY_BYTES} do; send it alone")
+        if batch and size + part_bytes > limit:
+            yield batch
+            batch, size = [], 0
         batch.append(part)
-        size += len(part)
+        size += part_bytes
     if batch:
-        yield unique_keys, batch
+        yield batch
+
+
+def _traced_region(fields: Mapping[str, str]) -> str | None:
+    """The region that a broker names in its answer; None when it wants no traces."""
+    return None if fields.get(property_format.TRACE_ON) == "false" else fields.get(property_format.MESSAGE_REGION)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _writable(topic: str, route: TopicRoute) -> tuple[list[MessageQueue], dict[str, str]]:

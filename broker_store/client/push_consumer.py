@@ -35,16 +35,17 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from broker_store.client import running_info
+from broker_store.client import running_info, tracing
 from broker_store.client.allocation import allocate
 from broker_store.client.assigned_queue import AssignedQueue, ReadAhead
 from broker_store.client.errors import ClientError, NoRouteError
 from broker_store.client.giving_back import TO_DEAD_LETTERS, GivingBack
 from broker_store.client.handling import GiveUp, Handler, RetryLater
-from broker_store.client.message import ReceivedMessage, decode_messages, milliseconds
+from broker_store.client.message import ReceivedMessage, UniqueKeys, decode_messages, milliseconds
 from broker_store.client.places import Places
+from broker_store.client.producer import Producer
 from broker_store.client.pulling import PullStatus, QueueReader, readable_queues
-from broker_store.client.session import REQUEST_TIMEOUT_S, Session, lowest_address
+from broker_store.client.session import REQUEST_TIMEOUT_S, Session, local_address, lowest_address
 from broker_store.client.subscription import ALL, make_subscription
 from broker_store.errors import BrokerStoreError, MisuseError
 from broker_store.formats.names import RETRY_PREFIX, check_group, check_topic, retry_topic
@@ -85,6 +86,7 @@ class PushConsumer:
     `places`: where a broadcasting consumer keeps how far it is, for example FilePlaces; None: it begins anew each time.
     `read_ahead`: how much of a queue is taken before it is handled.
     `timeout`: seconds for one request to a broker.
+    `trace`: write records of each message that was handled to RMQ_SYS_TRACE_TOPIC, for Apache's tools.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class PushConsumer:
         read_ahead: ReadAhead | None = None,
         timeout: float = REQUEST_TIMEOUT_S,
         client_id: str | None = None,
+        trace: bool = False,
     ):
         if model not in (CLUSTERING, BROADCASTING):
             raise MisuseError(f"model {model!r} must be {CLUSTERING} or {BROADCASTING}")
@@ -133,6 +136,8 @@ class PushConsumer:
             nameservers, client_id=client_id, timeout=timeout, heartbeat=self._heartbeat, handlers=handlers
         )
         self._reader = QueueReader(self._session, group)
+        make_id = UniqueKeys(local_address()).make
+        self._tracer = tracing.Tracer(lambda: Producer(self._session.nameservers, tracing.GROUP), make_id, group) if trace else None
         self._giving_back = GivingBack(self._session, self._reader, group, max_retries)
         self._assigned: dict[MessageQueue, AssignedQueue] = {}
         # None wakes a loop that waits, when the consumer closes.
@@ -226,6 +231,8 @@ class PushConsumer:
         for assigned in mine:
             await self._commit(assigned)
         self._save_places()
+        if self._tracer is not None:
+            await self._tracer.close()
         await self._giving_back.close()
         if self._started:
             await self._session.unregister(consumer_group=self.group)
@@ -270,6 +277,8 @@ class PushConsumer:
             if task.outcome is None:
                 task.assigned.begin_handling()
             self._in_hand[id(task.message)] = task
+            if self._tracer is not None:
+                task.handled = self._tracer.handed(task.message)
             return task
         self._wake_loop()
         return None
@@ -278,6 +287,8 @@ class PushConsumer:
         """A loop is done with a message. Does nothing the second time."""
         if self._in_hand.pop(id(task.message), None) is None:
             return
+        if self._tracer is not None:
+            self._tracer.handled(task.message, task.handled, _return_code(problem))
         if task.outcome is not None:
             task.outcome.set_result(problem)
             return
@@ -530,7 +541,16 @@ class PushConsumer:
                 task.assigned.end_handling()
 
     async def _handle(self, message: ReceivedMessage) -> Exception | None:
-        """None when the message is consumed, else why not. Whatever the handler raises is its own business, and logged."""
+        """None when the message is consumed, else why not."""
+        if self._tracer is None:
+            return await self._call_handler(message)
+        handled = self._tracer.handed(message)
+        problem = await self._call_handler(message)
+        self._tracer.handled(message, handled, _return_code(problem))
+        return problem
+
+    async def _call_handler(self, message: ReceivedMessage) -> Exception | None:
+        """What the handler raised. It is its own business, and logged."""
         try:
             if self._handler_is_async:
                 await self._handler(message)
@@ -703,11 +723,12 @@ class Messages:
 class _Task:
     """A message to be handled. `outcome` is there when the reader of an orderly queue waits for what a loop makes of it."""
 
-    __slots__ = ("assigned", "message", "outcome")
+    __slots__ = ("assigned", "handled", "message", "outcome")
 
     def __init__(self, assigned: AssignedQueue, message: ReceivedMessage):
         self.assigned, self.message = assigned, message
         self.outcome: asyncio.Future[Exception | None] | None = None
+        self.handled: tracing.Handled | None = None
 
     def let_go(self) -> None:
         """It is not handled here; whoever waits need not."""
@@ -720,6 +741,13 @@ def _level(problem: Exception) -> int:
     if isinstance(problem, GiveUp):
         return TO_DEAD_LETTERS
     return problem.level if isinstance(problem, RetryLater) else 0
+
+
+def _return_code(problem: Exception | None) -> int:
+    """What a trace says of it, by Java's numbers."""
+    if problem is None:
+        return tracing.CONSUMED
+    return tracing.TO_COME_AGAIN if isinstance(problem, (RetryLater, GiveUp)) else tracing.FAILED
 
 
 def _place_name(queue: MessageQueue) -> str:

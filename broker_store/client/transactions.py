@@ -37,8 +37,8 @@ Check = Callable[[ReceivedMessage], bool | None | Awaitable[bool | None]]
 class Half:
     """A message that waits for its word. `receipt` says where it is stored; its topic is not the one it will appear in."""
 
-    def __init__(self, producer: TransactionProducer, topic: str, receipt: SendReceipt):
-        self._producer = producer
+    def __init__(self, producer: TransactionProducer, topic: str, receipt: SendReceipt, message: Outgoing):
+        self._producer, self._message = producer, message
         self.topic, self.receipt = topic, receipt
 
     @property
@@ -56,15 +56,18 @@ class Half:
 
 
 class TransactionProducer(Producer):
-    """A producer whose messages wait for a transaction. `check(message)` tells what became of one; it may be a coroutine function."""
+    """A producer whose messages wait for a transaction. `check(message)` tells what became of one; it may be a coroutine function.
+
+    The other arguments are Producer's.
+    """
 
     def __init__(
-        self, nameservers: str | Iterable[str], group: str, check: Check, *, timeout: float = REQUEST_TIMEOUT_S, client_id: str | None = None
+        self, nameservers: str | Iterable[str], group: str, check: Check, *, timeout: float = REQUEST_TIMEOUT_S, client_id: str | None = None, trace: bool = False
     ):
         if not callable(check):
             raise MisuseError("check must be a function of a message: without it a lost word could never be found again")
         self._check = check
-        super().__init__(nameservers, group, timeout=timeout, client_id=client_id)
+        super().__init__(nameservers, group, timeout=timeout, client_id=client_id, trace=trace)
 
     def _handlers(self) -> dict:
         return super()._handlers() | {int(RequestCode.CHECK_TRANSACTION_STATE): self._asked}
@@ -90,8 +93,8 @@ class TransactionProducer(Producer):
         unique_key = self._keys.make()
         own = {"TRAN_MSG": "true", "PGROUP": self.group}
         encoded = encode_properties(dataclasses.replace(message, properties={**message.properties, **own}), unique_key)
-        receipt = await self._send(topic, bytes(message.body), encoded, unique_key, sys_flag=record.TRANSACTION_PREPARED)
-        half = Half(self, topic, receipt)
+        receipt = await self._send(topic, message, encoded, unique_key, sys_flag=record.TRANSACTION_PREPARED)
+        half = Half(self, topic, receipt, message)
         if receipt.status != "SEND_OK":
             # The local transaction must not rest on what a power cut could take away.
             await half.rollback()
@@ -100,9 +103,10 @@ class TransactionProducer(Producer):
 
     async def _end(self, half: Half, kind: int) -> bool:
         host, log_offset = message_id.decode_offset_id(half.receipt.offset_message_id)
-        return await self._say(host, half.topic, half.receipt.queue_offset, log_offset, half.message_id, kind, from_check=False)
+        return await self._say(host, half.topic, half.receipt.queue_offset, log_offset, half.message_id, kind, half._message)
 
-    async def _say(self, host: tuple[bytes, int], topic: str, queue_offset: int, log_offset: int, unique_key: str, kind: int, *, from_check: bool) -> bool:
+    async def _say(self, host: tuple[bytes, int], topic: str, queue_offset: int, log_offset: int, unique_key: str, kind: int, message: Outgoing | ReceivedMessage) -> bool:
+        from_check = isinstance(message, ReceivedMessage)
         fields = write_header(
             RequestCode.END_TRANSACTION,
             topic=topic,
@@ -119,6 +123,8 @@ class TransactionProducer(Producer):
         except ClientError as error:
             log.warning("the word for %s did not get through, the broker will ask: %s", unique_key, error)
             return False
+        if self._tracer is not None:
+            self._tracer.ended(topic, unique_key, message, message_id.host_text(host), kind == record.TRANSACTION_COMMIT, from_check)
         return True
 
     async def _asked(self, command: Command) -> None:
@@ -138,4 +144,4 @@ class TransactionProducer(Producer):
         if verdict is None:
             return
         half, kind = message.record, record.TRANSACTION_COMMIT if verdict else record.TRANSACTION_ROLLBACK
-        await self._say(half.store_host, half.topic, half.queue_offset, half.log_offset, message.message_id, kind, from_check=True)
+        await self._say(half.store_host, half.topic, half.queue_offset, half.log_offset, message.message_id, kind, message)

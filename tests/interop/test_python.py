@@ -7,6 +7,9 @@ from tests.client.conftest import until
 from tests.interop.lines import acknowledged, names, place
 
 MESSAGES = 400
+TRACES = "RMQ_SYS_TRACE_TOPIC"
+# Kind of record -> the field that names the group.
+GROUPS_IN = {"Pub": 3, "SubBefore": 3, "SubAfter": 8}
 
 
 def of_queue(lines, queue):
@@ -85,3 +88,44 @@ async def test_java_receives_what_python_delayed_committed_and_batched(java):
     assert later.message_id in {line["id"] for line in got}
     assert {receipt.message_id for receipt in batch} <= {line["id"] for line in got}
     assert len({place(line) for line in got}) == 52
+
+
+async def test_traces_have_the_fields_of_javas(java_5):
+    topic, group = names(java_5, "traced", "traced-readers")
+    java_5.admin(f"create_topic\t{topic}\t1\t1\t6")
+    member = java_5.start("consume", group=group, topics=topic, trace=TRACES)
+    sender = java_5.start("send", topics=topic, n=1, trace=TRACES)
+    found = {}
+    try:
+        async with asyncio.timeout(60), PushConsumer(f"{group}-watchers", java_5.nameserver, consume_from="first").subscribe(TRACES) as watcher:
+            await asyncio.to_thread(member.until, lambda lines: any("key" in line for line in lines))
+            async with TransactionProducer(java_5.nameserver, group, lambda message: None, trace=True) as producer:
+                sent = await producer.send(topic, b"x" * 100, tag="TagA", keys=["rkey0"])
+                async with producer.transaction(topic, b"x"):
+                    pass
+            async with PushConsumer(f"{group}-python", java_5.nameserver, consume_from="first", trace=True).subscribe(topic, "TagA") as consumer:
+                async for message in consumer:
+                    if message.message_id == sent.message_id:
+                        await consumer.ack(message)
+                        break
+            async for message in watcher:
+                for text in message.body.decode().split("\x02")[:-1]:
+                    fields = text.split("\x01")
+                    found.setdefault(fields[0], []).append(fields)
+                if "EndTransaction" in found and all(len({fields[column] for fields in found.get(kind, ())}) == 2 for kind, column in GROUPS_IN.items()):
+                    break
+    finally:
+        await asyncio.to_thread(sender.kill)
+        await asyncio.to_thread(member.kill)
+    assert len(found["EndTransaction"][0]) == 13
+    for kind in GROUPS_IN:
+        assert {len(fields) for fields in found[kind]} == {len(found[kind][0])}, found[kind]
+    # What both clients did alike is told alike: topic, tag, key, broker, size, kind of message, success.
+    pubs = [fields for fields in found["Pub"] if fields[11] == "0"]
+    assert len(pubs) == 2
+    for column in (2, 4, 6, 7, 8, 9, 11, 13):
+        assert pubs[0][column] == pubs[1][column], (column, pubs)
+    for column in (2, 6, 7):
+        assert len({fields[column] for fields in found["SubBefore"] if fields[7] == "rkey0"}) == 1
+    for column in (4, 6):
+        assert len({fields[column] for fields in found["SubAfter"]}) == 1
