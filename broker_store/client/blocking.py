@@ -146,13 +146,9 @@ class TransactionProducer(Producer):
     """broker_store.client.TransactionProducer, waiting. `check` is a plain function and is called in a thread."""
 
     def __init__(self, nameservers: str | Iterable[str], group: str, check: Callable[[ReceivedMessage], bool | None], **options: Any):
-        if not callable(check) or inspect.iscoroutinefunction(check):
+        if inspect.iscoroutinefunction(check):
             raise MisuseError("check must be a plain function of a message")
-
-        async def check_in_thread(message: ReceivedMessage) -> bool | None:
-            return await asyncio.to_thread(check, message)
-
-        _Blocking.__init__(self, transactions.TransactionProducer(nameservers, group, check_in_thread, **options))
+        _Blocking.__init__(self, transactions.TransactionProducer(nameservers, group, check, **options))
 
     def begin(
         self, topic: str, body: bytes | Outgoing, *, tag: str | None = None, keys: str | Iterable[str] = (), properties: Mapping[str, str] | None = None

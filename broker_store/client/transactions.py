@@ -13,6 +13,7 @@ back. A word that does not reach the broker is no error: the broker asks `check`
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import inspect
@@ -56,7 +57,8 @@ class Half:
 
 
 class TransactionProducer(Producer):
-    """A producer whose messages wait for a transaction. `check(message)` tells what became of one; it may be a coroutine function.
+    """A producer whose messages wait for a transaction. `check(message)` tells what became of one: a coroutine function, or a plain one,
+    which runs in a thread.
 
     The other arguments are Producer's.
     """
@@ -127,6 +129,12 @@ class TransactionProducer(Producer):
             self._tracer.ended(topic, unique_key, message, message_id.host_text(host), kind == record.TRANSACTION_COMMIT, from_check)
         return True
 
+    async def _verdict(self, message: ReceivedMessage) -> bool | None:
+        if inspect.iscoroutinefunction(self._check):
+            return await self._check(message)
+        verdict = await asyncio.to_thread(self._check, message)
+        return await verdict if inspect.isawaitable(verdict) else verdict
+
     async def _asked(self, command: Command) -> None:
         """The broker wants to know what became of a half."""
         try:
@@ -135,9 +143,7 @@ class TransactionProducer(Producer):
             log.warning("a question about a half cannot be read: %s", error)
             return
         try:
-            verdict = self._check(message)
-            if inspect.isawaitable(verdict):
-                verdict = await verdict
+            verdict = await self._verdict(message)
         except Exception:
             log.exception("check failed for %r; the broker asks again", message)
             return

@@ -1,4 +1,5 @@
 import asyncio
+import threading
 
 import pytest
 
@@ -97,6 +98,21 @@ async def test_check_may_be_a_coroutine(cluster):
         await known(cluster)
         cluster.advance(INTERVAL_MS)
         await until(lambda: shown(cluster) == [b"paid"])
+
+
+async def test_a_plain_check_holds_up_nobody(cluster):
+    threads = []
+
+    def check(message):
+        threads.append(threading.current_thread())
+        return True
+
+    async with TransactionProducer(cluster.nameservers, "payments", check) as producer:
+        await producer.begin("T", b"paid")
+        await known(cluster)
+        cluster.advance(INTERVAL_MS)
+        await until(lambda: shown(cluster) == [b"paid"])
+    assert threads and threading.current_thread() not in threads
 
 
 async def test_another_process_of_the_group_may_answer(cluster, ledger):

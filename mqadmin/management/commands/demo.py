@@ -1,7 +1,8 @@
 """manage.py demo: a small life, to have something to look at; --clean takes it away.
 
-Orders, payments and page views come in, a few hundred a second. One group keeps up, and now and then sends a message
-back to be tried again; the other is slow, so its lag can be watched as it grows.
+Orders, payments and page views come in, a few hundred a second; a customer's orders stay in order, and a payment is
+shown when its transaction is through. One group keeps up, and now and then has a message come again or gives one up; the
+other is slow, so its lag can be watched as it grows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_store.client import ClientError, Producer, PushConsumer
+from broker_store.client import ClientError, GiveUp, Outgoing, PushConsumer, RetryLater, TransactionProducer
 from broker_store.formats.names import dead_letter_topic, retry_topic
 from mqadmin import run_file
 from mqadmin.rest_client import NotRunningError, RestClient, RestError, segment
@@ -32,6 +33,7 @@ SHARES = ((ORDERS, 0.3), (PAYMENTS, 0.2), (VIEWS, 0.5))
 SLOW_SECONDS = 0.1  # that the slow group spends on a message, ...
 SLOW_AT_ONCE = 2  # ... so it does 20 a second
 FAIL_EVERY = 400  # messages: one is sent back
+GIVE_UP_EVERY = 5_000  # messages: one goes to the dead letters
 SHOPS = ("berlin", "paris", "madrid", "oslo")
 PAGES = ("/", "/shoes", "/shoes/42", "/cart", "/checkout")
 
@@ -78,7 +80,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{len(topics & mine)} topics and {len(groups.intersection(GROUPS))} groups of the demo are taken away.")
 
     async def _live(self, nameserver: str, options: dict) -> None:
-        logging.getLogger("broker_store.client").setLevel(logging.ERROR)  # what is sent back on purpose is no news
+        logging.getLogger("broker_store.client").setLevel(logging.WARNING)  # what is sent back on purpose is no news
         counts = {"sent": 0, QUICK: 0, SLOW: 0}
         stopped = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -86,7 +88,9 @@ class Command(BaseCommand):
 
         async def bill(message) -> None:
             if message.attempt == 1 and random.randrange(FAIL_EVERY) == 0:
-                raise CustomerUnknown(message.topic)
+                raise RetryLater
+            if random.randrange(GIVE_UP_EVERY) == 0:
+                raise GiveUp
             counts[QUICK] += 1
 
         async def report(message) -> None:
@@ -95,7 +99,8 @@ class Command(BaseCommand):
 
         quick = PushConsumer(QUICK, nameserver).subscribe(ORDERS).subscribe(PAYMENTS, "paid || refunded")
         slow = PushConsumer(SLOW, nameserver, concurrency=SLOW_AT_ONCE, consume_from="first").subscribe(VIEWS)
-        async with Producer(nameserver, "demo-shop") as producer, quick, slow:
+        # A payment whose transaction was stored was made: this shop forgets none.
+        async with TransactionProducer(nameserver, "demo-shop", lambda message: True) as producer, quick, slow:
             await quick.start(bill)
             await slow.start(report)
             telling = asyncio.create_task(self._tell(counts, options["json"]))
@@ -121,10 +126,6 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-class CustomerUnknown(Exception):
-    """What the demo's quick group says of one message in FAIL_EVERY; it comes again later and is taken then."""
-
-
 def _make_topics(broker: RestClient) -> None:
     for topic in TOPICS:
         try:
@@ -134,7 +135,7 @@ def _make_topics(broker: RestClient) -> None:
                 raise
 
 
-async def _send(producer: Producer, rate: int, seconds: float | None, counts: dict[str, int], stopped: asyncio.Event) -> None:
+async def _send(producer: TransactionProducer, rate: int, seconds: float | None, counts: dict[str, int], stopped: asyncio.Event) -> None:
     """Messages at `rate` a second, in turns; what a slow broker could not take is not made up for."""
     began = turn = time.monotonic()
     number = owed = 0.0
@@ -154,7 +155,7 @@ async def _send(producer: Producer, rate: int, seconds: float | None, counts: di
             pass
 
 
-async def _one(producer: Producer, number: int) -> None:
+async def _one(producer: TransactionProducer, number: int) -> None:
     (topic,) = random.choices([topic for topic, _ in SHARES], [share for _, share in SHARES])
     customer = f"c-{random.randrange(500)}"
     if topic == ORDERS:
@@ -166,4 +167,9 @@ async def _one(producer: Producer, number: int) -> None:
     else:
         body = {"page": random.choice(PAGES), "customer": customer, "ms": random.randrange(20, 900)}
         tag, keys = "view", (customer,)
-    await producer.send(topic, json.dumps(body).encode(), tag=tag, keys=keys, properties={"shop": random.choice(SHOPS)})
+    message = Outgoing(json.dumps(body).encode(), tag, keys, {"shop": random.choice(SHOPS)})
+    if topic == PAYMENTS:
+        async with producer.transaction(topic, message):
+            pass  # here the shop takes the money
+    else:
+        await producer.send(topic, message, ordering_key=customer if topic == ORDERS else None)
