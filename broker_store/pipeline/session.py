@@ -111,6 +111,8 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
         "spark.local.dir": str(work),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
+        # Spark's own INT96 says nothing of UTC, and not every Parquet tool reads it.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # On a cluster Spark's own number, which it brings down to what there is to move.
         **({"spark.sql.shuffle.partitions": str(cores or os.cpu_count())} if master.startswith("local") else {}),
         "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not installed here")
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from broker_store.errors import BrokerStoreError, MisuseError
@@ -24,7 +25,9 @@ def content(out) -> list[tuple]:
     rows = []
     for path in sorted((out / "records").rglob("*.parquet")):
         topic = path.parent.parent.name.removeprefix("topic=").replace("%25", "%")
-        for row in pq.ParquetFile(path).read().to_pylist():
+        file = pq.ParquetFile(path)
+        assert file.schema_arrow.field("store_time").type == pa.timestamp("us", tz="UTC")
+        for row in file.read().to_pylist():
             day = path.parent.name.removeprefix("day=")
             assert f"{row['store_time']:%Y-%m-%d}" == day
             rows.append((row["log_offset"], topic, row["queue_id"], row["queue_offset"], bytes(row["body"]), dict(row["properties"])))
