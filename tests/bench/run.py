@@ -330,6 +330,61 @@ def bench_memory(run: Run) -> None:
     shutil.rmtree(WORK / "broker", ignore_errors=True)
 
 
+# ---- kinds of messages, filters, parked pulls
+
+
+def kinds_scenarios(run: Run) -> list[tuple[str, dict, str]]:
+    """Scenario of the Java client, its options, the row's name; each is held against Apache's rate."""
+    timed = {"size": 1024, "sec": run.seconds, "warm": 3}
+    scenarios = [("sync", {"level": 1, "threads": threads, **timed}, f"wire: sends with a delay level of 1 s, {threads} threads, 1 KiB") for threads in (8, 64)]
+    scenarios += [("sync", {"timer": 5000, "threads": 64, **timed}, "wire: sends with a timer of 5 s, 64 threads, 1 KiB")]
+    scenarios += [("tran", {"threads": threads, **timed}, f"wire: transactions, sent and committed, {threads} threads, 1 KiB") for threads in (8, 64)]
+    scenarios += [("pull", {"n": run.n(320_000), "size": size, "tags": tags}, f"wire: pull of one tag of {tags}, messages passed, {size} B") for tags, size in ((8, 100), (8, 1024), (32, 100))]
+    return scenarios
+
+
+def parked_line(run: Run, side: str, broker, mode: str) -> dict:
+    run.level_ground()
+    command = [sys.executable, "-m", "tests.bench.parked", broker.nameserver, str(broker.broker_port), str(broker.pid), mode]
+    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=600)
+    if done.returncode:
+        raise SystemExit(f"parked pulls, {mode}, on {side} failed: {done.stderr.decode()[-1500:]}")
+    return run.keep(side, json.loads(done.stdout))
+
+
+def bench_kinds(run: Run) -> None:
+    """Delayed and transactional sends, pulls with a filter, and 10,000 pulls that wait; each side in a broker of its own."""
+    for order in run.turns():
+        for side in order:
+            broker = broker_of(side).start()
+            try:
+                client_lines(run, side, broker.nameserver, "sync", threads=8, size=100, sec=3 if run.quick else 15)   # warms the broker; not kept
+                for scenario, options, name in kinds_scenarios(run):
+                    run.say(f"{side} {scenario} {options}")
+                    line = client_lines(run, side, broker.nameserver, scenario, **options)[-1]
+                    if line.get("bad"):
+                        run.say(f"{side} refused {line['bad']} of {line['bad'] + line['n']}")
+                    if line["n"]:  # a broker that does not serve this kind has no figure
+                        run.add(side, name, "msg/s", line["msg_s"], bound=1.0)
+            finally:
+                broker.stop()
+            broker = broker_of(side).start()
+            try:
+                run.say(f"{side} 10,000 parked pulls")
+                spread, burst, one = (parked_line(run, side, broker, mode) for mode in ("spread", "burst", "one"))
+                name = "10,000 pulls parked on 10,000 queues, messages into 100"
+                run.add(side, f"{name}: p50 from send to answer", "us", spread["p50_us"])
+                run.add(side, f"{name}: p99 from send to answer", "us", spread["p99_us"], limit=1000)
+                run.add(side, f"{name}, all at once: p99", "us", burst["p99_us"])
+                run.add(side, "10,000 pulls parked on one queue: until the last is answered", "ms", one["p50_us"] / 1e3, limit=300)
+                idle = parked_line(run, side, broker, "idle")
+                run.add(side, "processor time while 10,000 pulls are parked, a second", "ms", idle["parked_ms_per_s"])
+                run.add(side, "the same, more than without them", "ms", max(0.0, idle["parked_ms_per_s"] - idle["without_ms_per_s"]), limit=1)
+            finally:
+                broker.stop()
+    shutil.rmtree(WORK / "broker", ignore_errors=True)
+
+
 # ---- the pipeline
 
 
@@ -390,7 +445,7 @@ def bench_pipeline(run: Run) -> None:
 
 
 SECTIONS = {"put": bench_put, "batch": bench_batch, "sync": bench_sync, "read": bench_read, "recover": bench_recover, "clean": bench_clean,
-            "wire": bench_wire, "replay": bench_replay, "memory": bench_memory,
+            "wire": bench_wire, "kinds": bench_kinds, "replay": bench_replay, "memory": bench_memory,
             "pipeline": bench_pipeline}
 
 

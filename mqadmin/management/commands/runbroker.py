@@ -7,6 +7,7 @@ Redis and workers ─► READY. SIGTERM and Ctrl-C undo it in reverse, within 5 
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -109,6 +110,9 @@ class Run:
         self._introduce(ports, password)
         self._say("READY " + " ".join(f"{name}={place}" for name, place in ports.items()))
         sys.stdout.flush()
+        # What was imported stays for good: a full collection need not walk its 200,000 objects, which holds up the loop for
+        # a tenth of a second. Growth sets one off, such as thousands of pulls that are parked.
+        gc.freeze()
 
     def _prepare_database(self) -> str | None:
         """Tables as this version wants them, and the first user; the one-time password to print."""
