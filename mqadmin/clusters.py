@@ -55,11 +55,13 @@ from typing import Any
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import AUTO_CREATE_TOPIC, PERM_WRITE, TopicConfig
 from broker_store.errors import FormatError, NotFoundError, StoreClosedError
-from broker_store.formats import message_id, names, properties, record
+from broker_store.formats import message_id, names, properties, record, traces
 from broker_store.formats.record import StoredMessage
+from broker_store.formats.traces import TraceEvent
 from broker_store.messages import LOOPBACK_HOST, GetRequest, GetStatus, Message
 from broker_store.protocol.command import VERSION
 from broker_store.server.admin import RUNNING_VERSION, Admin
+from broker_store.server.documents import inflate
 from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
@@ -102,6 +104,16 @@ class Found:
     next_offset: int | None = None
     min_offset: int | None = None
     max_offset: int | None = None
+
+
+@dataclass(slots=True)
+class Traces:
+    """What clients wrote about a message, in the topic that holds their traces."""
+
+    topic: str
+    events: list[TraceEvent] = field(default_factory=list)
+    complete: bool = True
+    reason: str = ""
 
 
 _current: EmbeddedCluster | None = None
@@ -719,6 +731,16 @@ class EmbeddedCluster:
         if len(offsets) >= asked:
             return Found(messages, False, f"the index gave as many entries as were asked for ({asked})")
         return Found(messages)
+
+    async def traces_of(self, message_id: str) -> Traces:
+        """What its clients wrote about a message, if they write traces (msgTraceTopicName)."""
+        topic = self._parts.settings.msg_trace_topic_name
+        if self._parts.topics.get(topic) is None:
+            return Traces(topic)
+        found = await self._by_key(topic, message_id, 0, FOR_EVER_MS, MAX_LIMIT)
+        bodies = [inflate(stored.body, stored.sys_flag) or b"" for stored in found.messages]
+        events = [event for body in bodies for event in traces.decode(body) if event.message_id == message_id]
+        return Traces(topic, traces.in_order(events), found.complete, found.reason)
 
     async def find_by_id(self, id: str, topic: str | None = None) -> Found:
         """The message of an offset message id; or of a message id, which the index knows only together with its topic."""

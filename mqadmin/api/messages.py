@@ -108,6 +108,15 @@ async def find_by_id(request: HttpRequest, message_id: str, topic: Annotated[str
     return message_document(await _message(message_id, topic))
 
 
+@router.get("/messages/{message_id}/trace", response=schemas.Traces)
+async def trace_of_message(request: HttpRequest, message_id: str):
+    """What clients that write traces did with a message, oldest first, by its message_id; the message itself may be gone."""
+    if len(message_id) > 255:
+        raise Problem("message_not_found", "no id is that long")
+    found = await clusters.current().traces_of(message_id)
+    return {"topic": found.topic, "events": [event._asdict() for event in found.events], "complete": found.complete, "reason": found.reason}
+
+
 @router.get("/messages/{message_id}/raw", response={200: None}, openapi_extra=schemas.binary("the record"))
 async def raw_message(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
     """The record as it lies in the log, byte for byte."""

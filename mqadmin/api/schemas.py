@@ -320,6 +320,25 @@ class Found(Schema):
     reason: str
 
 
+class TraceEvent(Schema):
+    kind: Literal["sent", "handed", "consumed", "ended", "recalled"]
+    at_ms: Time | None
+    group: str = Field(description="of the producer or consumer that wrote it")
+    took_ms: Int64 | None
+    success: bool | None
+    request_id: str = Field(description="binds what a consumer was given to what it said of it")
+    words: str = Field(description="what the group did, as a sentence goes on: was given it")
+
+
+class Traces(Schema):
+    """`complete` false: more may exist, and `reason` says why the search stopped."""
+
+    topic: str = Field(description="where clients write their traces")
+    events: list[TraceEvent]
+    complete: bool
+    reason: str
+
+
 class Pulled(Schema):
     topic: str
     queue_id: int

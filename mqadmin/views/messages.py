@@ -141,6 +141,7 @@ async def message(request, log_offset):
         "body_inflated": stored.is_compressed and inflated is not None,
         "body_opaque": inflated is None,
         **_body_context(body),
+        "traces": await clusters.current().traces_of(stored.unique_key) if stored.unique_key else None,
     }
     return render(request, "message.html", context)
 

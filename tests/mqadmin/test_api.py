@@ -284,6 +284,10 @@ async def test_messages_are_found_by_key_by_time_by_id_and_by_offset(cluster, lo
     by_id = await local.get("/api/v1/messages/7F00000100002A9F0000000000009C40")
     assert by_id.json()["keys"] == ["order-41040", "c-40"]
     assert (await local.get("/api/v1/messages/none")).json()["code"] == "message_not_found"
+    trace = (await local.get("/api/v1/messages/7F00000100002A9F0000000000009C40/trace")).json()
+    assert [(event["at_ms"], event["group"], event["words"]) for event in trace["events"]] == [("1000", "shop", "sent it to orders"), ("1400", "billing", "was given it")]
+    assert (await local.get("/api/v1/messages/none/trace")).json() == {"topic": "RMQ_SYS_TRACE_TOPIC", "events": [], "complete": True, "reason": ""}
+    assert (await local.get(f"/api/v1/messages/{'x' * 256}/trace")).json()["code"] == "message_not_found"
     pulled = (await local.get("/api/v1/topics/orders/queues/3/messages", {"offset": "7", "limit": 2})).json()
     assert (pulled["next_offset"], len(pulled["messages"])) == ("9", 2)
     assert (await local.get("/api/v1/topics/orders/queues/99/messages")).json()["code"] == "queue_not_found"

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import threading
 import time
+import zlib
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.engine.check import check_store
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import DamagedStoreError, NotFoundError, StoreClosedError
+from broker_store.messages import Message
 from broker_store.protocol.bodies import ConsumerData, Heartbeat, Subscription
 from broker_store.server.broker import Broker
 from broker_store.server.http import NewMessage
@@ -186,6 +188,23 @@ async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_
             (flag,) = cluster.store()["flags"]
             assert flag["name"] == "damage_found"
     assert len((await cluster.messages_at(*queue, 0, 100)).messages) == 10
+
+
+async def test_traces_of_a_message_are_told_in_words(cluster):
+    (receipt,) = (await _fill(cluster))[:1]
+    id = receipt["message_id"]
+    assert (await cluster.traces_of(id)).events == []
+    sent = f"Pub|1000|r|shop|orders|{id}|paid|key|host|5|3|0|X|true"
+    other = sent.replace(id, "F" * 32)
+    given = f"SubBefore|1400|r|billing|R1|{id}|0|key"
+    for body, compressed in ((f"{given}\x02", 0), (f"{other}\x02{sent}\x02", 1)):
+        data = body.replace("|", "\x01").encode()
+        message = Message("RMQ_SYS_TRACE_TOPIC", 0, zlib.compress(data) if compressed else data, f"KEYS\x01{id}\x02".encode(), sys_flag=compressed)
+        assert (await cluster._parts.sends.put(message)).ok
+    cluster._parts.topics.ensure("RMQ_SYS_TRACE_TOPIC", 1)
+    found = await cluster.traces_of(id)
+    assert [(event.at_ms, event.group, event.words) for event in found.events] == [(1000, "shop", "sent it to orders"), (1400, "billing", "was given it")]
+    assert found.complete and found.topic == "RMQ_SYS_TRACE_TOPIC" and (await cluster.traces_of("nobody")).events == []
 
 
 async def test_nothing_found_is_empty_and_complete(cluster):

@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 from broker_store.errors import NotFoundError, StoreClosedError
 from broker_store.formats import message_id, properties, record
+from broker_store.formats.traces import TraceEvent
 from broker_store.messages import Message
-from mqadmin.clusters import STARTING, Found
+from mqadmin.clusters import STARTING, Found, Traces
 
 MIB = 1 << 20
 FILE_BYTES = 64 * MIB
@@ -348,6 +349,11 @@ class FakeCluster:
         if key == "nobody":
             return Found()
         return Found([self._message(topic, 0, at) for at in (40, 41)][:limit])
+
+    async def traces_of(self, message_id) -> Traces:
+        self._running()
+        said = [("sent", 1_000, "shop", 3, True, "", "sent it to orders"), ("handed", 1_400, "billing", None, None, "R1", "was given it")]
+        return Traces("RMQ_SYS_TRACE_TOPIC", [TraceEvent(kind, message_id, *rest) for kind, *rest in said] if len(message_id) == 32 else [])
 
     async def find_by_id(self, id, topic=None) -> Found:
         self._running()
