@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from broker_store.client import Admin
+from broker_store.client import Admin, Producer
 from tests.interop import clients
-from tests.interop.brokers import Broker
+from tests.interop.brokers import IS_APACHE, Broker
 from tests.interop.lines import acknowledged, names, place
 
 KINDS = [clients.JAVA_5, clients.JAVA_4, "go"]
@@ -158,6 +158,18 @@ def test_a_broadcasting_consumer_goes_on_where_its_own_file_says_and_the_broker_
     assert all(0 <= queues["0"] <= 20 for queues in noted.values())
 
 
+async def mark_until(broker, topic, consumers) -> None:
+    """Send marks until each consumer, which begins behind what there is, has found its place and got one."""
+    async with Producer(broker.nameserver, "marks") as producer:
+        for consumer in consumers:
+            deadline = time.monotonic() + 60
+            while not any(line.get("key") == "mark" for line in consumer.seen()):
+                assert time.monotonic() < deadline
+                await producer.send(topic, b"mark", keys=["mark"])
+                await asyncio.to_thread(consumer.wait_for_change, 0.2)
+
+
+@pytest.mark.skipif(IS_APACHE, reason="Apache's 5.x asks the system what is in memory and lets no setting say it")
 def test_where_a_new_group_begins(tmp_path):
     # No message counts as in memory, so that the broker leaves the beginning to its clients.
     broker = Broker(tmp_path / "data", {"accessMessageInMemoryMaxRatio": 0}).start()
@@ -176,17 +188,13 @@ def test_where_a_new_group_begins(tmp_path):
             consumers = {name: program.start("consume", group=f"{topic}-{name}", topics=topic, **options) for name, options in begins.items()}
             try:
                 for name in ("first", "long-ago"):
-                    consumers[name].until(lambda lines: len({line.get("key") for line in lines} - {None}) == 20, 60)
-                for name in ("last", "not-yet"):  # they have found their place when they commit it
-                    deadline = time.monotonic() + 60
-                    while committed(broker, f"{topic}-{name}", topic)[0][0] != 20:
-                        assert time.monotonic() < deadline, name
-                        consumers[name].wait_for_change(0.2)
+                    consumers[name].until(lambda lines: {f"oldkey{number}" for number in range(20)} <= {line.get("key") for line in lines}, 60)
+                asyncio.run(mark_until(broker, topic, [consumers["last"], consumers["not-yet"]]))
                 acknowledged(program.run("send", topics=topic, n=5, run="new"))
                 new = {f"newkey{number}" for number in range(5)}
                 for name, consumer in consumers.items():
                     consumer.until(lambda lines, new=new: new <= {line.get("key") for line in lines}, 60)
-                    keys = {line["key"] for line in consumer.finish(60) if "key" in line}
+                    keys = {line["key"] for line in consumer.finish(60) if line.get("key") not in (None, "mark")}
                     assert keys == (new | {f"oldkey{number}" for number in range(20)} if name in ("first", "long-ago") else new), (kind, name)
             finally:
                 for consumer in consumers.values():
@@ -277,6 +285,33 @@ def test_transactions_of_the_go_client_end_as_it_says(tmp_path):
             if running is not None:
                 running.kill()
         broker.stop()
+
+
+def test_retries_that_wait_survive_kill_9_and_come_when_their_time_is_over(tmp_path):
+    broker = Broker(tmp_path / "data").start()
+    java = program_of(clients.JAVA_5, broker, tmp_path)
+    topic, group = names(java, "interrupted", "interrupted-readers")
+    consumer = None
+    try:
+        administer(broker, topic, f"%RETRY%{group}", queues=1)
+        keys = {line["key"] for line in acknowledged(java.run("send", topics=topic, n=10))}
+        consumer = java.start("consume", group=group, topics=topic, fail_every=1, level=2)
+        consumer.until(lambda lines: keys <= {line.get("key") for line in lines if line.get("failed")}, 60)
+        deadline = time.monotonic() + 30
+        while committed(broker, group, topic)[0][0] != 10:  # what was sent back is stored before its offset is committed
+            assert time.monotonic() < deadline
+            consumer.wait_for_change(0.2)
+        broker.kill9()
+        broker.start()
+        lines = consumer.until(lambda lines: keys <= {line.get("key") for line in lines if line.get("reconsume")}, 90)
+        consumer.finish(60)
+    finally:
+        if consumer is not None:
+            consumer.kill()
+        broker.stop()
+    # Each waited its five seconds: by the broker's own times, before and after.
+    first = {line["key"]: line["store_time"] for line in lines if line.get("failed") and not line["reconsume"]}
+    assert all(line["store_time"] >= first[line["key"]] + 5_000 for line in lines if line.get("reconsume"))
 
 
 def test_ordered_sends_of_one_shard_lie_in_one_queue(program, broker):
