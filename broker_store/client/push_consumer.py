@@ -171,7 +171,7 @@ class PushConsumer:
     async def start(self, handler: Handler | None = None) -> PushConsumer:
         """Join the group and begin to call `handler`, or, without one, to read ahead for `async for`.
 
-        Returns when the queues were shared out for the first time. Raises MisuseError.
+        Returns when the queues were shared out for the first time. Raises ClientError when no name server answers, MisuseError.
         """
         if self._started or self._closed:
             raise MisuseError("a consumer is started once")
