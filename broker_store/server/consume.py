@@ -427,7 +427,7 @@ class Consume:
                 self._to_dead_letters(message, header.group)
             else:
                 # The topic may have been made when the group had fewer queues: nobody would read beyond its own.
-                message.topic, message.queue_id = topic.name, _retry_queue(stored, min(group.retry_queue_nums, topic.queues))
+                message.topic, message.queue_id = topic.name, _retry_queue(stored, min(group.retry_queue_nums, topic.read_queues))
                 parts.delay.schedule(message, header.delay_level or FIRST_RETRY_LEVEL + stored.reconsume_times)
             self._sends.add(message, self._sent_back, (command, channel), expires=True)
             return None

@@ -198,6 +198,14 @@ def test_apaches_admin_client_creates_changes_shows_and_deletes_a_group(java):
     assert group not in answers[6]["rows"] or (IS_APACHE and java.version == clients.JAVA_4)
 
 
+def test_a_retry_policy_is_told_as_apaches_admin_client_set_it(java_5):
+    (group,) = names(java_5, "patient-group")
+    default, *_, set_to = java_5.admin(f"create_group\t{group}\t3", f"retry_policy\t{group}", f"create_group\t{group}\t3\tEXPONENTIAL", f"retry_policy\t{group}")[1:]
+    assert "type=CUSTOMIZED" in default["rows"][0] and "exponentialRetryPolicy=null" in default["rows"][0]
+    (told,) = set_to["rows"]
+    assert "type=EXPONENTIAL" in told and "initial=3000, max=60000, multiplier=3" in told and told.count("CustomizedRetryPolicy{next=") == 1
+
+
 def test_apaches_admin_client_shows_statistics_connections_and_the_cluster(java, broker):
     topic, group = names(java, "shown", "shown-readers")
     began_ms = int(time.time() * 1000)

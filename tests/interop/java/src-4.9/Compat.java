@@ -13,11 +13,15 @@ class Compat {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }
 
-    static void createGroup(DefaultMQAdminExt admin, String broker, String group, int retryMaxTimes) throws Exception {
+    static void createGroup(DefaultMQAdminExt admin, String broker, String group, int retryMaxTimes, String retryPolicy) throws Exception {
         SubscriptionGroupConfig config = new SubscriptionGroupConfig();
         config.setGroupName(group);
         config.setRetryMaxTimes(retryMaxTimes);
         admin.createAndUpdateSubscriptionGroupConfig(broker, config);
+    }
+
+    static String retryPolicy(DefaultMQAdminExt admin, String broker, String group) {
+        return "";   // 4.9 knows none
     }
 
     static Map<String, TopicConfig> topicConfigs(DefaultMQAdminExt admin, String broker) throws Exception {

@@ -3,6 +3,9 @@ import java.util.Map;
 import java.util.TreeMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.remoting.protocol.subscription.CustomizedRetryPolicy;
+import org.apache.rocketmq.remoting.protocol.subscription.ExponentialRetryPolicy;
+import org.apache.rocketmq.remoting.protocol.subscription.GroupRetryPolicyType;
 import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
@@ -13,11 +16,20 @@ class Compat {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }
 
-    static void createGroup(DefaultMQAdminExt admin, String broker, String group, int retryMaxTimes) throws Exception {
+    static void createGroup(DefaultMQAdminExt admin, String broker, String group, int retryMaxTimes, String retryPolicy) throws Exception {
         SubscriptionGroupConfig config = new SubscriptionGroupConfig();
         config.setGroupName(group);
         config.setRetryMaxTimes(retryMaxTimes);
+        if (!retryPolicy.isEmpty()) {
+            config.getGroupRetryPolicy().setType(GroupRetryPolicyType.valueOf(retryPolicy));
+            config.getGroupRetryPolicy().setExponentialRetryPolicy(new ExponentialRetryPolicy(3000, 60000, 3));
+            config.getGroupRetryPolicy().setCustomizedRetryPolicy(new CustomizedRetryPolicy(new long[]{1000, 7000}));
+        }
         admin.createAndUpdateSubscriptionGroupConfig(broker, config);
+    }
+
+    static String retryPolicy(DefaultMQAdminExt admin, String broker, String group) throws Exception {
+        return String.valueOf(admin.examineSubscriptionGroupConfig(broker, group).getGroupRetryPolicy());
     }
 
     static Map<String, TopicConfig> topicConfigs(DefaultMQAdminExt admin, String broker) throws Exception {

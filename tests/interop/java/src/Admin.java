@@ -83,7 +83,8 @@ class Admin {
                 Compat.deleteTopicInNameServer(admin, words[1]);
                 break;
             case "groups": rows.addAll(new TreeSet<>(admin.getAllSubscriptionGroup(broker(admin), 5000).getSubscriptionGroupTable().keySet())); break;
-            case "create_group": Compat.createGroup(admin, broker(admin), words[1], Integer.parseInt(words[2])); break;
+            case "create_group": Compat.createGroup(admin, broker(admin), words[1], Integer.parseInt(words[2]), words.length > 3 ? words[3] : ""); break;   // group, tries, [retry policy]
+            case "retry_policy": rows.add(Compat.retryPolicy(admin, broker(admin), words[1])); break;
             case "group_config": {
                 var config = admin.examineSubscriptionGroupConfig(broker(admin), words[1]);
                 rows.add(Map.of("group", config.getGroupName(), "retry_max_times", config.getRetryMaxTimes(), "consume_enable", config.isConsumeEnable()));
