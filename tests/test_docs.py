@@ -10,7 +10,7 @@ from tests.support import settings_page
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = ROOT / "docs" / "SETTINGS.md"
-PAGES = [ROOT / "README.md", ROOT / "docs" / "ARCHITECTURE.md", *sorted((ROOT / "docs" / "decisions").glob("0*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "ARCHITECTURE.md", ROOT / "docs" / "COMPATIBILITY.md", *sorted((ROOT / "docs" / "decisions").glob("0*.md"))]
 
 
 @pytest.mark.parametrize("field", [field for _, field in config.acting_settings()], ids=lambda field: field.name)
