@@ -272,6 +272,22 @@ class StoreSettings(_Checked):
         "the delays of levels 1, 2, ..: a queue unit of the schedule topic holds its delivery time",
         check=_delay_levels,
     )
+    timer_wheel_enable: bool = _setting("timerWheelEnable", True, "", "whether messages may ask for any time of delivery; else such a send is refused")
+    mapped_file_size_timer_log: int = _setting(
+        "mappedFileSizeTimerLog",
+        100 << 20,
+        "bytes",
+        "length of a file of the timer log, 52 bytes a message; a store must be opened with the size it was made with",
+        low=4096,
+    )
+    timer_flush_interval_ms: int = _setting(
+        "timerFlushIntervalMs",
+        1000,
+        "ms",
+        "how often it is written how far timer messages are delivered: what a crash delivers again",
+        low=100,
+        high=60_000,
+    )
     broker_role: str = _setting(
         "brokerRole",
         "ASYNC_MASTER",
@@ -358,6 +374,29 @@ class BrokerSettings(_Checked):
     )
     transaction_check_max: int = _setting(
         "transactionCheckMax", 15, "times", "after so many questions a half goes to TRANS_CHECK_MAX_TIME_TOPIC", low=1, high=10_000
+    )
+    timer_max_delay_sec: int = _setting(
+        "timerMaxDelaySec", 3 * 86_400, "s", "how far ahead a time of delivery may lie", low=1, high=INT_MAX // 1000
+    )
+    timer_roll_window_slot: int = _setting(
+        "timerRollWindowSlot",
+        2 * 86_400,
+        "s",
+        "a message that waits longer is stored once more after so long; bounded to 2 to 604740, the wheel's half, as in Apache",
+        low=2,
+        high=7 * 86_400 - 60,
+        clamp=True,
+    )
+    timer_congest_num_each_slot: int = _setting(
+        "timerCongestNumEachSlot",
+        INT_MAX,
+        "messages",
+        "with more messages due in one second some sends for it are refused, with twice as many all",
+        low=1,
+    )
+    recall_message_enable: bool = _setting("recallMessageEnable", False, "", "whether a producer may recall a timer message before its time")
+    allow_recall_when_broker_not_writeable: bool = _setting(
+        "allowRecallWhenBrokerNotWriteable", True, "", "whether it may while brokerPermission forbids sends"
     )
     trace_topic_enable: bool = _setting("traceTopicEnable", False, "", "whether the topic for message traces is made at start")
     msg_trace_topic_name: str = _setting("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "", "the name of that topic", check=_name)
@@ -498,7 +537,7 @@ class Settings:
 
 ELSEWHERE = {
     "transactions": "an op record is written in the turn that ends its transactions; transaction metrics are not kept in a file",
-    "timer": "timer messages come in an issue of their own",
+    "timer": "timer messages are put on the wheel and delivered by one step on the loop",
     "delay": "delay levels are delivered at their time by one step, and their positions saved every 5 s once the log is synced",
     "pop": "pop consumption comes in an issue of its own",
     "filters": "SQL92 filters come in an issue of their own",
@@ -582,10 +621,8 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "transactionOpBatchInterval transactionOpMsgMaxSize transactionMetricFlushInterval"
     ),
     ELSEWHERE["timer"]: (
-        "timerWheelEnable timerCheckMetricsWhen timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess "
-        "timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs "
-        "timerProgressLogIntervalMs timerPutMessageThreadNum timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue "
-        "timerWarmEnable mappedFileSizeTimerLog recallMessageEnable allowRecallWhenBrokerNotWriteable"
+        "timerCheckMetricsWhen timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess timerGetMessageThreadNum "
+        "timerMetricSmallThreshold timerProgressLogIntervalMs timerPutMessageThreadNum timerSkipUnknownError timerWarmEnable"
     ),
     ELSEWHERE["delay"]: (
         "flushDelayOffsetInterval delayOffsetUpdateVersionStep enableScheduleAsyncDeliver enableScheduleMessageStats scheduleAsyncDeliverMaxPendingLimit "
@@ -623,7 +660,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
     ),
     "this broker never does it, as Apache does not by default": (
         "rejectPullConsumerEnable enableBatchPush pullBatchMaxMessageCount enableCleanExpiredOffset enableMixedMessageType useStaticSubscription "
-        "enableConsumeQueueExt maxLmqConsumeQueueNum"
+        "enableConsumeQueueExt maxLmqConsumeQueueNum timerInterceptDelayLevel timerStopDequeue timerStopEnqueue"
     ),
     "not served by this name server": (
         "needWaitForService waitSecondsForService notifyMinBrokerIdChanged enableControllerInNamesrv "
@@ -640,6 +677,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "authenticationEnabled": (("false",), "access control comes in an issue of its own; a broker told to check must not run open"),
     "authorizationEnabled": (("false",), "access control comes in an issue of its own; a broker told to check must not run open"),
     "useTLS": (("false",), "this broker speaks no TLS; put something that does in front of it"),
+    "timerPrecisionMs": (("1000",), "a timer wheel has a slot a second, whatever was put on one of another precision would come at a wrong time"),
     "storeType": (("default",), "only the file store is there, not RocksDB"),
     "rocksdbCQDoubleWriteEnable": (("false",), "only the file store is there, not RocksDB"),
     "enableDLegerCommitLog": (("false",), "a DLedger commit log has another format"),

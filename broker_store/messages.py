@@ -45,6 +45,9 @@ class PutStatus(enum.IntEnum):
     UNKNOWN_ERROR = 9
     WAITED_TOO_LONG = 10  # ours: it was not handed to the store, because it had waited too long
     PAGE_CACHE_BUSY_WAITED = 11  # ours: nor was it, because it waited when the page cache became busy
+    WHEEL_TIMER_FLOW_CONTROL = 12
+    WHEEL_TIMER_MSG_ILLEGAL = 13
+    WHEEL_TIMER_NOT_ENABLE = 14
 
 
 @dataclass(slots=True)

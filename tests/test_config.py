@@ -29,7 +29,7 @@ def test_a_real_brokers_file_is_read_as_it_is():
     )
     assert (settings.broker.listen_port, settings.broker.namesrv_addr) == (33911, "127.0.0.1:33876")
     assert settings.store.store_path_commit_log == Path("store/commitlog")
-    assert any(note.startswith("timerWheelEnable has no effect") for note in settings.notes)
+    assert any(note.startswith("timerEnableDisruptor has no effect") for note in settings.notes)
 
 
 def test_defaults_are_apaches():

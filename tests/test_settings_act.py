@@ -54,6 +54,12 @@ SEEN_ELSEWHERE = {
     "storeReplyMessageEnable": "server",
     "transactionCheckMax": "server",
     "transactionTimeOut": "interop/test_transactions.py",
+    "timerWheelEnable": "server/test_timer.py",
+    "timerMaxDelaySec": "server/test_timer.py",
+    "timerCongestNumEachSlot": "server/test_timer.py",
+    "recallMessageEnable": "server/test_timer.py",
+    "allowRecallWhenBrokerNotWriteable": "server/test_timer.py",
+    "mappedFileSizeTimerLog": "engine/test_timer_files.py",
     "transactionCheckInterval": "interop/test_transactions.py",
     **{f"waitTimeMillsIn{kind}Queue": "broker/test_flow.py" for kind in ("Pull", "LitePull", "Heartbeat", "Transaction", "AdminBroker")},
 }
@@ -144,14 +150,24 @@ def seen_flush_disk_type(setup):
     other.close()
 
 
-@effect_of("flushIntervalCommitLog", "flushIntervalConsumeQueue", "cleanResourceInterval")
+@effect_of("flushIntervalCommitLog", "flushIntervalConsumeQueue", "cleanResourceInterval", "timerFlushIntervalMs")
 def seen_intervals(setup):
-    store = setup.open(flushIntervalCommitLog=20, flushIntervalConsumeQueue=700, cleanResourceInterval=4000)
+    store = setup.open(flushIntervalCommitLog=20, flushIntervalConsumeQueue=700, cleanResourceInterval=4000, timerFlushIntervalMs=300)
     store.close()
-    assert [store.worker(name).interval_s for name in ("log-flusher", "round-flusher", "retention")] == [0.02, 0.7, 4.0]
+    assert [store.worker(name).interval_s for name in ("log-flusher", "round-flusher", "retention", "timer-flusher")] == [0.02, 0.7, 4.0, 0.3]
     store = setup.open(flushIntervalCommitLog=60_000)
     store.close()
     assert store.worker("log-flusher").interval_s == 0.5  # with the sync itself, nothing is older than a second and unsynced
+
+
+@effect_of("timerRollWindowSlot")
+async def seen_timer_roll_window_slot(setup):
+    harness = Harness(timer_roll_window_slot=10)
+    harness.parts.timer.start()
+    await harness.send("TopicA", properties="TIMER_DELAY_SEC\x0115\x02UNIQ_KEY\x01U\x02")
+    harness.parts.timer.step(harness.now_ms)
+    (slot,) = harness.store.timer_files.pending(0)
+    assert slot[0] == harness.now_ms // 1000 + 10
 
 
 @effect_of("flushConsumeQueueThoroughInterval")

@@ -30,6 +30,8 @@ FILE_NAME = "delayOffset.json"
 # At most this many deliveries of one level in one step, so that a step stays within 2 ms.
 BATCH = 64
 RETRY_MS = 100
+# A message with a level asks for no time besides: it would be a timer message once it is delivered.
+_NO_TIME = dict.fromkeys(properties.TIMER_ASKING)
 
 
 @dataclass(slots=True)
@@ -73,6 +75,7 @@ class Delay:
                 properties.DELAY: str(level),
                 properties.REAL_TOPIC: message.topic,
                 properties.REAL_QUEUE_ID: str(message.queue_id),
+                **_NO_TIME,
             },
         )
         message.topic = SCHEDULE_TOPIC

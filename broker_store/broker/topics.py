@@ -16,6 +16,7 @@ from broker_store.errors import DamagedStoreError, FormatError, LimitError, Peer
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic
+from broker_store.formats.timer_log import TIMER_TOPIC
 
 FILE_NAME = "topics.json"
 
@@ -26,7 +27,6 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
@@ -39,9 +39,10 @@ DELAY_QUEUES = 18
 MAX_TOPICS = 100_000
 MAX_QUEUES = 128
 
-# Nobody may send to these from outside (Apache's TopicValidator.isNotAllowedSendTopic).
+# Nobody may send to these from outside (Apache's TopicValidator.isNotAllowedSendTopic). The timer topic is ours: what lies there
+# says to which topic it is delivered, and nobody checked that unless the broker wrote it.
 FORBIDDEN_TO_SEND = frozenset(
-    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TIMER_TOPIC}
 )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -25,6 +25,7 @@ from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk
 from broker_store.engine.hash_index import HashIndex, IndexWalk
 from broker_store.engine.rows import Words, WriterContext
+from broker_store.errors import StoreError
 from broker_store.formats import queue_unit, record
 from broker_store.kernels import context as c
 from broker_store.kernels.lookup import find_records, read_record
@@ -229,13 +230,42 @@ class Reads:
 
     def record_now(self, log_offset: int) -> bytes | None | Future[bytes | None]:
         """`record_at` for the loop: what is in memory is given at once, what is cold comes from another thread."""
+        found = self._record_in_memory(log_offset)
+        return self._cold.run(self.record_at, log_offset) if found is None else found or None
+
+    def _record_in_memory(self, log_offset: int) -> bytes | None:
+        """No bytes when no sound record begins there, None when that is not known without the disk."""
         for _ in range(_MOST_STOPS):
             found = read_record(self._address, log_offset)
             if found.__class__ is bytes:
-                return found or None
+                return found
             if not self._can_look_on(found):
                 break
-        return self._cold.run(self.record_at, log_offset)
+        return None
+
+    def get_records(self, log_offsets: Sequence[int], done: Callable[[list[bytes | None] | None], None]) -> list[bytes | None] | None:
+        """The records at these places, for each that is not there None.
+
+        None when some are cold: `done` is given them later, on the loop, or None when the disk did not give them.
+        """
+        records = []
+        for log_offset in log_offsets:
+            found = self._record_in_memory(log_offset)
+            if found is None:
+                self._cold.run(self._records_at, tuple(log_offsets), done)
+                return None
+            records.append(found or None)
+        return records
+
+    def _records_at(self, log_offsets: tuple[int, ...], done: Callable[[list[bytes | None] | None], None]) -> None:
+        """In a reader's thread."""
+        try:
+            records = [self.record_at(log_offset) for log_offset in log_offsets]
+        except StoreError as error:
+            cause = f"a read failed: {error}"
+            self._wake(lambda: self._on_damage(cause, -1))
+            records = None
+        self._wake(lambda: done(records))
 
     def record_at(self, log_offset: int, check_crc: bool = True) -> bytes | None:
         """The raw record at a log offset, None when no sound one begins there. Any thread; it may wait for the disk.

@@ -34,6 +34,7 @@ from broker_store.engine.recovery import Recovery
 from broker_store.engine.report import RecoveryReport
 from broker_store.engine.retention import Retention
 from broker_store.engine.rows import WriterContext
+from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.tombstones import Tombstones
 from broker_store.engine.worker import Worker
 from broker_store.errors import (
@@ -102,6 +103,7 @@ class MessageStore:
         self._checkpoint = CheckpointFile(self._disk, self.root / "checkpoint")
         self._retention = Retention(self._disk, settings, self.root, log_path)
         self.reads = Reads(settings, self._disk, self._context, self.log, self.queue_table, self.index, self._wake, self._found_damage)
+        self.timer_files = TimerFiles(self._disk, self.root, settings.mapped_file_size_timer_log, lambda: self.log.flushed)
         self._log_flusher = LogFlusher(self.log, lambda: self.appender.last_ms, self._flushed)
         self._round_flusher = RoundFlusher(
             self._context,
@@ -127,6 +129,7 @@ class MessageStore:
         self.put, self.put_many, self.put_batch = self.appender.put, self.appender.put_many, self.appender.put_batch
         self.get, self.get_blocking, self.query_keys = self.reads.get, self.reads.get_blocking, self.reads.query_keys
         self.record_now, self.record_at = self.reads.record_now, self.reads.record_at
+        self.get_records = self.reads.get_records
         self.log_bytes, self.read_units = self.reads.log_bytes, self.reads.read_units
         self.min_offset, self.max_offset = self.reads.min_offset, self.reads.max_offset
         self.offset_by_time, self.store_time_at = self.reads.offset_by_time, self.reads.store_time_at
@@ -180,6 +183,9 @@ class MessageStore:
             self._log_flusher.flushed_ms = recovery.last_store_ms if self.log.flushed == end else 0
             self.reads.begin(end)
             self._view[c.CONFIRMED] = end
+            if self.settings.timer_wheel_enable:
+                with report.step("put timer messages on the wheel"):
+                    self.timer_files.open(end, self.record_at)
             if not clean:
                 self._disk.write_file(abort, str(os.getpid()).encode())
                 self._disk.sync_directory(self.root)
@@ -237,10 +243,11 @@ class MessageStore:
             Worker("round-flusher", self._round_flusher.step, self.settings.flush_interval_consume_queue / 1000, self._worker_failed),
             Worker("preallocator", self._prepare, 1.0, self._worker_failed, niceness=5),
             Worker("retention", self._look_at_disk, self.settings.clean_resource_interval / 1000, self._worker_failed),
+            Worker("timer-flusher", self.timer_files.step, self.settings.timer_flush_interval_ms / 1000, self._worker_failed),
         ]
         for worker in self._workers:
             worker.start()
-        self._flusher_worker, _, self._preallocator_worker, _ = self._workers
+        self._flusher_worker, _, self._preallocator_worker, *_ = self._workers
         if self.settings.broker_role == "SLAVE":
             self._set_flag("slave", "the broker's role is SLAVE")
         self.state = "running"
@@ -264,6 +271,7 @@ class MessageStore:
                 self.log.sync(self.log.wrote)
                 self._flushed_on_loop(self.log.flushed)
                 self._round_flusher.round(self._clock())
+                self.timer_files.step(self._clock())
                 if self.dispatcher.dispatched == self.log.wrote:
                     self._disk.unlink(self.root / "abort", missing_ok=True)
                     self._disk.sync_directory(self.root)
@@ -277,6 +285,7 @@ class MessageStore:
     def _release(self) -> None:
         self.reads.close()
         self._checkpoint.close()
+        self.timer_files.close()
         if self._lock is not None:
             self.index.close()
             self.queue_table.close()

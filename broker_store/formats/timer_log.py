@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 from broker_store.formats.layout import Layout
 
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+
 LAYOUT = Layout(
     ("unit_size", "i"),
     ("previous", "q"),

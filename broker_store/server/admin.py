@@ -559,11 +559,13 @@ class Admin:
         first = parts.store.record_at(positions["min"])
         if first is not None:  # clusterList shows from it for how many hours messages have been kept
             table["earliestMessageTimeStamp"] = record.decode(first, check_crc=False).store_timestamp
-        # There are no thread pools in front of this broker, so nobody waits at their head, and nothing of timers runs.
+        # There are no thread pools in front of this broker, so nobody waits at their head.
         for name in ("sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills", "ackThreadPoolQueueSize"):
             table[name] = 0
+        timer = parts.timer.facts()
         table |= {"ackThreadPoolQueueHeadWaitTimeMills": 0, "pageCacheLockTimeMills": 0}
-        table |= {"timerReadBehind": 0, "timerOffsetBehind": 0, "timerCongestNum": 0, "timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
+        table |= {"timerReadBehind": timer["behind_ms"] // 1000, "timerOffsetBehind": timer["not_enqueued"], "timerCongestNum": timer["waiting"]}
+        table |= {"timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
         table |= statistics.days()
         for level in parts.delay.facts():
             table[f"scheduleMessageOffset_{level['level']}"] = f"{level['offset']},{level['max_offset']}"

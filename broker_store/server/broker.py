@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 SCAN_INTERVAL_MS = 10_000
 DELAY_SAVE_INTERVAL_MS = 5_000
+TIMER_CLEAN_INTERVAL_MS = 30_000
 # A clock that jumps, or what becomes due beyond this, is looked at again at the latest then.
 LONGEST_WAIT_S = 60.0
 FAST_PORT_BELOW = 2
@@ -48,9 +49,11 @@ class Broker:
         # A store that takes no messages takes no delayed ones either; a slave's are its master's to deliver and to ask about.
         delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
         self._steps = [_Steps(kind, parts) for kind in (parts.delay, parts.transactions)] if delivers else []
+        self._timer_steps = _Steps(parts.timer, parts) if delivers and parts.timer.enabled else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
         self._scanned_ms = self._offsets_saved_ms = self._delay_saved_ms = parts.clock()
+        self._timer_captured_ms = self._timer_cleaned_ms = parts.clock()
 
     def load(self) -> None:
         """Read the config files. DamagedStoreError names one that cannot be read."""
@@ -63,6 +66,7 @@ class Broker:
         if adopted:
             log.warning("topics with messages but no entry in topics.json: %s", ", ".join(config.name for config in adopted))
         parts.delay.start()
+        parts.timer.start(config.name for config in parts.topics.all())
         parts.transactions.start()
 
     async def start(self, host: str, *, fast_port: bool = True) -> None:
@@ -83,7 +87,7 @@ class Broker:
         parts.topics.on_change = lambda changed: (self._save_topics(), registered(changed))
         parts.groups.on_change = self._save_groups
         self.router.consume.start(self._loop)
-        parts.delay.on_delivered = self._count_delivered
+        parts.delay.on_delivered = parts.timer.on_delivered = self._count_delivered
         if parts.topics.dirty or parts.store.read_config(topics.FILE_NAME) is None:
             self._save_topics()
         if parts.groups.dirty or parts.store.read_config(groups.FILE_NAME) is None:
@@ -100,7 +104,7 @@ class Broker:
                 )
             )
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)
-        for steps in self._steps:
+        for steps in self._all_steps():
             steps.start()
         await parts.registration.start()
 
@@ -128,6 +132,11 @@ class Broker:
         if parts.groups.dirty:
             self._save_groups()
         self._save_offsets()
+        if self._timer_steps is not None:
+            # A slot that was delivered in part would be delivered again as a whole; the rest of it is due within a second.
+            await self._wait_until(lambda: not parts.timer.has_begun_a_slot)
+            self._timer_steps.stop()
+            parts.timer.capture(ending=True)
         await self._wait_until(lambda: parts.store.positions()["flushed"] >= parts.delay.unsaved_end())
         self._save_delay()
         await self.keeper.close()
@@ -159,10 +168,20 @@ class Broker:
         if now_ms - self._delay_saved_ms >= DELAY_SAVE_INTERVAL_MS:
             self._delay_saved_ms = now_ms
             self._save_delay()
+        if self._timer_steps is not None:
+            if now_ms - self._timer_captured_ms >= parts.store_settings.timer_flush_interval_ms:
+                self._timer_captured_ms = now_ms
+                parts.timer.capture()
+            if now_ms - self._timer_cleaned_ms >= TIMER_CLEAN_INTERVAL_MS:
+                self._timer_cleaned_ms = now_ms
+                parts.timer.clean()
+
+    def _all_steps(self) -> list[_Steps]:
+        return self._steps if self._timer_steps is None else [*self._steps, self._timer_steps]
 
     def step(self) -> None:
         """Take every step that is due: for who sets the clock ahead."""
-        for steps in self._steps:
+        for steps in self._all_steps():
             steps.now()
 
     def _count_delivered(self, messages: list, results: list) -> None:

@@ -18,7 +18,7 @@ from broker_store.broker import filters, flow
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
 from broker_store.broker.filters import FilterError, Subscription
 from broker_store.broker.parked_pulls import ParkedPull
-from broker_store.broker.topics import PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TooManyTopicsError
+from broker_store.broker.topics import PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TIMER_TOPIC, TooManyTopicsError
 from broker_store.formats import properties, record
 from broker_store.formats.names import RETRY_PREFIX, check_group, check_topic
 from broker_store.messages import GetRequest, GetResult, GetStatus, Message, PutResult, PutStatus
@@ -109,6 +109,8 @@ class Consume:
         for queue in arrived:
             if queue[0] == SCHEDULE_TOPIC:
                 self._parts.delay.on_ready()
+            elif queue[0] == TIMER_TOPIC:
+                self._parts.timer.on_ready()
             self._woken.extend(self._parts.parked.waiting_on(queue))
         for _ in range(min(len(self._woken), WAKES_A_TURN)):
             self._retry(self._woken.popleft())

@@ -17,6 +17,7 @@ from broker_store.broker.locks import QueueLocks
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.parked_pulls import ParkedPulls
 from broker_store.broker.statistics import Statistics
+from broker_store.broker.timer import Timer
 from broker_store.broker.topics import Topics
 from broker_store.broker.transactions import Transactions
 from broker_store.config import BrokerSettings, StoreSettings
@@ -43,6 +44,7 @@ class BrokerParts:
     parked: ParkedPulls
     statistics: Statistics
     delay: Delay
+    timer: Timer
     transactions: Transactions
     started_ms: int
     address: str
@@ -130,6 +132,14 @@ def build_parts(
         parked=ParkedPulls(watch=store.watch, unwatch=store.unwatch, max_parked=settings.max_parked_pulls),
         statistics=Statistics(clock=clock),
         delay=Delay(store, levels_ms=store_settings.delay_levels_ms, clock=clock),
+        timer=Timer(
+            store,
+            clock=clock,
+            enabled=store_settings.timer_wheel_enable,
+            max_delay_ms=settings.timer_max_delay_sec * 1000,
+            window_ms=settings.timer_roll_window_slot * 1000,
+            most_a_slot=settings.timer_congest_num_each_slot,
+        ),
         transactions=Transactions(
             store,
             offsets,

@@ -20,11 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker_store.broker import flow
-from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TooManyTopicsError, TopicConfig
+from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TIMER_TOPIC, TooManyTopicsError, TopicConfig
 from broker_store.errors import NameError_
-from broker_store.formats import properties, record
+from broker_store.formats import properties, recall_handle, record
 from broker_store.formats.message_id import UniqueId, encode_unique_id, host_text
 from broker_store.formats.names import RETRY_PREFIX
+from broker_store.formats.recall_handle import RecallHandle
 from broker_store.messages import Message, PutResult, PutStatus
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
@@ -308,7 +309,11 @@ class Produce:
         except Refusal as refusal:
             refusal.fields = self._region_fields
             raise
-        self._group.add(message, self._stored, (command, channel, unique_key, queue_id), expires=True)
+        if message.topic == TIMER_TOPIC:
+            handle = self._recall_handle(message, header.topic, unique_key)
+            self._group.add(message, self._timer_stored, (command, channel, unique_key, queue_id, handle), expires=True)
+        else:
+            self._group.add(message, self._stored, (command, channel, unique_key, queue_id), expires=True)
         return None
 
     def _send_batch(self, command: Command, channel: Channel, header: SendHeader, queue_id: int) -> None:
@@ -378,7 +383,7 @@ class Produce:
         return queue_id
 
     def _check_special(self, message: Message, header: SendHeader) -> None:
-        """A half waits for its producer's word, a message with a delay level for its time; timers are refused."""
+        """A half waits for its producer's word, a message with a delay level or a time of delivery for that."""
         if header.sys_flag & INNER_BATCH_BIT:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "inner batches are not supported by this broker", "inner batch")
         message.sys_flag &= ~IPV6_BITS
@@ -397,12 +402,7 @@ class Produce:
         if header.sys_flag & TRANSACTION_BITS:
             remark = "the transaction bits of the system flag need TRAN_MSG: the broker sets what a commit carries"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark, "transaction")
-        if level > 0:
-            self._parts.delay.schedule(message, level)
-        elif any(name in pairs for name in ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")) and "TIMER_OUT_MS" not in pairs:
-            raise Refusal(
-                ResponseCode.MESSAGE_ILLEGAL, "timer messages are not supported by this broker, use a delay level", "timer"
-            )
+        make_wait(self._parts, message, pairs)
 
     def _dead_letter_when_spent(self, message: Message, header: SendHeader, version: int) -> None:
         """A consumer that could not send back sends to the retry topic itself; after too many tries it goes to the DLQ.
@@ -436,6 +436,23 @@ class Produce:
         limit_ms = self._parts.store_settings.os_page_cache_busy_time_out_mills
         return Refusal(ResponseCode.SYSTEM_BUSY, flow.REJECTED, "page cache busy", value=self._store.busy_took_ms, limit=limit_ms)
 
+    def _recall_handle(self, message: Message, topic: str, unique_key: str) -> str | None:
+        """What the producer of a timer message may recall it by; None for one that a consumer gave back."""
+        if topic.startswith(RETRY_PREFIX):
+            return None
+        time_ms = int(properties.get(message.properties, properties.TIMER_OUT_MS)) + 1
+        return recall_handle.encode(RecallHandle(topic, self._parts.broker_name, str(time_ms), unique_key))
+
+    def _timer_stored(self, context: tuple[Command, Channel, str, int, str | None], result: PutResult) -> None:
+        command, channel, unique_key, queue_id, handle = context
+        if handle is None or result.status not in SENT:
+            self._stored(context[:4], result)
+        elif not command.is_oneway and not channel.closed:
+            fields = {"queueId": str(queue_id), "msgId": f"{self._id_prefix}{result.log_offset:016X}", "queueOffset": str(result.queue_offset)}
+            fields |= {"transactionId": unique_key, "recallHandle": handle, **self._region_fields}
+            code = 0 if result.status is PutStatus.PUT_OK else int(ANSWERS[result.status][0])
+            self._answers.setdefault(channel, []).append(encode_frame(command.answer(code, None, fields)))
+
     def _stored(self, context: tuple[Command, Channel, str | None, int], result: PutResult) -> None:
         command, channel, unique_key, queue_id = context
         if command.flag & 2 or channel.closed:
@@ -465,6 +482,37 @@ class Produce:
         answers, self._answers = self._answers, {}
         for channel, frames in answers.items():
             channel.write_bytes(frames[0] if len(frames) == 1 else b"".join(frames))
+
+
+def make_wait(parts: BrokerParts, message: Message, pairs: Mapping[str, str]) -> None:
+    """Have a message with these properties wait for its delay level or time of delivery, if it asks for one. Refusal where that cannot be."""
+    level = delay_level(pairs)
+    if level > 0:
+        parts.delay.schedule(message, level)
+    elif parts.timer.asks(pairs):
+        status = parts.timer.schedule(message, pairs)
+        if status is not None:
+            raise _timer_refusal(parts, status)
+
+
+def _timer_refusal(parts: BrokerParts, status: PutStatus) -> Refusal:
+    """Apache's answer to a message that the wheel does not take."""
+    settings = parts.settings
+    if status is PutStatus.WHEEL_TIMER_MSG_ILLEGAL:
+        code = ResponseCode.MESSAGE_ILLEGAL
+        remark = (
+            f"timer message illegal, the delay time should not be bigger than the max delay {settings.timer_max_delay_sec * 1000}ms; "
+            "or if set del msg, the delay time should be bigger than the current time"
+        )
+    elif status is PutStatus.WHEEL_TIMER_FLOW_CONTROL:
+        code, most = ResponseCode.SYSTEM_ERROR, settings.timer_congest_num_each_slot
+        remark = (
+            f"timer message is under flow control, max num limit is {most * 2} or the current value is greater than {most} and less than {most * 2}, "
+            "trigger random flow control"
+        )
+    else:
+        code, remark = ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
+    return Refusal(code, remark, status.name)
 
 
 def delay_level(pairs: Mapping[str, str]) -> int:

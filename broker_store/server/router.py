@@ -23,6 +23,7 @@ from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import SEND_CODES, Produce, Refusal
 from broker_store.server.query import Query
 from broker_store.server.replies import Replies
+from broker_store.server.timer import TimerHandlers
 from broker_store.server.transactions import TransactionHandlers
 from broker_store.server.transport import Channel, failure_answer
 
@@ -58,6 +59,7 @@ class Router:
             **query.handlers(),
             **Replies(parts, parts.sends).handlers(),
             **TransactionHandlers(parts, parts.sends).handlers(),
+            **TimerHandlers(parts, parts.sends).handlers(),
             **self.clients.handlers(),
             **self.admin.handlers(),
         }

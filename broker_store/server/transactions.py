@@ -14,7 +14,7 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header, write_header
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import ANSWERS, SENT, Group, delay_level
+from broker_store.server.produce import ANSWERS, SENT, Group, Refusal, make_wait
 from broker_store.server.transport import Channel
 
 NOTHING_SET = "not set any response code"  # Apache's remark where it forgot to clear it
@@ -77,9 +77,12 @@ class TransactionHandlers:
         if message is None:
             self._transactions.abandon_end(half)
             return self._wrong(command, "the half does not say where it belongs")
-        level = delay_level(half.properties)
-        if level > 0:
-            self._parts.delay.schedule(message, level)
+        try:
+            make_wait(self._parts, message, half.properties)
+        except Refusal as refusal:
+            self._transactions.abandon_end(half)
+            self._parts.statistics.refuse(refusal.cause, who=channel.remote, said=refusal.remark)
+            return command.answer(refusal.code, refusal.remark)
         self._group.add(message, self._committed, (command, channel, half))
         return None
 

@@ -17,6 +17,8 @@ import pytest
 
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import TopicConfig
+from broker_store.formats import recall_handle
+from broker_store.formats.recall_handle import RecallHandle
 from broker_store.protocol import headers
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
@@ -53,6 +55,7 @@ LOCK = {"clientId": "client", "consumerGroup": "CG", "mqSet": [{"brokerName": "b
 ASSIGNMENT = {"topic": "Orders", "consumerGroup": "CG", "clientId": "client", "strategyName": "AVG", "messageModel": "CLUSTERING"}
 CHECK = {"clientId": "client", "group": "CG", "subscriptionData": SUBSCRIPTION}
 BATCH_BODY = bytes.fromhex("0000001a" "00000000" "00000000" "00000000" "00000004" "626f6479" "0000")
+RECALL_HANDLE = recall_handle.encode(RecallHandle("Orders", "broker-a", "1700000060001", "U"))
 MESSAGE_ID = "7F00000100002A9F0000000000000000"
 
 # Code -> (fields, body: bytes, or a value for JSON). Codes whose request carries nothing to be wrong stand in PLAIN.
@@ -115,6 +118,7 @@ GOOD: dict[R, tuple[dict[str, str], object]] = {
     R.VIEW_BROKER_STATS_DATA: ({"statsName": "TOPIC_PUT_NUMS", "statsKey": "Orders"}, b""),
     R.GET_BROKER_CONSUME_STATS: ({"isOrder": "false"}, b""),
     R.QUERY_CONSUME_QUEUE: (QUEUE | {"index": "0", "count": "10", "consumerGroup": "CG"}, b""),
+    R.RECALL_MESSAGE: ({"producerGroup": "PG", "topic": "Orders", "recallHandle": RECALL_HANDLE}, b""),
     R.RESUME_CHECK_HALF_MESSAGE: ({"topic": "Orders", "msgId": MESSAGE_ID}, b""),
     R.QUERY_TOPICS_BY_CONSUMER: ({"group": "CG"}, b""),
     R.QUERY_SUBSCRIPTION_BY_CONSUMER: ({"group": "CG", "topic": "Orders"}, b""),
@@ -124,7 +128,7 @@ GOOD: dict[R, tuple[dict[str, str], object]] = {
 }  # fmt: skip
 PLAIN = {
     R.GET_BROKER_CONFIG, R.GET_BROKER_RUNTIME_INFO, R.GET_ALL_CONSUMER_OFFSET, R.GET_ALL_DELAY_OFFSET, R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, R.GET_ALL_PRODUCER_INFO,
-    R.GET_ALL_MESSAGE_REQUEST_MODE, R.GET_BROKER_HA_STATUS,
+    R.GET_ALL_MESSAGE_REQUEST_MODE, R.GET_BROKER_HA_STATUS, R.GET_TIMER_CHECK_POINT, R.GET_TIMER_METRICS,
 }  # fmt: skip
 # What may change something when it is right; everything else never does.
 CHANGING = {
@@ -132,6 +136,7 @@ CHANGING = {
     R.UPDATE_AND_CREATE_TOPIC_LIST, R.HEART_BEAT, R.UNREGISTER_CLIENT, R.CONSUMER_SEND_MSG_BACK, R.END_TRANSACTION, R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ,
     R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, R.DELETE_SUBSCRIPTIONGROUP, R.DELETE_TOPIC_IN_BROKER,
     R.UPDATE_AND_GET_GROUP_FORBIDDEN, R.INVOKE_BROKER_TO_RESET_OFFSET, R.CLONE_GROUP_OFFSET, R.PULL_MESSAGE, R.LITE_PULL_MESSAGE,
+    R.RECALL_MESSAGE,
 }  # fmt: skip
 # Sends and pulls, whose fields are read by hand for speed.
 HOT = {R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2, R.PULL_MESSAGE, R.LITE_PULL_MESSAGE}
@@ -142,7 +147,7 @@ UNREAD = {R.GET_ALL_TOPIC_CONFIG, R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG}
 
 async def made() -> Harness:
     """A broker with a topic of one message, two groups, offsets and a client."""
-    harness = Harness()
+    harness = Harness(recall_message_enable=True)
     parts = harness.parts
     parts.topics.put(TopicConfig("Orders", 4, 4))
     for name in ("CG", "CG2"):

@@ -9,11 +9,15 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 
+from broker_store.engine.timer_files import TimerFiles
 from broker_store.formats import properties, record
 from broker_store.formats.java_hash import java_hash
 from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult, Message, PutResult, PutStatus
+from tests.support.simulated_disk import SimulatedDisk
 
+ROOT = Path("/data/store")
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 LEVELS_MS = (1_000, 5_000, 10_000, 30_000)
 INNER_HEAD = 4 * 5  # of a message in a batch: size, magic, CRC, flag, body length
@@ -41,6 +45,15 @@ class MemoryStore:
         self._confirmations: list[tuple[int, Callable[[PutStatus], None]]] = []
         self._next: dict[tuple[str, int], int] = {}
         self._cold_reads: list[Callable[[], None]] = []
+        self.timer_disk = SimulatedDisk(clock)
+        self.timer_disk.make_directory(ROOT)
+        self.begin()
+
+    def begin(self) -> None:
+        """As a store that starts: nobody watches, and the timer files are as the disk has them."""
+        self._watched.clear()
+        self.timer_files = TimerFiles(self.timer_disk, ROOT, 65536, lambda: self.confirmed)
+        self.timer_files.open(self.wrote, self.record_at)
 
     # Writing
 
@@ -145,6 +158,12 @@ class MemoryStore:
         if not found:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, 0, end)
         return GetResult(GetStatus.FOUND, offset, 0, end, b"".join(found), len(found))
+
+    def get_records(self, log_offsets, done):
+        if not self.cold:
+            return [self._records.get(log_offset) for log_offset in log_offsets]
+        self._cold_reads.append(lambda: done([self._records.get(log_offset) for log_offset in log_offsets]))
+        return None
 
     def watch(self, topic: str, queue_id: int) -> None:
         assert (topic, queue_id) not in self._watched

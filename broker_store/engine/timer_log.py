@@ -1,0 +1,137 @@
+"""timerlog/: the units of all timer messages in the order of their queue, in files of one length (formats/timer_log.py).
+
+    0 .......... flushed .......... wrote .......... (zero)
+
+Appended on the loop; synced in a worker. `cut` makes everything behind a position zero, so that what a crash left there is
+never taken for units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from broker_store.engine.disk import Disk
+from broker_store.engine.mapped_file import MappedFile, load_sequence
+from broker_store.formats import timer_log
+from broker_store.formats.timer_log import TimerUnit
+
+# Disk blocks are taken in such pieces: about 20,000 units.
+_STRIDE = 1 << 20
+
+UNIT = np.dtype([(name, ">i8" if letter == "q" else ">i4") for name, letter in zip(timer_log.LAYOUT.names, "iqiqiqiiq", strict=True)])
+
+
+class TimerLog:
+    """Positions are counted over all files."""
+
+    def __init__(self, disk: Disk, directory: Path, file_size: int):
+        self._disk, self._directory, self._file_size = disk, directory, file_size
+        self.files: list[MappedFile] = []
+        self.wrote = 0
+
+    def load(self) -> None:
+        """Find the files. DamagedStoreError when they do not fit each other or the setting."""
+        self.files = load_sequence(self._disk, self._directory, self._file_size)
+        for file in self.files:
+            # What was found is not known to be on the disk, nor to have blocks behind what is used.
+            file.flushed = file.allocated = 0
+        self.wrote = self.files[0].base if self.files else 0
+
+    def units(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(position of the first, units) of each file, as far as they can be units. Not while units are appended."""
+        for file in self.files:
+            region = file.map()
+            used = region.data_end() // timer_log.SIZE + 1
+            room = min(used, (self._file_size - timer_log.BLANK.size) // timer_log.SIZE)
+            units = np.frombuffer(region.read(0, room * timer_log.SIZE), dtype=UNIT)
+            magic = units["magic"]
+            sound = (units["unit_size"] == timer_log.SIZE) & (magic & timer_log.DEFAULT != 0) & (magic & ~timer_log.MAGIC_BITS == 0)
+            sound &= (units["log_offset"] >= 0) & (units["size"] > 0)
+            bad = np.flatnonzero(~sound)
+            count = int(bad[0]) if len(bad) else room
+            yield file.base, units[:count]
+            if not self._is_closed(file, count * timer_log.SIZE):
+                return
+
+    def _is_closed(self, file: MappedFile, at: int) -> bool:
+        """Whether a blank at `at` says that the log goes on in the next file."""
+        left, _, magic = timer_log.BLANK.unpack(file.map().read(at, timer_log.BLANK.size))
+        return magic == timer_log.BLANK_MAGIC and left == self._file_size - at
+
+    def cut(self, position: int) -> None:
+        """The log ends at `position`: what lies behind is made zero, on the disk too. Raises StoreError."""
+        while self.files and self.files[-1].base > position:
+            file = self.files.pop()
+            file.unmap()
+            self._disk.unlink(file.path)
+            self._disk.sync_directory(self._directory)
+        self.wrote = position
+        if not self.files:
+            return
+        file = self.files[-1]
+        file.wrote = position - file.base
+        region = file.map()
+        if region.data_end() > file.wrote:
+            region.punch(file.wrote)
+            region.sync(file.wrote, self._file_size - file.wrote)
+
+    def append(self, previous: int, magic: int, write_ms: int, delay_ms: int, log_offset: int, size: int, topic_hash: int) -> int:
+        """Add a unit; its position. Raises DiskFullError, and then nothing was added."""
+        file = self.files[-1] if self.files else self._next_file(0)
+        if timer_log.needs_next_file(self._file_size - file.wrote):
+            # Its blocks first: with a next file this one must be closed.
+            file.allocate(self._file_size)
+            following = self._next_file(file.end)
+            self._write(file, timer_log.encode_blank(self._file_size - file.wrote))
+            file.wrote = self._file_size
+            file = following
+        position = file.base + file.wrote
+        self._write(file, timer_log.LAYOUT.pack(timer_log.SIZE, previous, magic, write_ms, delay_ms, log_offset, size, topic_hash, 0))
+        file.wrote += timer_log.SIZE
+        self.wrote = file.base + file.wrote
+        return position
+
+    def _write(self, file: MappedFile, data: bytes) -> None:
+        if file.wrote + len(data) > file.allocated:
+            file.allocate(file.wrote + _STRIDE)
+        file.map().write(file.wrote, data)
+
+    def _next_file(self, base: int) -> MappedFile:
+        if not self.files:
+            self._disk.make_directory(self._directory)
+        file = MappedFile.create(self._disk, self._directory, base, self._file_size)
+        file.allocate(_STRIDE)
+        self._disk.sync_directory(self._directory)
+        self.files.append(file)
+        return file
+
+    def unit(self, position: int) -> TimerUnit | None:
+        """The unit at a position; None when its file is gone, with the message it named."""
+        if not self.files or not self.files[0].base <= position < self.wrote:
+            return None
+        file = self.files[(position - self.files[0].base) // self._file_size]
+        return timer_log.decode(file.map().read(position - file.base, timer_log.SIZE))
+
+    def sync(self, to: int) -> None:
+        """Bring the units before `to` to the disk. Any one thread. Raises SyncError."""
+        for file in list(self.files):
+            file.sync(max(0, min(file.wrote, to - file.base)))
+
+    def delete_before(self, log_minimum: int) -> None:
+        """Remove the files that name no message from log offset `log_minimum` on; the last one stays."""
+        while len(self.files) > 1:
+            file = self.files[0]
+            last = timer_log.decode(file.map().read(timer_log.last_unit_at(self._file_size), timer_log.SIZE))
+            if last.log_offset >= log_minimum:
+                return
+            self._disk.unlink(file.path)
+            self._disk.sync_directory(self._directory)
+            del self.files[0]
+            file.unmap()
+
+    def close(self) -> None:
+        for file in self.files:
+            file.unmap()

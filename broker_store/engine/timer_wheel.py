@@ -1,0 +1,136 @@
+"""timerwheel: for each second of two weeks the ends of its chain in the timer log (formats/timer_wheel.py).
+
+All of it follows from the timer log and is made from it again at each start (`fill`), so it does not matter what a crash left
+of it. The file is there for Apache's broker, and is made with the first timer message: a store without one has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from broker_store.engine.disk import Disk, Region
+from broker_store.errors import DamagedStoreError
+from broker_store.formats import timer_log, timer_wheel
+from broker_store.formats.timer_wheel import SLOT_BYTES, TimerSlot
+
+# Disk blocks are taken in such pieces: a bit more than half an hour.
+_STRIDE = 64 << 10
+_SLOTS_AT_ONCE = 1 << 16
+
+_SLOT = np.dtype([("time_s", ">i8"), ("first", ">i8"), ("last", ">i8"), ("count", ">i4"), ("magic", ">i4")])
+
+
+class TimerWheel:
+    """A ring of `slots` slots."""
+
+    def __init__(self, disk: Disk, path: Path, slots: int):
+        self._disk, self._path, self._slots = disk, path, slots
+        self._size = slots * SLOT_BYTES
+        self._region: Region | None = None
+        self._allocated: set[int] = set()
+        self._is_changed = False
+
+    def load(self) -> None:
+        """Map the file if there is one. DamagedStoreError for another length."""
+        if not self._disk.exists(self._path):
+            return
+        found = self._disk.size_of(self._path)
+        if found == 0:
+            self._disk.unlink(self._path)
+        elif found != self._size:
+            advice = "Move it out of the store: it is made again from timerlog."
+            raise DamagedStoreError(f"has {found} bytes, expected {self._size}", file=str(self._path), advice=advice)
+        else:
+            self._region = self._disk.open_region(self._path)
+
+    def _map(self) -> Region:
+        if self._region is None:
+            self._region = self._disk.create_region(self._path, self._size)
+            self._disk.sync_directory(self._path.parent)
+        return self._region
+
+    def get(self, time_s: int) -> TimerSlot | None:
+        """The slot of a second; None when it holds nothing."""
+        if self._region is None:
+            return None
+        slot = timer_wheel.decode(self._region.read(time_s % self._slots * SLOT_BYTES, SLOT_BYTES))
+        return slot if slot.time_s == time_s else None
+
+    def put(self, time_s: int, first: int, last: int, count: int) -> None:
+        """Raises DiskFullError, and then the slot is as it was."""
+        self._write(time_s % self._slots * SLOT_BYTES, timer_wheel.LAYOUT.pack(time_s, first, last, count, 0))
+
+    def _write(self, at: int, data: bytes) -> None:
+        self._allocate(at)
+        self._region.write(at, data)
+        self._is_changed = True
+
+    def make_room(self, time_s: int) -> None:
+        """Have blocks for a slot, so that `put` cannot fail. Raises DiskFullError."""
+        self._allocate(time_s % self._slots * SLOT_BYTES)
+
+    def _allocate(self, at: int) -> None:
+        piece = at // _STRIDE
+        if piece not in self._allocated:
+            self._map().allocate(piece * _STRIDE, _STRIDE)
+            self._allocated.add(piece)
+
+    def fill(self, logged: Iterable[tuple[int, np.ndarray]], read_s: int) -> None:
+        """Make the slots what the units of the timer log say; `read_s` is the first second that was not delivered.
+
+        Slots before it that nothing is known of any more are left as they are: nobody asks for them.
+        """
+        wanted = np.zeros(self._slots, dtype=_SLOT)
+        for position, units in logged:
+            _add(wanted, position, units)
+        if self._region is None and not wanted["time_s"].any():
+            return
+        region = self._map()
+        for begin in range(0, self._slots, _SLOTS_AT_ONCE):
+            part = wanted[begin : begin + _SLOTS_AT_ONCE]
+            found = np.frombuffer(region.read(begin * SLOT_BYTES, part.nbytes), dtype=_SLOT)
+            differs = (part.view(np.uint8).reshape(-1, SLOT_BYTES) != found.view(np.uint8).reshape(-1, SLOT_BYTES)).any(axis=1)
+            differs &= (part["time_s"] != 0) | (found["time_s"] >= read_s)
+            for index in np.flatnonzero(differs).tolist():
+                self._write((begin + index) * SLOT_BYTES, part[index].tobytes())
+
+    def pending(self, from_s: int) -> list[tuple[int, int]]:
+        """(second, count) of each slot from `from_s` on, ascending."""
+        if self._region is None:
+            return []
+        slots = np.frombuffer(self._region.read(0, self._size), dtype=_SLOT)
+        slots = slots[slots["time_s"] >= max(from_s, 1)]
+        return sorted(zip(slots["time_s"].tolist(), slots["count"].tolist(), strict=True))
+
+    def sync(self) -> None:
+        """Bring what changed to the disk. Any one thread. Raises SyncError."""
+        if self._is_changed:
+            # First: what is put meanwhile counts for the next time.
+            self._is_changed = False
+            self._region.sync(0, self._size)
+
+    def close(self) -> None:
+        if self._region is not None:
+            self._region.close()
+            self._region = None
+
+
+def _add(slots: np.ndarray, position: int, units: np.ndarray) -> None:
+    """Enter the units of one file into the ring."""
+    times = (units["write_ms"].astype(np.int64) + units["delay_ms"]) // timer_wheel.PRECISION_MS
+    deletes = units["magic"] & timer_log.DELETE != 0
+    order = np.argsort(times, kind="stable")
+    seconds, starts = np.unique(times[order], return_index=True)
+    if not len(seconds):
+        return
+    ends = np.append(starts[1:], len(order)) - 1
+    counts = np.add.reduceat(np.where(deletes[order], -1, 1), starts)
+    index = seconds % len(slots)
+    goes_on = slots["time_s"][index] == seconds
+    slots["first"][index] = np.where(goes_on, slots["first"][index], position + order[starts] * timer_log.SIZE)
+    slots["last"][index] = position + order[ends] * timer_log.SIZE
+    slots["count"][index] = np.where(goes_on, slots["count"][index], 0) + counts
+    slots["time_s"][index] = seconds

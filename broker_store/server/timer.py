@@ -1,0 +1,99 @@
+"""Timer messages over the wire: recall 370, and how far the wheel is, 60 and 61 (spec/store-behaviour.md section 9)."""
+
+from __future__ import annotations
+
+from broker_store.broker.topics import PERM_WRITE
+from broker_store.errors import FormatError
+from broker_store.formats import properties, recall_handle, timer_check
+from broker_store.formats.recall_handle import RecallHandle
+from broker_store.messages import Message
+from broker_store.protocol import fastjson
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import read_header
+from broker_store.server.parts import BrokerParts
+from broker_store.server.produce import SENT, Group, Refusal, make_wait
+from broker_store.server.transport import Channel
+
+RECALL_TAG = "_RECALL_TAG_"
+
+
+class TimerHandlers:
+    def __init__(self, parts: BrokerParts, group: Group):
+        self._parts, self._group = parts, group
+
+    def handlers(self) -> dict:
+        return {
+            RequestCode.RECALL_MESSAGE: self.recall,
+            RequestCode.GET_TIMER_CHECK_POINT: self.check_point,
+            RequestCode.GET_TIMER_METRICS: self.metrics,
+        }
+
+    async def recall(self, command: Command, channel: Channel) -> Command:
+        """Store a request to delete the message of a handle; it stands in the same slot and is found there when that is delivered."""
+        region = {"MSG_REGION": self._parts.settings.region_id}
+        try:
+            message, unique_key = self._request_to_delete(command, channel)
+        except Refusal as refusal:
+            refusal.fields = region
+            raise
+        result = await self._group.put(message)
+        if result.status not in SENT:
+            return command.answer(ResponseCode.SYSTEM_ERROR, "recall failed, execute error", region)
+        return command.answer(0, None, region | {"msgId": unique_key})
+
+    def _request_to_delete(self, command: Command, channel: Channel) -> tuple[Message, str]:
+        """The checks in Apache's order; Refusal."""
+        parts = self._parts
+        header = read_header(RequestCode.RECALL_MESSAGE, command.fields)
+        if not parts.settings.recall_message_enable:
+            raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden", "recall")
+        if parts.store_settings.broker_role == "SLAVE":
+            raise Refusal(ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available", "recall")
+        if not parts.settings.broker_permission & PERM_WRITE and not parts.settings.allow_recall_when_broker_not_writeable:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available", "recall")
+        if parts.topics.get(header.topic) is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic:.127}] not exist", "recall")
+        handle = self._handle(header.recall_handle, header.topic)
+        now_ms = parts.clock()
+        told = {
+            properties.TAGS: RECALL_TAG,
+            # As 5.5 writes it by default; a topic and + may stand before the key.
+            properties.TIMER_DELETE_KEY: handle.unique_key,
+            properties.UNIQUE_KEY: handle.unique_key,
+            properties.TIMER_DELIVER_MS: handle.time_ms,
+            "BORN_TIMESTAMP": str(now_ms),
+            properties.PRODUCER_GROUP: header.producer_group or None,
+        }
+        try:
+            encoded = properties.encode(told)
+            message = Message(handle.topic, 0, b"0", encoded, born_timestamp=now_ms, born_host=channel.remote_host, store_host=parts.store_host)
+            make_wait(parts, message, told)
+        except (FormatError, Refusal):
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "recall failed, execute error", "recall") from None
+        return message, handle.unique_key
+
+    def _handle(self, text: str, topic: str) -> RecallHandle:
+        """A handle of this broker and topic whose message still waits."""
+        try:
+            handle = recall_handle.decode(text)
+        except FormatError as error:
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(error), "recall") from None
+        if handle.topic != topic:
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match", "recall")
+        if handle.broker_name != self._parts.broker_name:
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available", "recall")
+        time_ms = int(handle.time_ms) if handle.time_ms.isascii() and handle.time_ms.isdigit() and len(handle.time_ms) < 19 else -1
+        if not 0 < time_ms - self._parts.clock() < self._parts.settings.timer_max_delay_sec * 1000:
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid", "recall")
+        return handle
+
+    def check_point(self, command: Command, channel: Channel) -> Command:
+        if not self._parts.timer.enabled:
+            return command.answer(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
+        return command.answer(0, None, None, timer_check.encode(self._parts.timer.check()))
+
+    def metrics(self, command: Command, channel: Channel) -> Command:
+        if not self._parts.timer.enabled:
+            return command.answer(ResponseCode.SYSTEM_ERROR, "The timerMessageStore is null")
+        return command.answer(0, None, None, fastjson.dumps(self._parts.timer.metrics_json()))

@@ -1,0 +1,230 @@
+"""engine.timer_files: the timer log, the wheel made from it, and where a start goes on."""
+
+import shutil
+
+import pytest
+
+from broker_store.engine.check import check_store
+from broker_store.engine.disk import Disk
+from broker_store.engine.timer_files import TimerFiles
+from broker_store.errors import DamagedStoreError, DiskFullError
+from broker_store.formats import record, timer_check, timer_log, timer_wheel
+from broker_store.formats.timer_check import TimerCheck
+from broker_store.messages import Message
+from tests.engine.test_golden_stores import files_of, open_store
+from tests.support import stores
+from tests.support.simulated_disk import SimulatedDisk
+
+FILE_SIZE = 4096  # 78 units and a blank
+NOW_S = 1_800_000_000
+SIZE = 100  # of each record
+
+
+class World:
+    """Timer files on a directory; record n of the log is message n of the timer topic's queue."""
+
+    def __init__(self, root, disk=None, slots=timer_wheel.SLOTS):
+        self.root, self.disk, self.slots = root, disk or Disk(), slots
+        self.disk.make_directory(root)
+        self.flushed = self.log_end = 0
+        self.files = self.open()
+
+    def open(self):
+        files = TimerFiles(self.disk, self.root, FILE_SIZE, lambda: self.flushed, self.slots)
+        files.open(self.log_end, self.record_at)
+        return files
+
+    def reopen(self):
+        self.files.close()
+        self.files = self.open()
+        return self.files
+
+    def record_at(self, log_offset):
+        message = Message("rmq_sys_wheel_timer", 0, b"x", b"")
+        return record.encode(message, log_offset // SIZE, log_offset, 1)
+
+    def add(self, *seconds, magic=timer_log.DEFAULT):
+        for second in seconds:
+            self.files.append(NOW_S + second, magic, NOW_S * 1000, self.log_end, SIZE, 7)
+            self.log_end += SIZE
+
+    def save(self, read_s=NOW_S):
+        number = self.log_end // SIZE
+        self.flushed = self.log_end
+        self.files.save(TimerCheck(read_s * 1000, self.files.log_end, number, number), self.log_end)
+        self.files.step(0)
+
+    def chain(self, second):
+        """The log offsets of a slot's units, oldest first."""
+        slot = self.files.slot(NOW_S + second)
+        found, position = [], timer_log.NONE if slot is None else slot.last
+        while position != timer_log.NONE and (unit := self.files.unit(position)) is not None:
+            assert unit.slot_ms == (NOW_S + second) * 1000
+            found.append(unit.log_offset // SIZE)
+            position = unit.previous
+        return found[::-1]
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path / "store")
+    yield made
+    made.files.close()
+
+
+def test_a_store_without_timer_messages_has_no_timer_files(world):
+    world.files.step(0)
+    world.files.close()
+    assert list(world.root.iterdir()) == []
+
+
+def test_units_of_a_second_are_a_chain_over_many_files(world):
+    world.add(*(number % 3 for number in range(400)))
+    for second in range(3):
+        assert world.chain(second) == list(range(second, 400, 3))
+        slot = world.files.slot(NOW_S + second)
+        assert slot.count == len(range(second, 400, 3)) and slot.first == second * timer_log.SIZE
+    names = sorted(path.name for path in (world.root / "timerlog").iterdir())
+    assert names == [f"{base:020d}" for base in range(0, 6 * FILE_SIZE, FILE_SIZE)]
+    assert world.files.slot(NOW_S + 3) is None
+
+
+def test_a_start_makes_the_wheel_from_the_log(world):
+    world.add(*(number % 5 for number in range(200)))
+    world.add(2, magic=timer_log.DEFAULT | timer_log.DELETE)
+    world.save()
+    slots = [world.files.slot(NOW_S + second) for second in range(5)]
+    content = (world.root / "timerwheel").read_bytes()
+    assert world.reopen().pending(NOW_S) == [(NOW_S + second, 39 if second == 2 else 40) for second in range(5)]
+    (world.root / "timerwheel").unlink()
+    world.reopen()
+    assert [world.files.slot(NOW_S + second) for second in range(5)] == slots
+    assert (world.root / "timerwheel").read_bytes() == content
+    by_topic, by_hour = world.files.count_from(NOW_S + 1)
+    assert by_topic == {7: 160} and by_hour == {NOW_S // 3600 * 3_600_000: 160}
+
+
+def test_what_was_appended_after_the_saved_numbers_is_cut_and_taken_from_the_queue_again(world):
+    world.add(1, 2, 1)
+    world.save()
+    world.add(*[1] * 100)
+    files = world.reopen()
+    assert (files.queue_offset, files.log_end, world.chain(1), files.taken_again_before) == (3, 3 * timer_log.SIZE, [0, 2], 0)
+    assert len(list((world.root / "timerlog").iterdir())) == 1
+    world.log_end = 3 * SIZE
+    world.add(1)
+    assert world.chain(1) == [0, 2, 3]
+
+
+def test_numbers_wait_until_the_log_is_on_the_disk(world):
+    world.add(1)
+    world.files.save(TimerCheck(1000, world.files.log_end, 1, 1), world.log_end)
+    world.files.step(0)
+    assert world.files.check == TimerCheck()
+    world.flushed = world.log_end
+    world.files.step(0)
+    assert world.files.check.queue_offset == 1
+    assert timer_check.decode((world.root / "config" / "timercheck").read_bytes()) == world.files.check
+
+
+def test_units_whose_messages_the_log_lost_are_cut(world):
+    world.add(1, 2, 3)
+    world.save()
+    world.log_end -= SIZE
+    files = world.reopen()
+    assert (files.log_end, files.queue_offset) == (2 * timer_log.SIZE, 2)
+    assert world.chain(3) == []
+
+
+def test_of_apaches_numbers_the_last_unit_says_how_far_the_queue_was_read(world):
+    world.add(1, 2, 3)
+    apaches = TimerCheck(NOW_S * 1000, timer_log.SIZE, 3, 3)
+    (world.root / "config").mkdir()
+    (world.root / "config" / "timercheck").write_bytes(timer_check.encode(apaches).ljust(4096, b"\0"))
+    files = world.reopen()
+    assert (files.queue_offset, files.log_end, world.chain(3)) == (3, 3 * timer_log.SIZE, [2])
+    # It may have noted less than it did; then it goes on where it noted, as it does itself.
+    (world.root / "config" / "timercheck").write_bytes(timer_check.encode(apaches._replace(master_queue_offset=2)).ljust(4096, b"\0"))
+    assert world.reopen().queue_offset == 2
+
+
+def test_a_timer_log_that_is_lost_is_made_again_from_the_queue(world):
+    world.add(1, 2, 3)
+    world.save(NOW_S + 2)
+    world.files.close()
+    shutil.rmtree(world.root / "timerlog")
+    files = world.reopen()
+    assert (files.queue_offset, files.log_end, files.taken_again_before) == (0, 0, 3)
+    assert files.pending(NOW_S + 2) == []
+
+
+@pytest.mark.parametrize("at", [0, 4, 12, 13, 33, 39, 51])
+def test_a_unit_that_is_damaged_ends_the_log(world, at):
+    world.add(*[1] * 5)
+    world.save()
+    path = world.root / "timerlog" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[3 * timer_log.SIZE : 3 * timer_log.SIZE + max(at, 16)] = bytes(max(at, 16))
+    path.write_bytes(content)
+    files = world.reopen()
+    assert world.chain(1)[:3] == [0, 1, 2]
+    if at < 36:  # what it says of its message is zero; behind that nothing can tell
+        assert (files.log_end, files.queue_offset, files.taken_again_before) == (3 * timer_log.SIZE, 3, 5)
+
+
+def test_files_whose_messages_are_gone_are_removed_and_chains_end_there(world):
+    world.add(*[1] * 200)
+    world.files.delete_before(77 * SIZE)
+    assert len(world.chain(1)) == 200
+    world.files.delete_before(78 * SIZE)
+    assert world.chain(1) == list(range(78, 200))
+    world.files.delete_before(10_000 * SIZE)
+    assert len(world.chain(1)) == 200 - 2 * 78
+    world.save()
+    world.reopen()
+    assert len(world.chain(1)) == 200 - 2 * 78
+
+
+def test_a_second_of_two_weeks_later_takes_over_the_slot(tmp_path):
+    world = World(tmp_path / "store", slots=128)
+    world.add(1, 2)
+    world.add(129)
+    assert world.files.slot(NOW_S + 1) is None and world.chain(129) == [2]
+    world.save()
+    world.reopen()
+    assert world.files.slot(NOW_S + 1) is None and world.chain(129) == [2] and world.chain(2) == [1]
+
+
+def test_a_full_disk_changes_nothing(tmp_path):
+    disk = SimulatedDisk(lambda: 0)
+    world = World(tmp_path / "store", disk, slots=128)
+    world.add(*[1] * 78)
+    before = world.files.log_end, world.chain(1)
+    disk.free = 0
+    with pytest.raises(DiskFullError):
+        world.add(1)
+    assert (world.files.log_end, world.chain(1)) == before
+    disk.free = 1 << 30
+    world.add(1)
+    assert world.chain(1) == list(range(79))
+
+
+def test_a_wheel_of_another_length_is_named(world):
+    (world.root / "timerwheel").write_bytes(bytes(64))
+    with pytest.raises(DamagedStoreError, match="timerwheel.*expected 38707200"):
+        world.open()
+
+
+@pytest.mark.parametrize("name", ["broker-dir", "golden-clean"])
+def test_a_real_brokers_timer_files_are_opened_without_a_changed_byte(name, tmp_path):
+    root = stores.unpack(name, tmp_path, timer=True)
+    before = files_of(root)
+    size = len(before[f"timerlog/{0:020d}"])
+    with open_store(name, root, mappedFileSizeTimerLog=size) as store:
+        files = store.timer_files
+        assert files.queue_offset == store.max_offset("rmq_sys_wheel_timer", 0) == files.check.queue_offset
+        assert files.log_end == files.check.log_flushed == files.queue_offset * timer_log.SIZE
+        assert files.pending(files.check.read_ms // 1000) == []
+        assert len(files.pending(1)) == {"broker-dir": 2, "golden-clean": 4}[name]
+    assert files_of(root) == before
+    assert check_store(root).findings == []
