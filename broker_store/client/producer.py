@@ -310,7 +310,10 @@ class Producer:
             raise NoRouteError(f"the message lies on broker {broker_name}, which is not in the route of topic {topic}")
         fields = write_header(RequestCode.RECALL_MESSAGE, producer_group=self.group, topic=topic, recall_handle=handle)
         answer = await self._session.ask(addresses[broker_name], RequestCode.RECALL_MESSAGE, fields, timeout=timeout)
-        return (answer.fields or {}).get("msgId", "")
+        message_id = (answer.fields or {}).get("msgId", "")
+        if self._tracer is not None:
+            self._tracer.recalled(topic, message_id)
+        return message_id
 
     async def request(
         self,

@@ -7,6 +7,9 @@ A record is a line of fields joined by \\x01 and ended by \\x02, as in Java's Tr
     SubBefore       a message is handed to a handler
     SubAfter        the handler has ended; the request id is that of its SubBefore
     EndTransaction  a half was committed or rolled back
+    Recall          a message that waited was taken back
+
+formats/traces.py reads them.
 
 Records go to RMQ_SYS_TRACE_TOPIC, those of a topic together, at most 100 in a message, whose keys are the ids and keys of what
 they tell of. They are sent in the background; a trace is no reason to hold up or fail what it tells of, so records that
@@ -88,6 +91,10 @@ class Tracer:
         state = "COMMIT_MESSAGE" if committed else "ROLLBACK_MESSAGE"
         fields = ("EndTransaction", _now_ms(), DEFAULT_REGION, self._group, topic, unique_key, message.tag, " ".join(message.keys), host, COMMITTED, unique_key, state, from_check)
         self._add(topic, fields, (unique_key, *message.keys))
+
+    def recalled(self, topic: str, unique_key: str) -> None:
+        """A broker will drop a message that waits."""
+        self._add(topic, ("Recall", _now_ms(), DEFAULT_REGION, self._group, topic, unique_key, True), (unique_key,))
 
     def handed(self, message: ReceivedMessage) -> Handled | None:
         """A handler gets the message; None when its broker wants no traces."""

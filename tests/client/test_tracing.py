@@ -4,6 +4,10 @@ import pytest
 
 from broker_store.client import GiveUp, Outgoing, Producer, PushConsumer, RequestTimeout, TransactionProducer, tracing
 from broker_store.client.tracing import Tracer
+from broker_store.formats import recall_handle, traces
+from broker_store.formats.recall_handle import RecallHandle
+from broker_store.protocol.codes import RequestCode
+from broker_store.protocol.command import Command
 from tests.client.conftest import Inbox, until
 
 
@@ -44,6 +48,20 @@ async def test_the_word_for_a_transaction_is_traced(cluster):
     assert found[3][11] == "ROLLBACK_MESSAGE"
 
 
+async def test_what_was_recalled_is_traced(cluster, monkeypatch):
+    async with Producer(cluster.nameservers, "pg", trace=True) as producer:
+        sent = await producer.send("T", b"x")
+        ask = producer._session.ask
+
+        async def answer_recalls(address, code, *more, **options):
+            return Command(0, fields={"msgId": sent.message_id}) if code == RequestCode.RECALL_MESSAGE else await ask(address, code, *more, **options)
+
+        monkeypatch.setattr(producer._session, "ask", answer_recalls)
+        await producer.recall("T", recall_handle.encode(RecallHandle("T", "broker-a", "1900000000001", sent.message_id)))
+    found, _ = records(cluster)
+    assert found[1][0] == "Recall" and found[1][2:] == ["DefaultRegion", "pg", "T", sent.message_id, "true"]
+
+
 async def test_what_a_handler_did_is_traced(cluster):
     async def handle(message):
         await inbox(message)
@@ -78,6 +96,21 @@ async def test_what_a_loop_did_is_traced(cluster):
     found, _ = records(cluster)
     assert [line[5] for line in found if line[0] == "SubBefore"] == [receipt.message_id for receipt in receipts]
     assert [(line[2], line[4]) for line in found if line[0] == "SubAfter"] == [(receipts[0].message_id, "true"), (receipts[1].message_id, "false")]
+
+
+async def test_the_dashboard_reads_what_was_traced(cluster):
+    async with TransactionProducer(cluster.nameservers, "pg", lambda message: None, trace=True) as producer:
+        async with producer.transaction("T", b"x") as half:
+            pass
+    async with PushConsumer("g", cluster.nameservers, trace=True).subscribe("T") as consumer:
+        async for message in consumer:
+            await consumer.ack(message)
+            break
+    messages = [message for queue_id in cluster.store.queue_ids(tracing.TOPIC) for message in cluster.store.messages(tracing.TOPIC, queue_id)]
+    events = traces.in_order(event for message in messages for event in traces.decode(message.body))
+    assert [(event.kind, event.message_id, event.group) for event in events] == [
+        ("sent", half.message_id, "pg"), ("ended", half.message_id, "pg"), ("handed", half.message_id, "g"), ("consumed", half.message_id, "g")
+    ]  # fmt: skip
 
 
 async def test_nothing_is_traced_unless_it_is_asked_for(cluster):
