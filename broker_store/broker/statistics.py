@@ -101,6 +101,7 @@ class Statistics:
         self.refuse = self.refusals.add
         self._topics: dict[str, Meter] = {}
         self._groups: dict[tuple[str, str], Meter] = {}
+        self._sent_back: dict[tuple[str, str], Meter] = {}
         self._moving: set[Meter] = set()
         self._days = _Days(now_ms)
 
@@ -126,6 +127,16 @@ class Statistics:
         meter.bytes += size
         self._moving.add(meter)
 
+    def gave_back(self, group: str, topic: str | None) -> None:
+        """A group sent a message back that it had from a topic; None for one that is not known."""
+        self.sent_back.messages += 1
+        if topic is not None:
+            meter = self._sent_back.get((group, topic))
+            if meter is None:
+                meter = self._sent_back[group, topic] = Meter(self._clock())
+            meter.messages += 1
+            self._moving.add(meter)
+
     def tick(self, now_ms: int) -> None:
         """Once a second."""
         for meter in (self.put, self.got, self.sent_back):
@@ -140,6 +151,9 @@ class Statistics:
 
     def group_topic(self, group: str, topic: str) -> Meter | None:
         return self._groups.get((group, topic))
+
+    def sent_back_of(self, group: str, topic: str) -> Meter | None:
+        return self._sent_back.get((group, topic))
 
     def group(self, name: str) -> dict[str, Meter]:
         """topic -> meter of what the group got."""
@@ -159,12 +173,14 @@ class Statistics:
 
     def forget_topic(self, name: str) -> None:
         self._topics.pop(name, None)
-        for key in [key for key in self._groups if key[1] == name]:
-            del self._groups[key]
+        for table in (self._groups, self._sent_back):
+            for key in [key for key in table if key[1] == name]:
+                del table[key]
 
     def forget_group(self, name: str) -> None:
-        for key in [key for key in self._groups if key[0] == name]:
-            del self._groups[key]
+        for table in (self._groups, self._sent_back):
+            for key in [key for key in table if key[0] == name]:
+                del table[key]
 
     def rates(self) -> dict:
         """The whole broker's facts for the dashboard."""

@@ -593,6 +593,8 @@ class Admin:
             return statistics.topic(key), unit
         if what == "GROUP_GET" and unit in ("NUMS", "SIZE"):
             return statistics.group_topic(group, topic), unit
+        if name == "SNDBCK_PUT_NUMS":
+            return statistics.sent_back_of(group, topic), unit
         if name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS") and key == self._parts.cluster:
             return statistics.put if what == "BROKER_PUT" else statistics.got, unit
         return None, unit

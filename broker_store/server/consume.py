@@ -431,7 +431,8 @@ class Consume:
                 # The topic may have been made when the group had fewer queues: nobody would read beyond its own.
                 message.topic, message.queue_id = topic.name, _retry_queue(stored, min(group.retry_queue_nums, topic.read_queues))
                 parts.delay.schedule(message, header.delay_level or FIRST_RETRY_LEVEL + stored.reconsume_times)
-            self._sends.add(message, self._sent_back, (command, channel), expires=True)
+            origin = stored.properties.get(properties.RETRY_TOPIC, stored.topic)
+            self._sends.add(message, self._sent_back, (command, channel, header.group, origin), expires=True)
             return None
 
         return when_read(channel, self._store.record_now(header.offset), store_again)
@@ -465,10 +466,11 @@ class Consume:
             raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
         message.properties = properties.set_values(message.properties, {properties.DELAY: "0"})
 
-    def _sent_back(self, context: tuple[Command, Channel], result: PutResult) -> None:
-        command, channel = context
+    def _sent_back(self, context: tuple[Command, Channel, str, str], result: PutResult) -> None:
+        command, channel, group, origin = context
         if result.status is PutStatus.PUT_OK:
-            self._parts.statistics.sent_back.messages += 1
+            # What a message says of its origin is its producer's word: only a topic that there is gets a meter.
+            self._parts.statistics.gave_back(group, origin if self._parts.topics.get(origin) else None)
         if command.flag & 2 or channel.closed:
             return
         if result.status is PutStatus.PUT_OK:

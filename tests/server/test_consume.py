@@ -1,6 +1,7 @@
 """server.consume: pulls, parked pulls, offsets, send-back."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -418,6 +419,18 @@ async def test_a_message_that_is_sent_back_waits_and_comes_again_in_the_retry_to
     (again,) = harness.store.messages("%RETRY%CG")
     assert (again.body, again.reconsume_times) == (b"hard", 1)
     assert harness.parts.statistics.sent_back.messages == 1
+    await send_back(harness, again.log_offset)
+    counted = json.loads((await harness.ask(315, statsName="SNDBCK_PUT_NUMS", statsKey="TopicX@CG")).body)
+    assert harness.parts.statistics.sent_back_of("CG", "TopicX").messages == 2 and counted.keys() == {"statsMinute", "statsHour", "statsDay"}
+    harness.parts.statistics.forget_topic("TopicX")
+    assert (await harness.ask(315, statsName="SNDBCK_PUT_NUMS", statsKey="TopicX@CG")).code == 1
+
+
+async def test_an_invented_origin_gets_no_meter():
+    harness = stocked()
+    harness.store.put(Message("TopicX", 1, b"x", b"RETRY_TOPIC\x01Invented\x02"))
+    assert (await send_back(harness)).code == 0
+    assert harness.parts.statistics.sent_back.messages == 1 and harness.parts.statistics.sent_back_of("CG", "Invented") is None
 
 
 async def test_each_try_waits_longer_and_the_origin_stays():
