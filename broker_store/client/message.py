@@ -46,7 +46,7 @@ class Outgoing:
 
     At most one of three keeps it back until its time has come. `delay_level` is one of the broker's steps (1 is 1 s, 18 is
     2 h, unless its settings say otherwise), which every broker has. `delay_s` is a time in seconds, `deliver_at` a moment, as
-    an aware datetime or in milliseconds since 1970: these need a broker with timers (Apache 5), are exact to a second, and
+    an aware datetime or in milliseconds since 1970: these need a broker with timers (this one, Apache's from 5 on), are exact to a second, and
     lie at most three days ahead unless its settings say otherwise.
     """
 

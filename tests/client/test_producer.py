@@ -14,7 +14,7 @@ from broker_store.messages import PutStatus
 from broker_store.protocol.bodies import BrokerData, MessageQueue, QueueData, TopicRoute
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
-from tests.client.conftest import until
+from tests.client.conftest import Cluster, until
 
 
 @pytest.fixture
@@ -132,6 +132,26 @@ async def test_a_delayed_message_appears_after_its_time(cluster, producer):
     cluster.advance(1_000)
     (message,) = cluster.store.messages("T", 3)
     assert (message.body, message.unique_key) == (b"later", receipt.message_id)
+
+
+async def test_a_message_with_a_time_of_its_own_appears_then_and_a_recalled_one_never():
+    cluster = Cluster(recall_message_enable=True)
+    await cluster.start()
+    try:
+        async with Producer(cluster.nameservers) as producer:
+            await producer.send("T", b"from now", delay_s=60, queue_id=0)
+            recalled = await producer.send("T", b"recalled", delay_s=60, queue_id=0)
+            await producer.send("T", b"at", deliver_at=cluster.clock() + 120_000, queue_id=0)
+            assert await producer.recall("T", recalled.recall_handle) == recalled.message_id
+            cluster.advance(57_000)
+            assert cluster.store.messages("T", 0) == []
+            cluster.advance(4_000)
+            await until(lambda: len(cluster.store.messages("T", 0)) == 1)
+            cluster.advance(60_000)
+            await until(lambda: len(cluster.store.messages("T", 0)) == 2)
+            assert [message.body for message in cluster.store.messages("T", 0)] == [b"from now", b"at"]
+    finally:
+        await cluster.stop()
 
 
 async def test_what_waits_cannot_be_part_of_a_batch_nor_be_told_twice(producer):

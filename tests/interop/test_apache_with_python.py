@@ -67,9 +67,13 @@ async def test_the_python_client_pulls_and_keeps_order_at_apaches_broker(apache)
 
 
 async def test_what_waits_appears_at_its_time_and_what_is_recalled_never(apache):
+    await what_waits_appears_at_its_time(apache.nameserver)
+
+
+async def what_waits_appears_at_its_time(nameserver):
     """By delay level, by a time from now and at a moment; none early, and the last tells that the recalled one's time is over."""
     inbox = Inbox()
-    async with Producer(apache.nameserver) as producer, PushConsumer("late", apache.nameserver, consume_from="first") as consumer:
+    async with Producer(nameserver) as producer, PushConsumer("late", nameserver, consume_from="first") as consumer:
         await producer.send("PyLate", b"now")
         await consumer.subscribe("PyLate").start(inbox)
         due = {b"now": 0}

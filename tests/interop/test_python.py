@@ -4,7 +4,9 @@ import asyncio
 
 from broker_store.client import Producer, PushConsumer, TransactionProducer
 from tests.client.conftest import until
+from tests.interop.brokers import OurBroker
 from tests.interop.lines import acknowledged, names, place
+from tests.interop.test_apache_with_python import what_waits_appears_at_its_time
 
 MESSAGES = 400
 TRACES = "RMQ_SYS_TRACE_TOPIC"
@@ -129,3 +131,12 @@ async def test_traces_have_the_fields_of_javas(java_5):
         assert len({fields[column] for fields in found["SubBefore"] if fields[7] == "rkey0"}) == 1
     for column in (4, 6):
         assert len({fields[column] for fields in found["SubAfter"]}) == 1
+
+
+async def test_what_waits_at_our_broker_appears_at_its_time_and_what_is_recalled_never(tmp_path):
+    broker = OurBroker(tmp_path / "data", {"recallMessageEnable": "true"})
+    try:
+        await asyncio.to_thread(broker.start)
+        await what_waits_appears_at_its_time(broker.nameserver)
+    finally:
+        await asyncio.to_thread(broker.stop)
