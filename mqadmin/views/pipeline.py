@@ -220,7 +220,8 @@ def _audit(result: dict) -> dict:
 
 def _statistics(result: dict) -> dict:
     topics = result["topics"]
-    hours = [(hour["hour_ms"] // 1000, hour["messages"]) for hour in result["hours"]]
+    hours = _filled([(hour["hour_ms"] // 1000, hour["messages"]) for hour in result["hours"]])
+    delay_of = {hour["hour_ms"] // 1000: hour.get("delay_ms_p99") for hour in result["hours"]}
     first, last = (pick((topic[name] for topic in topics), default=None) for pick, name in ((min, "first_ms"), (max, "last_ms")))
     return {
         "messages": result["messages"],
@@ -234,12 +235,19 @@ def _statistics(result: dict) -> dict:
         "topics_left_out": max(0, len(topics) - MAX_ROWS),
         "by_messages": _bars([{"name": topic["topic"], "value": topic["messages"], "tone": "wrote"} for topic in topics]),
         "by_bytes": _bars([{"name": topic["topic"], "value": topic["bytes"], "tone": "dispatched"} for topic in sorted(topics, key=lambda topic: -topic["bytes"])]),
-        "hours": _filled(hours),
-        "tags": result["tags"][:MAX_BARS],
-        "groups": result["groups"][:MAX_BARS],
+        "hours": hours,
+        "delays": (hours[0], [delay_of.get(at) for at in hours[0]]) if any(delay is not None for delay in delay_of.values()) else None,
+        "tags": [_cell(row) for row in result["tags"][:MAX_BARS]],
+        "tags_left_out": max(0, len(result["tags"]) - MAX_BARS),
+        "groups": [_cell(row) for row in result["groups"][:MAX_BARS]],
         "hot_keys": [key for key in result["hot_keys"] if key["messages"] > 1][:MAX_BARS],
         "index": result["index"],
     }
+
+
+def _cell(row: dict) -> dict:
+    """A tag or group; what an older result does not tell is unknown."""
+    return dict.fromkeys(("size_p50", "size_p99", "delay_ms_p50", "delay_ms_p99", "distinct_keys")) | row
 
 
 def _filled(hours: list[tuple[int, int]]) -> tuple[list[int], list[int]]:

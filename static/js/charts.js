@@ -8,6 +8,7 @@
 (() => {
   const WINDOW_SECONDS = 120, LEAST_SECONDS = 30, GAP_SECONDS = 5;
   const BYTE_STEPS = Array.from({ length: 41 }, (_, power) => 2 ** power);  // KiB and MiB want round numbers of their own
+  const TIME_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, ...[1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 864000].map((s) => s * 1000)];
   const past = JSON.parse(document.getElementById("past")?.textContent ?? "[]");
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
@@ -64,7 +65,7 @@
         scales: { x: { time: true, range: (_, low, high) => [low - 1800, high + 1800] }, y: { range: (_, __, high) => [0, (high || 1) * 1.1] } },
         axes: [{ ...axis, space: 56, size: 26, incrs: [3600, 7200, 14400, 21600, 43200, day, 2 * day, 7 * day, 30 * day],
                  values: (_, ticks) => ticks.map(label) },
-               { ...axis, size: 74, incrs: [1, 2, 5].flatMap((n) => Array.from({ length: 13 }, (_, power) => n * 10 ** power)).sort((a, b) => a - b), values: (_, ticks) => ticks.map((t) => format(t)) }],
+               { ...axis, size: 74, incrs: element.dataset.format === "duration" ? TIME_STEPS : [1, 2, 5].flatMap((n) => Array.from({ length: 13 }, (_, power) => n * 10 ** power)).sort((a, b) => a - b), values: (_, ticks) => ticks.map((t) => format(t)) }],
         series: [{}, { stroke: tone, fill: `${tone}66`, width: 1, points: { show: false }, paths: uPlot.paths.bars({ size: [0.8, 40] }) }],
         tzDate: (t) => uPlot.tzDate(new Date(t * 1000), "UTC"),
       }, data, element);

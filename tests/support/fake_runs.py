@@ -26,6 +26,11 @@ AUDIT_BAD = {
 AUDIT_GOOD = {"ok": True, "errors": 0, "kinds": {}, "findings": [], "counts": {"queues": 25, "records": 1_804_221, "log_end": 357_564_416, "units": 1_804_221, "index_files": 2, "entries": 3_608_442}}
 
 
+def _cell(messages: int, size: int, **names: object) -> dict:
+    told = {"messages": messages, "bytes": messages * size, "distinct_keys": messages // 3, "size_p50": size, "size_p95": size * 3, "size_p99": size * 9}
+    return names | told | {"delay_ms_p50": 2, "delay_ms_p95": 9, "delay_ms_p99": 41 + messages % 7}
+
+
 def _topic(name: str, messages: int, size: int, keys: int) -> dict:
     sizes = {"smallest": size // 3, "largest": size * 40, "size_p50": size, "size_p95": size * 3, "size_p99": size * 9}
     times = {"first_ms": BEGAN_MS - 60 * HOUR_MS, "last_ms": BEGAN_MS - 40_000, "delay_ms_p50": 2, "delay_ms_p95": 9, "delay_ms_p99": 41}
@@ -37,9 +42,9 @@ STATISTICS = {
         _topic("page-views", 5_220_947, 412, 0), _topic("orders", 1_804_221, 1_180, 1_790_112), _topic("payments", 402_118, 2_044, 402_118),
         _topic("%RETRY%billing", 1_207, 1_310, 611), _topic("%DLQ%billing", 31, 1_290, 31),
     ],
-    "tags": [{"topic": "orders", "tags": tag, "messages": count, "bytes": count * 1_180} for tag, count in (("created", 1_210_004), ("paid", 590_001), (None, 4_216))],
-    "groups": [{"group": "billing", "messages": 1_238, "bytes": 1_621_160}],
-    "hours": [{"hour_ms": (BEGAN_MS // HOUR_MS - 60 + n) * HOUR_MS, "messages": 40_000 + (n % 24) * (24 - n % 24) * 900 + n * 300, "bytes": 1} for n in range(60) if n not in (17, 18)],
+    "tags": [_cell(count, 1_180, topic="orders", tags=tag) for tag, count in (("created", 1_210_004), ("paid", 590_001), (None, 4_216))],
+    "groups": [_cell(1_238, 1_310, group="billing")],
+    "hours": [_cell(40_000 + (n % 24) * (24 - n % 24) * 900 + n * 300, 412, hour_ms=(BEGAN_MS // HOUR_MS - 60 + n) * HOUR_MS) for n in range(60) if n not in (17, 18)],
     "hot_keys": [{"topic": "orders", "key": f"order-{41_000 + n}", "messages": 19 - n} for n in range(12)],
     "index": [
         {"file": "20261121081502113", "slots": 5_000_000, "room": 20_000_000, "entries": 2_400_118, "slots_used": 1_906_212, "longest_chain": 9, "mean_chain": 1.26, "chain_p99": 4, "skew": 7.14},
