@@ -25,6 +25,7 @@ import numpy as np
 from broker_store.engine.check_index import IndexCheck
 from broker_store.engine.check_report import ERROR, MOST_TOLD_OF_A_KIND, NOTE, WARNING, CheckReport, CheckSizes
 from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
 from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
 from broker_store.formats import checkpoint, config_json, names, queue_unit, record
 from broker_store.kernels import columns as k
@@ -33,7 +34,6 @@ from broker_store.kernels import context as c
 SLICE_BYTES = 32 << 20  # log read at once; at least two of the largest records must fit
 ROWS_A_SLICE = 1 << 18
 KEYS_A_SLICE = 1 << 20
-MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker may be set to
 CONFIG_BYTES = 256 << 20
 
 UNIT = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -267,7 +267,7 @@ class _Check:
     # The log ---------------------------------------------------------------------------------------------------
 
     def _check_log(self) -> None:
-        self._room = _SliceRoom()
+        self._room = ColumnRoom(ROWS_A_SLICE, KEYS_A_SLICE)
         self.referenced_to = max((queue.last_record_end for queue in self.queues.values()), default=0)
         self.broken_at: int | None = None
         self.log_end = self.log_start
@@ -319,17 +319,19 @@ class _Check:
             length = min(length, self.limit - file.base - at)
         data = reader.read(at, length)
         room = self._room
-        stopped, after, rows, keys, reason = room.read(data, file.base + at, file.size - at)
+        room.begin(np.frombuffer(data, dtype=np.uint8), file.base + at, file.size - at)
+        stopped, reason = room.step(len(data)), room.reason
+        rows = room.rows
         if len(rows):
             self.report.count("records", len(rows))
             self.newest_ms = max(self.newest_ms, int(rows[:, k.ROW_STORE_MS].max()))
             self._check_rows(rows, data, file, at)
-            self.index.check_rows(rows, keys)
+            self.index.check_rows(rows, room.keys)
         elif stopped == c.EXHAUSTED:
             stopped, reason = c.BAD_RECORD, c.REASON_LENGTH  # a record longer than the limit or than what was read
             if self.limit is not None and file.base + at + len(data) >= self.limit:
                 return c.EXHAUSTED, self.limit - file.base, 0
-        return stopped, at + after, reason
+        return stopped, at + room.at, reason
 
     def _after_bad_record(self, file: _File, reader: Reader, at: int, reason: int, last: bool) -> int | None:
         """Tell what the bad record is: the ordinary end, a torn tail or damage. Returns where good records go on."""
@@ -659,35 +661,6 @@ class _Check:
             self.on_progress(self.done_bytes, self.total_bytes, step)
         if self.should_stop and self.should_stop():
             raise _Stopped
-
-
-class _SliceRoom:
-    """The memory a slice of the log is turned into rows in; one for a whole check."""
-
-    def __init__(self) -> None:
-        self._rows = np.empty((ROWS_A_SLICE, k.ROW_WORDS), dtype=np.int64)
-        self._keys = np.empty(KEYS_A_SLICE, dtype=np.int64)
-        self._context = np.zeros(k.L_WORDS, dtype=np.int64)
-        self.base = 0
-
-    def read(self, data: bytes, base: int, file_left: int) -> tuple[int, int, np.ndarray, np.ndarray, int]:
-        """(why it stopped, bytes passed, rows, key hashes, reason) of the good records at the start of `data`."""
-        buffer = np.frombuffer(data, dtype=np.uint8)
-        context = self._context
-        self.base = base
-        context[k.L_ADDRESS] = buffer.ctypes.data
-        context[k.L_LENGTH] = len(buffer)
-        context[k.L_BASE] = base
-        context[k.L_FILE_LEFT] = file_left
-        context[k.L_AT] = 0
-        context[k.L_MAX_RECORD] = MAX_RECORD
-        context[k.L_ROWS] = self._rows.ctypes.data
-        context[k.L_ROW_ROOM] = ROWS_A_SLICE
-        context[k.L_KEYS] = self._keys.ctypes.data
-        context[k.L_KEY_ROOM] = KEYS_A_SLICE
-        stopped = k.columns(context.ctypes.data)
-        rows = self._rows[: context[k.L_ROW_COUNT]]
-        return stopped, int(context[k.L_AT]), rows, self._keys[: context[k.L_KEY_COUNT]], int(context[k.L_REASON])
 
 
 def _data_end(disk: Disk, file: _File) -> int:

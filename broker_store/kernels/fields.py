@@ -1,10 +1,9 @@
 """Fields: every field of the records in a stretch of the log, a column a field, for those who make tables of them.
 
 Numbers stand in their columns; of text and bytes the place in the stretch and the length do. What is wanted of those is
-then copied together by `gather`, so that no record becomes a Python object. The stretch was read into memory: a record
-that its end cuts is left for the next one.
+then copied together by `gather`, so that no record becomes a Python object.
 
-    rows     field f of record i at rows + 8 * (f * ROOM + i)
+    rows     field f of record i at rows + f * COLUMN + 8 * i; COLUMN is no power of two, so that the fields of a record do not fall into one set of the cache
     pieces   (place, length) of each key, or of each property's name and value, and where each record's begin
 """
 
@@ -16,29 +15,31 @@ from broker_store.kernels import context as c
 from broker_store.kernels.columns import TAG_KEY
 from broker_store.kernels.dispatch import find_properties
 from broker_store.kernels.index import java_hash, key_hash
-from broker_store.kernels.memory import copy_memory, find_byte, get, load_be16, load_be32, load_be64, load_u8, put, same_bytes, store64
-from broker_store.kernels.scan import check_record
+from broker_store.kernels.memory import copy_memory, find_byte, get, load_be32, load_be64, put, same_bytes, store64
+from broker_store.kernels.walk import (
+    W_ADDRESS,
+    W_AT,
+    W_BASE,
+    W_COUNT,
+    W_FILE_LEFT,
+    W_IS_FULL,
+    W_LENGTH,
+    W_MAX_RECORD,
+    W_OWN,
+    W_REASON,
+    W_ROOM,
+    W_ROWS,
+    next_record,
+    parts_of,
+)
 
 _MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_BLANK_MAGIC = -875286124
 _PROPERTY_END = 2
 _NAME_END = 1
 _BLANK = 32
 
-# The context: what the caller sets, and what comes back.
-X_ADDRESS = 0  # of the stretch in memory
-X_LENGTH = 1  # its bytes
-X_BASE = 2  # log offset of its first byte
-X_FILE_LEFT = 3  # bytes from the stretch's start to the end of its log file
-X_AT = 4  # in and out: next position in the stretch
-X_MAX_RECORD = 5
-X_ROWS = 6  # address of room for rows
-X_ROOM = 7  # how many
-X_COUNT = 8  # out
-X_REASON = 9  # out: what is wrong with the record at X_AT
-X_WITH_KEYS = 10  # 1: the properties are looked through for keys, tags and unique key
-X_WORDS = 16
+X_COLUMN = W_OWN  # bytes from one field of a record to its next
+X_WITH_KEYS = W_OWN + 1  # 1: the properties are looked through for keys, tags and unique key
 
 LOG_OFFSET = 0
 SIZE = 1
@@ -71,55 +72,33 @@ FIELD_COUNT = 26
 
 @njit(types.int64(types.int64), cache=True, nogil=True)
 def fields(context):
-    """Rows from X_AT on; EXHAUSTED (end of the stretch or of the room), LOG_FILE_END (a blank) or BAD_RECORD."""
-    address = get(context, X_ADDRESS)
-    length = get(context, X_LENGTH)
-    base = get(context, X_BASE)
-    file_left = get(context, X_FILE_LEFT)
-    max_record = get(context, X_MAX_RECORD)
-    room = get(context, X_ROOM)
+    """Rows from W_AT on; EXHAUSTED (end of the stretch or of the room), LOG_FILE_END (a blank) or BAD_RECORD."""
+    address = get(context, W_ADDRESS)
+    length = get(context, W_LENGTH)
+    base = get(context, W_BASE)
+    file_left = get(context, W_FILE_LEFT)
+    max_record = get(context, W_MAX_RECORD)
+    rows = get(context, W_ROWS)
+    room = get(context, W_ROOM)
+    column = get(context, X_COLUMN)
     with_keys = get(context, X_WITH_KEYS) == 1
-    column = 8 * room
-    at = get(context, X_AT)
-    count = 0
-    stopped = c.EXHAUSTED
-    while count < room:
+    at = get(context, W_AT)
+    count = get(context, W_COUNT)
+    is_full = 0
+    while True:
+        if count >= room:
+            stopped, is_full = c.EXHAUSTED, 1
+            break
+        size, stopped, reason = next_record(address, length, base, file_left, max_record, at)
+        if size == 0:
+            put(context, W_REASON, reason)
+            break
         record = address + at
-        left = length - at
-        if left < 8:
-            if file_left - at < 8:
-                put(context, X_REASON, c.REASON_NOT_A_RECORD)
-                stopped = c.BAD_RECORD
-            break
-        total = load_be32(record)
-        magic = load_be32(record + 4)
-        if magic == _BLANK_MAGIC:
-            stopped = c.LOG_FILE_END
-            break
-        if (magic == _MAGIC_V1 or magic == _MAGIC_V2) and left < total <= max_record and total <= file_left - at:
-            break
-        size, reason = check_record(record, left, base + at, max_record, True, False)
-        if reason != 0:
-            put(context, X_REASON, reason)
-            stopped = c.BAD_RECORD
-            break
-        sys_flag = load_be32(record + 36)
-        store_at = record + (68 if sys_flag & 0x10 else 56)
-        tries_at = store_at + (28 if sys_flag & 0x20 else 16)
-        body_length = load_be32(tries_at + 12)
-        name = tries_at + 16 + body_length
-        if magic == _MAGIC_V1:
-            name_length = load_u8(name)
-            name += 1
-        else:
-            name_length = load_be16(name)
-            name += 2
-        properties = name + name_length + 2
-        properties_length = load_be16(properties - 2)
-        row = get(context, X_ROWS) + 8 * count
+        sys_flag, store_at, tries_at, body_length, name, name_length, properties, properties_length = parts_of(record)
+        row = rows + 8 * count
         store64(row + LOG_OFFSET * column, base + at)
         store64(row + SIZE * column, size)
-        store64(row + VERSION * column, 1 if magic == _MAGIC_V1 else 2)
+        store64(row + VERSION * column, 1 if load_be32(record + 4) == _MAGIC_V1 else 2)
         store64(row + BODY_CRC * column, load_be32(record + 8))
         store64(row + QUEUE_ID * column, load_be32(record + 12))
         store64(row + FLAG * column, load_be32(record + 16))
@@ -147,8 +126,9 @@ def fields(context):
             store64(row + UNIQUE_KEY_LENGTH * column, unique_length)
         at += size
         count += 1
-    put(context, X_AT, at)
-    put(context, X_COUNT, count)
+    put(context, W_AT, at)
+    put(context, W_COUNT, count)
+    put(context, W_IS_FULL, is_full)
     return stopped
 
 

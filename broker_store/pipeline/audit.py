@@ -1,12 +1,11 @@
 """Audit: every record, every queue unit and every index entry of a store, against one another.
 
-    log      each record is sound (length, magic, own place, CRC of the body, topic)
-    queues   the units that the log's records make  ──full join──  the units in the queue files
-    index    the entries that the log's keys make   ──full join──  the entries in the index files
-             entries of a slot, in order            ──  each names the one before it, the slot names the last
+    driver   names of files, what queues and index files there are, where the log can be cut
+    tasks    a stretch of the log each, with the units and entries that belong to it (stretch.py); an index file each, its chains
+    driver   what the tasks found becomes findings: of each kind a count and the first
 
-The kinds of findings are those of `check_store`; that walks a store in order with little memory, this joins, so that
-many machines can share the work. A summary of each kind and the first findings of it reach the driver, never rows.
+The kinds of findings are those of `check_store`; that walks a store in order, this shares it out, so that many machines
+can work on it. A task tells only sums and what is wrong, so that nothing is shuffled and little reaches the driver.
 
 `behind` marks what the next start of the engine mends by itself after a stop that was not orderly (queues or index
 behind the log): a warning then, an error in a store that was closed.
@@ -14,7 +13,8 @@ behind the log): a warning then, an error in a store that was closed.
 
 from __future__ import annotations
 
-import json
+import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,46 +23,90 @@ from broker_store.engine.disk import Disk
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.formats import config_json, index_file, queue_unit
 from broker_store.pipeline import derived, splits
+from broker_store.pipeline.options import PARTITION_BYTES
+from broker_store.pipeline.stretch import Fault, Found, IndexFile, Store, Stretch, check_links, check_stretch
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 TOLD = 100  # findings of a kind
-MAX_DAMAGED = 10_000  # stretches of the log without a good record; what queue or index say of more than these is told as theirs
 CONFIG_BYTES = 256 << 20
 
 
-def audit(spark: SparkSession, read, store: Path, live_page: Path | None, tell) -> dict:
-    """{"findings": [{severity, kind, file, offset, what}], "kinds": {kind: count}, "counts": {...}, "ok"}; files seen from the store.
-
-    `read(table, **options)` gives a table of the store.
-    """
-    return _Audit(spark, read, store, live_page, tell).run()
+def audit(
+    spark: SparkSession,
+    store: Path,
+    live_page: Path | None,
+    tell,
+    delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
+    partition_bytes: int = PARTITION_BYTES,
+) -> dict:
+    """{"findings": [{severity, kind, file, offset, what}], "kinds": {kind: count}, "counts": {...}, "ok"}; files seen from the store."""
+    return _Audit(spark, store, live_page, tell, delay_levels_ms, partition_bytes).run()
 
 
 class _Audit:
-    def __init__(self, spark, read, store: Path, live_page: Path | None, tell):
-        self.spark, self.read, self.store, self.tell = spark, read, store, tell
+    def __init__(self, spark, store: Path, live_page: Path | None, tell, delay_levels_ms, partition_bytes: int):
+        self.spark, self.store, self.live_page, self.tell = spark, store, live_page, tell
+        self.delay_levels_ms, self.partition_bytes = delay_levels_ms, partition_bytes
         self.disk = Disk()
         self.live = splits.position_of(live_page, self.disk)
         self.behind = WARNING if self.live is not None or self.disk.exists(store / "abort") else ERROR
         self.findings: list[dict] = []
         self.kinds: dict[str, int] = {}
         self.counts: dict[str, int] = {}
-        self.damaged: list[tuple[int, int]] = []
 
     def run(self) -> dict:
+        self.tell("looking at the files", 0, 0)
+        # First how far the log may be read, then what queues and index have: so they have all of it.
+        self.splits = splits.splits_of(self.store, self.live_page, (), self.partition_bytes, self.disk)
         self.files = splits.log_files(self.store, self.disk, self.live)
-        self.log_begin = self.files[0][1] if self.files else 0
-        self._check_names()
-        self.tell("records", 0, 0)
-        self._check_log()
-        self.tell("queues", 0, 0)
-        self._check_queues()
-        self.tell("index", 0, 0)
-        self._check_index()
+        self.gaps = self._check_names()
+        self.index = self._index_files()
+        self.tell("log, queues and index", 0, 0)
+        self._tell_log(self._in_tasks(check_stretch, self._shared(), self._stretches()))
+        if self.index:
+            self.tell("links of the index", 0, 0)
+            self._tell_links([fault for faults in self._in_tasks(_links_of, None, self.index) for fault in faults])
         errors = sum(one["severity"] == ERROR for one in self.findings)
         return {"findings": self.findings, "kinds": self.kinds, "counts": self.counts, "errors": errors, "ok": errors == 0}
+
+    def _in_tasks(self, function, shared, items: list) -> list:
+        """function(shared, item) of each, a task each."""
+        context = self.spark.sparkContext
+        sent = context.broadcast(shared)
+        try:
+            return context.parallelize(items, len(items)).map(lambda item: _done(function(sent.value, item))).collect()
+        finally:
+            sent.destroy()
+
+    def _stretches(self) -> list[Stretch]:
+        if not self.splits:
+            return [Stretch(None, 0, 1 << 62, True)]
+        ends = [split.begin for split in self.splits[1:]] + [1 << 62 if self.live is None else self.splits[-1].end]
+        return [Stretch(split, split.begin, until, number == 0) for number, (split, until) in enumerate(zip(self.splits, ends, strict=True))]
+
+    def _shared(self) -> Store:
+        table = self._config("topics.json").get("topicConfigTable")
+        entries = [self._entry(file, number) for file, number in ((self.index[0], index_file.FIRST_ENTRY), (self.index[-1], self.index[-1].header.count - 1))] if self.index else [0, 0]
+        return Store(
+            files=tuple(self.files),
+            queues=tuple(self.queues),
+            index=tuple(self.index),
+            gaps=tuple(self.gaps),
+            tombstones={name: end for name, end in self._config("deletedTopics.json").items() if isinstance(end, int)},
+            known_topics=frozenset(table) if isinstance(table, dict) else frozenset(),
+            delay_levels_ms=self.delay_levels_ms,
+            log_begin=self.files[0][1] if self.files else 0,
+            data_end=self.splits[-1].end if self.splits else 0,
+            first_entry=entries[0],
+            last_entry=entries[1],
+        )
+
+    def _entry(self, file: IndexFile, number: int) -> int:
+        """The log offset that an entry names."""
+        with self.disk.open_reader(Path(file.path)) as reader:
+            return index_file.decode_entry(reader.read(file.geometry.entry_at(number), index_file.ENTRY.size)).log_offset
 
     def add(self, severity: str, kind: str, file: object, offset: int | None, what: str, count: int = 1) -> None:
         self.kinds[kind] = self.kinds.get(kind, 0) + count
@@ -70,52 +114,85 @@ class _Audit:
             inside = Path(file).relative_to(self.store) if Path(file).is_relative_to(self.store) else file
             self.findings.append({"severity": severity, "kind": kind, "file": str(inside), "offset": offset, "what": what})
 
-    def told(self, rows: DataFrame, order: list[str]) -> list:
-        """(row, how many it stands for): the first of the rows, the last of those for itself and all that follow."""
-        first = rows.orderBy(*order).limit(TOLD).collect()
-        following = rows.count() - TOLD if len(first) == TOLD else 0
-        return [(row, 1 + (following if number == TOLD else 0)) for number, row in enumerate(first, 1)]
-
-    def _check_names(self) -> None:
-        """Files of the log and of each queue follow one another without a gap."""
+    def _check_names(self) -> list[tuple[int, int]]:
+        """Files of the log and of each queue follow one another; where they do not: the gaps of the log."""
+        gaps = []
         for (_, _, end), (path, base, _) in zip(self.files, self.files[1:], strict=False):
             if base != end:
                 self.add(ERROR, "file-missing", path, None, f"the file before it ends at {end}, this begins at {base}")
-                self.damaged.append((end, base))
-        self.queues = list(splits.queues_of(self.store, self.disk))
+                gaps.append((end, base))
+        self.queues = [self._whole(queue) for queue in splits.queues_of(self.store, self.disk)]
         for queue in self.queues:
             for before, file in zip(queue.files, queue.files[1:], strict=False):
                 if file.first != before.end:
                     self.add(ERROR, "file-missing", file.path, None, f"the file before it ends at unit {before.end}, this begins at {file.first}")
         self.counts["queues"] = len(self.queues)
+        return gaps
 
-    # The log ---------------------------------------------------------------------------------------------------
+    def _whole(self, queue: splits.Queue) -> splits.Queue:
+        """Behind a hole more may follow, and an end found by halving may be such a hole."""
+        if not queue.files:
+            return queue
+        last = queue.files[-1]
+        known = (last.end - last.first) * queue_unit.SIZE
+        with self.disk.open_reader(Path(last.path)) as reader:
+            rest = reader.read(known, splits.data_end(Path(last.path), self.disk) - known).rstrip(b"\0")
+        return replace(queue, files=(*queue.files[:-1], replace(last, end=last.end + -(-len(rest) // queue_unit.SIZE))))
 
-    def _check_log(self) -> None:
-        from pyspark.sql import functions as f
+    def _index_files(self) -> list[IndexFile]:
+        try:
+            found = [IndexFile(str(path), header, geometry) for path, header, geometry in derived.index_files(self.store, self.disk)]
+        except DamagedStoreError as error:
+            self.add(ERROR, "index-geometry", error.file, None, str(error))
+            return []
+        self.counts["index_files"] = len(found)
+        return found
 
-        rows = self.read("records", columns="log_offset,record_bytes,problem", damage="report")
-        counted = rows.agg(
-            f.count_if(f.isnull("problem")).alias("records"),
-            f.max(f.when(f.isnull("problem"), f.col("log_offset") + f.col("record_bytes"))).alias("end"),
-            f.count("problem").alias("problems"),
-        ).first()
-        self.counts["records"] = counted["records"]
-        self.log_end = self.log_begin if counted["end"] is None else counted["end"]
-        self.counts["log_end"] = self.log_end
-        if not counted["problems"]:
-            return
-        told = rows.where("problem is not null").orderBy("log_offset").limit(MAX_DAMAGED).collect()
-        for row in told:
-            path, base, end = next(file for file in self.files if file[1] <= row["log_offset"] < file[2])
-            torn = row["problem"].startswith("torn end")
-            reaches = any(self._last_reference(queue) > row["log_offset"] for queue in self.queues) if torn else True
-            kind, severity = ("torn-tail", self.behind if reaches else WARNING) if torn else ("bad-record", ERROR)
-            self.add(severity, kind, path, row["log_offset"] - base, row["problem"])
-            self.damaged.append((row["log_offset"], end if torn else row["log_offset"] + row["record_bytes"]))
-        if counted["problems"] > len(told):
-            more = counted["problems"] - len(told)
-            self.add(ERROR, "bad-record", path, told[-1]["log_offset"] - base, f"{more} more stretches without a good record behind this one", more)
+    # The log, queues and entries ---------------------------------------------------------------------------------
+
+    def _tell_log(self, found: list[Found]) -> None:
+        for name in ("records", "units", "entries") if self.index else ("records", "units"):
+            self.counts[name] = sum(getattr(one, name) for one in found)
+        self.counts["log_end"] = max((one.log_end for one in found if one.records), default=self.files[0][1] if self.files else 0)
+        for one in found:
+            for at, _, problem in one.damaged:
+                self._tell_damage(at, problem)
+            if one.damaged_more:
+                path, base, _ = self._file_of(one.damaged[-1][0])
+                what = f"{one.damaged_more} more stretches without a good record behind this one"
+                self.add(ERROR, "bad-record", path, one.damaged[-1][0] - base, what, one.damaged_more)
+        joined: dict[tuple, Fault] = {}
+        for fault in (fault for one in found for fault in one.faults):
+            known = joined.setdefault((fault.kind, fault.topic, fault.queue_id), fault)
+            if known is not fault:
+                known.count += fault.count
+                known.first = min(known.first, fault.first)
+                known.runs += fault.runs
+        self._drop_told_twice(joined)
+        for (kind, _, _), fault in sorted(joined.items(), key=lambda item: item[0]):
+            if fault.count:
+                (self._tell_units if kind.startswith("unit-") else self._tell_entries)(fault)
+
+    def _file_of(self, at: int) -> tuple[Path, int, int]:
+        return next(file for file in self.files if file[1] <= at < file[2])
+
+    def _tell_damage(self, at: int, problem: str) -> None:
+        path, base, _ = self._file_of(at)
+        torn = problem.startswith("torn end")
+        reaches = torn and any(self._last_reference(queue) > at for queue in self.queues)
+        kind, severity = ("torn-tail", self.behind if reaches else WARNING) if torn else ("bad-record", ERROR)
+        self.add(severity, kind, path, at - base, problem)
+
+    @staticmethod
+    def _drop_told_twice(joined: dict[tuple, Fault]) -> None:
+        """A unit that points far away is wrong to the task that has its record, and without a record to the one that was given the unit."""
+        for (kind, topic, queue_id), fault in joined.items():
+            wrong = joined.get(("unit-wrong", topic, queue_id))
+            if kind in ("unit-extra", "unit-behind") and wrong is not None:
+                numbers = {number for first, last in wrong.runs for number in range(first, min(last, first + TOLD) + 1)}
+                doubled = [run for run in fault.runs if run[0] == run[1] and run[0] in numbers]
+                fault.runs = [run for run in fault.runs if run not in doubled]
+                fault.count -= len(doubled)
 
     def _last_reference(self, queue: splits.Queue) -> int:
         """Where the record of a queue's last unit ends."""
@@ -124,105 +201,37 @@ class _Audit:
         unit = splits.unit_at(queue.files[-1], queue.files[-1].end - 1, self.disk)
         return 0 if unit.is_pre_blank else unit.log_offset + unit.size
 
-    def _undamaged(self, column: str):
-        """A condition: the offset does not lie where the log has no good record."""
-        from pyspark.sql import functions as f
-
-        # One constant, however many there are: a condition for each would be a plan that no compiler takes.
-        stretches = f.from_json(f.lit(json.dumps(self.damaged)), "array<array<long>>")
-        return ~f.exists(stretches, lambda one: (f.col(column) >= one[0]) & (f.col(column) < one[1]))
-
-    # Queues ----------------------------------------------------------------------------------------------------
-
-    def _check_queues(self) -> None:
-        from pyspark.sql import functions as f
-
-        key = ["topic", "queue_id", "queue_offset"]
-        columns = "topic,queue_id,queue_offset,log_offset,record_bytes,tags_code,queued"
-        made = self._of_living_topics(self.read("records", columns=columns, damage="skip").where("queued"))
-        made = made.select(*key, *(f.col(name).alias(f"log_{name}") for name in ("log_offset", "record_bytes", "tags_code")))
-        units = self.read("units")
-        both = made.join(units, key, "full_outer")
-        same = f.expr("log_log_offset = log_offset and log_record_bytes = record_bytes and log_tags_code = tags_code")
-        kind = (
-            f.when(f.isnull("log_offset"), "unit-missing")
-            .when(f.isnull("log_log_offset") & (f.col("log_offset") >= self.log_end), "unit-behind")
-            .when(f.isnull("log_log_offset") & (f.col("log_offset") >= self.log_begin) | (f.col("log_offset") < 0) | (f.col("record_bytes") <= 0), "unit-extra")
-            .when(f.isnull("log_log_offset"), "expired")
-            .when(~same, "unit-wrong")
-        )
-        judged = both.withColumn("kind", kind).where(
-            f.col("kind").isNull() | (f.col("kind") == "unit-missing") | self._undamaged("log_offset") | f.col("log_log_offset").isNotNull()
-        )
-        summary = judged.groupBy("kind").count().collect()
-        counted = {row["kind"]: row["count"] for row in summary}
-        self.counts["units"] = sum(counted.get(name, 0) for name in (None, "expired", "unit-wrong", "unit-extra", "unit-behind"))
-        wrong = {name for name in counted if name not in (None, "expired")}
-        if not wrong:
-            return
-        by_queue = {(queue.topic, queue.queue_id): queue for queue in self.queues}
-        told = f.struct("queue_offset", "log_log_offset", "log_record_bytes", "log_tags_code", "log_offset", "record_bytes", "tags_code")
-        groups = (
-            judged.where(f.col("kind").isin(*wrong))
-            .groupBy("kind", "topic", "queue_id")
-            .agg(f.count("*").alias("count"), f.min("queue_offset").alias("first"), f.max("queue_offset").alias("last"), f.min(told).alias("example"))
-        )
-        for row in groups.orderBy("kind", "topic", "queue_id").limit(10 * TOLD).collect():
-            self._tell_units(row, by_queue.get((row["topic"], row["queue_id"])))
-
-    def _tell_units(self, row, queue: splits.Queue | None) -> None:
-        file = next((one for one in (queue.files if queue else ()) if one.first <= row["first"] < one.end), None)
-        path = file.path if file else self.store / "consumequeue" / row["topic"] / str(row["queue_id"])
-        at = (row["first"] - file.first) * queue_unit.SIZE if file else None
-        which = f"unit {row['first']}" if row["count"] == 1 else f"{row['count']} units from {row['first']} to {row['last']}"
-        example = row["example"]
-        if row["kind"] == "unit-missing":
-            at_end = queue is None or not queue.files or row["first"] >= queue.files[-1].end
+    def _tell_units(self, fault: Fault) -> None:
+        queue = next((one for one in self.queues if (one.topic, one.queue_id) == (fault.topic, fault.queue_id)), None)
+        first, last = min(run[0] for run in fault.runs), max(run[1] for run in fault.runs)
+        file = next((one for one in (queue.files if queue else ()) if one.first <= first < one.end), None)
+        path = file.path if file else self.store / "consumequeue" / fault.topic / str(fault.queue_id)
+        at = (first - file.first) * queue_unit.SIZE if file else None
+        which = f"unit {first}" if fault.count == 1 else f"{fault.count} units from {first} to {last}"
+        _, found, wanted = fault.first
+        if fault.kind == "unit-missing":
+            at_end = queue is None or not queue.files or first >= queue.files[-1].end
             what, kind, severity = "missing, the log has the records", "unit-missing", self.behind if at_end else ERROR
-        elif row["kind"] == "unit-behind":
+        elif fault.kind == "unit-behind":
             what, kind, severity = "pointing behind the end of the log", "unit-extra", self.behind
-        elif row["kind"] == "unit-extra":
-            what, kind, severity = f"pointing at no record of this queue, the first to {example['log_offset']}", "unit-extra", ERROR
+        elif fault.kind == "unit-extra":
+            what, kind, severity = f"pointing at no record of this queue, the first to {found[0]}", "unit-extra", ERROR
         else:
-            found = (example["log_offset"], example["record_bytes"], example["tags_code"])
-            wanted = (example["log_log_offset"], example["log_record_bytes"], example["log_tags_code"])
             what, kind, severity = f"wrong: (offset, size, tags code) is {found}, the record makes it {wanted}", "unit-wrong", ERROR
-        self.add(severity, kind, path, at, f"{which}: {what}", row["count"])
+        self.add(severity, kind, path, at, f"{which}: {what}", fault.count)
 
-    def _of_living_topics(self, made: DataFrame) -> DataFrame:
-        """Without records of topics that were deleted: they stay in the log and have no units.
-
-        Ours keeps where such a topic's records end. Apache does not, but a topic made again counts from 0: then the
-        first unit points behind the records of the life before.
-        """
-        from pyspark.sql import functions as f
-
-        tombstones = {name: end for name, end in self._config("deletedTopics.json").items() if isinstance(end, int)}
-        table = self._config("topics.json").get("topicConfigTable")
-        known = set(table) if isinstance(table, dict) else set()
-        lives = []
-        for queue in self.queues:
-            first, begin = self._begin_of_life(queue)
-            lives.append((queue.topic, queue.queue_id, first, max(begin, 0), bool(queue.files)))
-        for topic, end in tombstones.items():
-            made = made.where(~((f.col("topic") == topic) & (f.col("log_offset") < end)))
-        if not lives:
-            return made.where(f.lit(not known) | f.col("topic").isin(*known)) if known else made
-        table = self.spark.createDataFrame(lives, "topic string, queue_id int, first long, begin long, has_files boolean")
-        joined = made.join(f.broadcast(table), ["topic", "queue_id"], "left")
-        dead = (f.col("log_offset") < f.col("begin")) & (f.col("queue_offset") >= f.col("first"))
-        gone = ~f.coalesce("has_files", f.lit(False)) & ~f.col("topic").isin(*known) if known else f.lit(False)
-        return joined.where(~f.coalesce(dead, f.lit(False)) & ~gone).drop("first", "begin", "has_files")
-
-    def _begin_of_life(self, queue: splits.Queue) -> tuple[int, int]:
-        """(number, log offset) of the first unit when a record agrees with it, else (0, 0)."""
-        for file in queue.files:
-            for number in range(file.first, min(file.end, file.first + 1024)):
-                unit = splits.unit_at(file, number, self.disk)
-                if unit.size == 0 or unit.is_pre_blank:
-                    continue
-                return (number, unit.log_offset) if splits.is_record_of(queue, number, unit, self.files, self.disk) else (0, 0)
-        return 0, 0
+    def _tell_entries(self, fault: Fault) -> None:
+        offset, path, number = fault.first
+        severity, what = {
+            "index-extra": (WARNING, "point behind the end of the log"),
+            "index-entry": (ERROR, f"match no key of a record, the first points to {offset}"),
+            "index-time": (ERROR, "state another time than their record"),
+            "index-starts-late": (WARNING, "keys of older records are in no index file"),
+            "index-behind": (self.behind, f"keys of the records from {offset} on are not in the index"),
+            "index-missing": (self.behind, f"keys of records are in no index file, the first of the record at {offset}"),
+        }[fault.kind]
+        at = self.index[0].geometry.entry_at(number) if path else None
+        self.add(severity, fault.kind, path or self.index[-1].path, at, f"{fault.count} {'entries ' if path else ''}{what}", fault.count)
 
     def _config(self, name: str) -> dict:
         try:
@@ -232,96 +241,36 @@ class _Audit:
             return {}
         return value if isinstance(value, dict) else {}
 
-    # Index -----------------------------------------------------------------------------------------------------
+    # Links of the index --------------------------------------------------------------------------------------------
 
-    def _check_index(self) -> None:
-        from pyspark.sql import functions as f
-
-        try:
-            files = list(derived.index_files(self.store, self.disk))
-        except DamagedStoreError as error:
-            self.add(ERROR, "index-geometry", error.file, None, str(error))
-            return
-        self.counts["index_files"] = len(files)
-        if not files:
-            return
-        self.paths = {path.name: (path, header, geometry) for path, header, geometry in files}
-        self._last_file = files[-1][0].name
-        entries = self.read("entries")
-        self._check_chains(entries)
-        pair = ["log_offset", "key_hash"]
-        made = self.read("records", columns="log_offset,store_time,entry_hashes", damage="skip")
-        made = made.select("log_offset", "store_time", f.explode("entry_hashes").alias("hashed"))
-        # A hash from 2^32 on is that of a tag, which only Apache 5.4 and later, and we, put into the index.
-        made = made.select("log_offset", (f.col("hashed") % (1 << 32)).alias("key_hash"), (f.col("hashed") < (1 << 32)).alias("plain"), "store_time")
-        made = made.groupBy(*pair).agg(f.max("plain").alias("plain"), f.min("store_time").alias("store_time"))
-        there = entries.groupBy(*pair).agg(f.min(f.struct("file", "entry", "seconds")).alias("at"), f.count("*").alias("n"))
-        both = made.join(there, pair, "full_outer")
-        first, last = entries.agg(f.min("log_offset"), f.max("log_offset")).first()
-        kind = (
-            f.when(f.isnull("plain") & (f.col("log_offset") < self.log_begin), "expired")
-            .when(f.isnull("plain") & (f.col("log_offset") >= self.log_end), "index-extra")
-            .when(f.isnull("plain") & self._undamaged("log_offset"), "index-entry")
-            .when(f.isnull("plain"), "damaged")
-            .when(f.isnotnull("n") | ~f.col("plain"), None)
-            .when(f.col("log_offset") <= first, "index-starts-late")
-            .when(f.col("log_offset") >= last, "index-behind")
-            .otherwise("index-missing")
-        )
-        begins = self.spark.createDataFrame([(path.name, header.begin_timestamp) for path, header, _ in files], "file string, begin long")
-        timed = both.withColumn("kind", kind).withColumn("file", f.col("at.file")).join(f.broadcast(begins), "file", "left")
-        seconds = f.least(f.greatest(f.floor((f.unix_millis("store_time") - f.col("begin")) / 1000), f.lit(0)), f.lit(index_file.MAX_SECONDS))
-        late = f.isnull("kind") & f.isnotnull("n") & (f.col("at.entry") != index_file.FIRST_ENTRY) & (f.col("at.seconds") != seconds)
-        judged = timed.withColumn("kind", f.when(late, "index-time").otherwise(f.col("kind")))
-        groups = judged.groupBy("kind").agg(f.count("*").alias("count"), f.sum("n").alias("entries"), f.min(f.struct("log_offset", "key_hash", "at")).alias("example"))
-        for row in groups.collect():
-            self._tell_entries(row)
-
-    def _tell_entries(self, row) -> None:
-        self.counts["entries"] = self.counts.get("entries", 0) + (row["entries"] or 0)
-        example, kind = row["example"], row["kind"]
-        sentences = {
-            "index-extra": (WARNING, "point behind the end of the log"),
-            "index-entry": (ERROR, f"match no key of a record, the first points to {example['log_offset']}"),
-            "index-time": (ERROR, "state another time than their record"),
-            "index-starts-late": (WARNING, "keys of older records are in no index file"),
-            "index-behind": (self.behind, f"keys of the records from {example['log_offset']} on are not in the index"),
-            "index-missing": (self.behind, f"keys of records are in no index file, the first of the record at {example['log_offset']}"),
-        }
-        if kind not in sentences:
-            return
-        severity, what = sentences[kind]
-        place = example["at"]
-        path, _, geometry = self.paths[place["file"] if place else self._last_file]
-        at = geometry.entry_at(place["entry"]) if place else None
-        self.add(severity, kind, path, at, f"{row['count']} {'entries ' if place else ''}{what}", row["count"])
-
-    def _check_chains(self, entries: DataFrame) -> None:
-        from pyspark.sql import Window
-        from pyspark.sql import functions as f
-
-        slot = Window.partitionBy("file", "slot").orderBy("entry")
-        linked = entries.withColumn("wanted", f.coalesce(f.lag("entry").over(slot), f.lit(0)))
-        for row, count in self.told(linked.where("previous <> wanted"), ["file", "entry"]):
-            path, _, geometry = self.paths[row["file"]]
-            loops = "; the chain loops" if row["previous"] >= row["entry"] else ""
-            what = f"entry {row['entry']} names {row['previous']} as the one before it in its slot, that is {row['wanted']}{loops}"
-            self.add(self._chain_severity(row["file"]), "index-chain", path, geometry.entry_at(row["entry"]), what, count)
-        heads = entries.groupBy("file", "slot").agg(f.max("entry").alias("wanted"))
-        both = heads.join(self.read("slots"), ["file", "slot"], "full_outer")
-        for row, count in self.told(both.where("not (wanted <=> entry)"), ["file", "slot"]):
-            path, header, geometry = self.paths[row["file"]]
-            if self.live is not None and row["file"] == self._last_file:
+    def _tell_links(self, faults: list[Fault]) -> None:
+        for fault in faults:
+            is_last = fault.path == self.index[-1].path
+            if is_last and self.live is not None and fault.kind != "index-chain":
                 continue  # a running broker goes on adding entries
-            what = f"slot {row['slot']} names entry {row['entry'] or 0}, its newest is {row['wanted'] or 0}"
-            self.add(self._chain_severity(row["file"]), "index-slot", path, geometry.slot_at(row["slot"]), what, count)
-        ends = heads.groupBy("file").count().withColumnRenamed("count", "used")
-        for row in self.read("index_files").join(ends, "file", "left").where("slots_used <> coalesce(used, 0)").collect():
-            if self.live is None or row["file"] != self._last_file:
-                what = f"states {row['slots_used']} slots in use, there are {row['used'] or 0}"
-                at = index_file.HEADER.offset["slots_used"]
-                self.add(self._chain_severity(row["file"]), "index-header", self.paths[row["file"]][0], at, what)
+            # A start after an unclean stop links the last file anew.
+            severity = self.behind if is_last else ERROR
+            geometry = self.index[0].geometry
+            if fault.kind == "index-header":
+                used, stated = fault.first
+                self.add(severity, fault.kind, fault.path, index_file.HEADER.offset["slots_used"], f"states {stated} slots in use, there are {used}")
+                continue
+            for number, (place, wanted, there) in enumerate(fault.runs, 1):
+                if fault.kind == "index-chain":
+                    loops = "; the chain loops" if there >= place else ""
+                    at, what = geometry.entry_at(place), f"entry {place} names {there} as the one before it in its slot, that is {wanted}{loops}"
+                else:
+                    at, what = geometry.slot_at(place), f"slot {place} names entry {there}, its newest is {wanted}"
+                more = fault.count - len(fault.runs) if number == len(fault.runs) else 0
+                self.add(severity, fault.kind, fault.path, at, what, 1 + more)
 
-    def _chain_severity(self, file: str) -> str:
-        """A start after an unclean stop links the last file anew."""
-        return self.behind if file == self._last_file else ERROR
+
+def _links_of(_: None, file: IndexFile) -> list[Fault]:
+    return check_links(file)
+
+
+def _done(found):
+    """The last word of a task: what Arrow and Numba loaded stays, and is not walked again by the collection after each task."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+    return found

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from broker_store.engine.check import REASONS
 from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.record_room import FieldRoom, Room
 from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import properties, queue_unit, record
 from broker_store.formats.java_hash import java_text
@@ -277,9 +278,10 @@ def batches_of(split: Split, columns: tuple[str, ...], options: Options, disk: D
     """The records of a stretch that pass the tests, in order. DamagedStoreError where one is not sound and the log goes on behind it."""
     schema = arrow_schema("records", columns)
     needs_keys = not _FROM_PROPERTIES.isdisjoint((*columns, *(name for name, _, _ in options.tests)))
-    for part in _slices(split, needs_keys, options, disk or Disk()):
-        if isinstance(part, Slice):
-            kept = _passing(part, options.tests)
+    room = FieldRoom(ROWS, needs_keys)
+    for part in walk(split, room, options.damage, disk or Disk()):
+        if isinstance(part, np.ndarray):
+            kept = _passing(Slice(part, room.rows, options), options.tests)
             if len(kept):
                 yield pa.RecordBatch.from_arrays([kept.column(name) for name in columns], schema=schema)
         elif "problem" in columns:
@@ -311,37 +313,38 @@ def holds(found: np.ndarray, operator: str, value: object) -> np.ndarray:
 _COMPARE = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": np.less}
 
 
-def _slices(split: Split, needs_keys: bool, options: Options, disk: Disk) -> Iterator[Slice | tuple[int, int, str]]:
-    """Slices of good records and, where the options say so, (log offset, bytes, what is wrong) of each stretch without."""
+def walk(split: Split, room: Room, damage: str, disk: Disk) -> Iterator[np.ndarray | tuple[int, int, str]]:
+    """The memory in which the room's rows lie, each time there are some; and, where `damage` says so, (log offset, bytes, what is wrong) of each stretch without records.
+
+    Of memory that is new each time the pages are dearer than what is read into them, so there is one piece for all: who is given it is done with it before
+    the next.
+    """
     base = split.file_end - disk.size_of(Path(split.path))
-    context = np.zeros(k.X_WORDS, dtype=np.int64)
-    # One for all: a slice is done with before the next is made, and memory that is new each time is dearer than what is read into it.
-    rows = np.empty((k.FIELD_COUNT, ROWS), dtype=np.int64)
-    room = np.empty(min(SLICE_BYTES, split.end - split.begin), dtype=np.uint8)
-    context[[k.X_ROWS, k.X_ADDRESS]] = rows.ctypes.data, room.ctypes.data
+    data = np.empty(min(SLICE_BYTES, split.end - split.begin), dtype=np.uint8)
     with _open(split, disk) as reader:
         position = split.begin
         while position < split.end:
-            data = room[: reader.read_into(room[: split.end - position].data, position - base)]
-            if len(data) < 8:
-                return
-            context[[k.X_LENGTH, k.X_BASE]] = len(data), position
-            context[[k.X_FILE_LEFT, k.X_AT]] = split.file_end - position, 0
-            context[[k.X_MAX_RECORD, k.X_ROOM, k.X_WITH_KEYS]] = MAX_RECORD, ROWS, needs_keys
-            while True:
-                before = int(context[k.X_AT])
-                stopped = k.fields(context.ctypes.data)
-                count, at = int(context[k.X_COUNT]), int(context[k.X_AT])
-                if count:
-                    yield Slice(data, rows[:, :count], options)
-                if stopped != c.EXHAUSTED or at == before:
+            room.begin(data, position, split.file_end - position)
+            filled, wanted, stopped = 0, min(len(data), split.end - position), c.EXHAUSTED
+            while stopped == c.EXHAUSTED:
+                if room.is_full:
+                    yield data
+                    room.clear()
+                elif filled < wanted:
+                    more = reader.read_into(data[filled:wanted].data, position - base + filled)
+                    filled += more
+                    wanted = wanted if more else filled
+                else:
                     break
-            position += at
-            if stopped == c.LOG_FILE_END:
+                stopped = room.step(filled)
+            if room.count:
+                yield data
+            if filled < 8 or stopped == c.LOG_FILE_END:
                 return
-            if stopped == c.BAD_RECORD or at == 0:
-                reason = int(context[k.X_REASON]) if stopped == c.BAD_RECORD else c.REASON_LENGTH
-                following = yield from _behind_damage(split, reader, base, position, REASONS[reason], options)
+            position += room.at
+            if stopped == c.BAD_RECORD or room.at == 0:
+                reason = room.reason if stopped == c.BAD_RECORD else c.REASON_LENGTH
+                following = yield from _behind_damage(split, reader, base, position, REASONS[reason], damage)
                 if following is None:
                     return
                 position = following
@@ -356,17 +359,17 @@ def _open(split: Split, disk: Disk) -> Reader:
         raise StoreError(f"{split.path} is gone: the broker deleted what was too old while the store was read; read again") from None
 
 
-def _behind_damage(split: Split, reader: Reader, base: int, at: int, reason: str, options: Options) -> Iterator:
+def _behind_damage(split: Split, reader: Reader, base: int, at: int, reason: str, damage: str) -> Iterator:
     """Where good records go on behind a bad one; None when they do not."""
     following = _next_record(split, reader, base, at + 1)
     if following is None and split.is_last:
         rest = reader.read(at - base, min(WINDOW, split.end - at))
-        if options.damage == "report" and any(rest):
+        if damage == "report" and any(rest):
             yield at, split.end - at, f"torn end: {reason}; nothing good follows, the log ends here"
         return None
-    if options.damage == "fail":
+    if damage == "fail":
         raise DamagedStoreError(f"{reason}, and the log goes on", file=split.path, offset=at - base, advice="Option damage=skip passes over it; see pipeline audit")
-    if options.damage == "report":
+    if damage == "report":
         goes_on = "in the next stretch" if following is None else f"at {following}"
         yield at, (split.end if following is None else following) - at, f"{reason}; good records go on {goes_on}"
     return following

@@ -45,12 +45,14 @@ def reader_of(spark: SparkSession, store: Path, live_page: Path | None, **always
     return read
 
 
-def audit(spark: SparkSession, store: Path, live_page: Path | None = None, tell: Tell = quiet, **options: str) -> dict:
-    """See broker_store.pipeline.audit; `options` are those of the source, delay_levels among them."""
+def audit(spark: SparkSession, store: Path, live_page: Path | None = None, tell: Tell = quiet, **options: object) -> dict:
+    """See broker_store.pipeline.audit; `options` are those of the source, delay_levels and partition_bytes."""
     from broker_store.pipeline.audit import audit as run
+    from broker_store.pipeline.options import read_options
 
+    given = read_options({"path": str(store), **options})
     with telling(spark, tell) as tell:
-        return run(spark, reader_of(spark, store, live_page, **options), store, live_page, tell)
+        return run(spark, store, live_page, tell, given.delay_levels_ms, given.partition_bytes)
 
 
 def archive(spark: SparkSession, store: Path, out: Path, live_page: Path | None = None, tell: Tell = quiet, **limits: int) -> dict:

@@ -94,7 +94,7 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
 
     from pyspark.sql import SparkSession
 
-    from broker_store.kernels import fields  # noqa: F401  (compiled once here, not by every worker at once)
+    from broker_store.kernels import compare, fields  # noqa: F401  (compiled once here, not by every worker at once)
     from broker_store.pipeline.source import RocketMQDataSource
 
     work = cache / "spark"

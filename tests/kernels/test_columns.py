@@ -6,6 +6,7 @@ import pytest
 from broker_store.formats import index_file, java_hash, record
 from broker_store.kernels import columns as k
 from broker_store.kernels import context as c
+from broker_store.kernels import walk as w
 from broker_store.messages import Message
 from tests.support import stores
 from tests.support.reference import index_keys
@@ -16,13 +17,13 @@ ROOM = 4096
 def run(data, *, base=0, at=0, file_left=None, rows=ROOM, keys=ROOM * 8):
     """(why it stopped, position, rows, key hashes, reason)"""
     buffer = np.frombuffer(data, dtype=np.uint8) if data else np.zeros(1, dtype=np.uint8)
-    context = np.zeros(k.L_WORDS, dtype=np.int64)
+    context = np.zeros(w.W_WORDS, dtype=np.int64)
     table, hashes = np.zeros((rows, k.ROW_WORDS), dtype=np.int64), np.zeros(keys, dtype=np.int64)
-    context[[k.L_ADDRESS, k.L_LENGTH, k.L_BASE, k.L_AT]] = buffer.ctypes.data, len(data), base, at
-    context[[k.L_FILE_LEFT, k.L_MAX_RECORD]] = len(data) if file_left is None else file_left, record.MAX_RECORD
-    context[[k.L_ROWS, k.L_ROW_ROOM, k.L_KEYS, k.L_KEY_ROOM]] = table.ctypes.data, rows, hashes.ctypes.data, keys
+    context[[w.W_ADDRESS, w.W_LENGTH, w.W_BASE, w.W_AT]] = buffer.ctypes.data, len(data), base, at
+    context[[w.W_FILE_LEFT, w.W_MAX_RECORD]] = len(data) if file_left is None else file_left, record.MAX_RECORD
+    context[[w.W_ROWS, w.W_ROOM, k.L_KEYS, k.L_KEY_ROOM]] = table.ctypes.data, rows, hashes.ctypes.data, keys
     stopped = k.columns(context.ctypes.data)
-    return stopped, int(context[k.L_AT]), table[: context[k.L_ROW_COUNT]], hashes[: context[k.L_KEY_COUNT]], int(context[k.L_REASON])
+    return stopped, int(context[w.W_AT]), table[: context[w.W_COUNT]], hashes[: context[k.L_KEY_COUNT]], int(context[w.W_REASON])
 
 
 @pytest.mark.parametrize("name", stores.NAMES)

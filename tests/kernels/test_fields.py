@@ -6,6 +6,7 @@ import pytest
 from broker_store.formats import properties, record
 from broker_store.kernels import context as c
 from broker_store.kernels import fields as k
+from broker_store.kernels import walk as w
 from broker_store.messages import Message
 from tests.support import stores
 
@@ -15,13 +16,13 @@ ROOM = 4096
 def run(data, *, base=0, at=0, file_left=None, room=ROOM):
     """(why it stopped, position, rows, reason)"""
     buffer = np.frombuffer(data, dtype=np.uint8)
-    context = np.zeros(k.X_WORDS, dtype=np.int64)
+    context = np.zeros(w.W_WORDS, dtype=np.int64)
     rows = np.zeros((k.FIELD_COUNT, room), dtype=np.int64)
-    context[[k.X_ADDRESS, k.X_LENGTH, k.X_BASE, k.X_AT]] = buffer.ctypes.data, len(data), base, at
-    context[[k.X_FILE_LEFT, k.X_MAX_RECORD]] = len(data) if file_left is None else file_left, record.MAX_RECORD
-    context[[k.X_ROWS, k.X_ROOM, k.X_WITH_KEYS]] = rows.ctypes.data, room, 1
+    context[[w.W_ADDRESS, w.W_LENGTH, w.W_BASE, w.W_AT]] = buffer.ctypes.data, len(data), base, at
+    context[[w.W_FILE_LEFT, w.W_MAX_RECORD]] = len(data) if file_left is None else file_left, record.MAX_RECORD
+    context[[w.W_ROWS, w.W_ROOM, k.X_COLUMN, k.X_WITH_KEYS]] = rows.ctypes.data, room, rows.strides[0], 1
     stopped = k.fields(context.ctypes.data)
-    return stopped, int(context[k.X_AT]), rows[:, : context[k.X_COUNT]], int(context[k.X_REASON])
+    return stopped, int(context[w.W_AT]), rows[:, : context[w.W_COUNT]], int(context[w.W_REASON])
 
 
 @pytest.mark.parametrize("name", stores.NAMES)

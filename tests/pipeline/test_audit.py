@@ -19,9 +19,14 @@ from tests.support import stores
 from tests.support.hand_store import Clock, opened
 
 
-def test_a_store_of_the_real_broker_is_in_order(spark, tmp_path):
+@pytest.fixture(params=[64 << 20, 20_000], ids=["in-few-tasks", "in-many"])
+def partition_bytes(request) -> int:
+    return request.param
+
+
+def test_a_store_of_the_real_broker_is_in_order(spark, tmp_path, partition_bytes):
     store = stores.unpack("clean-small", tmp_path)
-    result = jobs.audit(spark, store)
+    result = jobs.audit(spark, store, partition_bytes=partition_bytes)
     report = check_store(store)
     assert (result["ok"], [one for one in result["findings"] if one["severity"] == "error"]) == (True, [])
     assert result["kinds"] == {kind: count for kind, count in report.kinds.items() if kind in result["kinds"]}
@@ -69,7 +74,7 @@ def edit(path, at: int, change) -> None:
     path.write_bytes(content)
 
 
-def test_each_planted_fault_is_named_with_its_place(spark, tmp_path):
+def test_each_planted_fault_is_named_with_its_place(spark, tmp_path, partition_bytes):
     store = stores.unpack("clean-small", tmp_path)
     records = plain.records(store)
     logs = sorted((store / "commitlog").iterdir())
@@ -100,7 +105,7 @@ def test_each_planted_fault_is_named_with_its_place(spark, tmp_path):
     gone = logs[2]
     gone.unlink()
 
-    result = jobs.audit(spark, store)
+    result = jobs.audit(spark, store, partition_bytes=partition_bytes)
     found = {(one["kind"], str(store / one["file"]), one["offset"]) for one in result["findings"]}
     assert not any(one["file"].startswith("/") for one in result["findings"])
     assert not result["ok"]
@@ -136,3 +141,75 @@ def test_many_faults_are_all_counted_and_the_first_told(spark, tmp_path, monkeyp
     assert set(result["kinds"]) == {"bad-record", "index-chain"}, "nothing else is told of the records that are named"
     told = [one for one in result["findings"] if one["kind"] == "bad-record"]
     assert [one["offset"] for one in told] == [one.log_offset for one in flipped[:10]]
+
+
+def test_a_unit_that_points_far_away_is_told_once_and_hides_no_other(spark, tmp_path):
+    root = tmp_path / "store"
+    with opened(root, Clock(), mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=20_000) as store:
+        for number in range(400):
+            store.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+    queue = root / "consumequeue" / "T" / "0" / ("0" * 20)
+    tasks = 40_000  # bytes a task: the wrong units lie where the units of a task are looked for by halving
+    wrong = {200: (0, 100, 7), 100: (1 << 40, 100, 7), 300: (-5, 100, 7), 50: (plain.records(root)[10].log_offset, 100, 7)}
+    for number, unit in wrong.items():
+        edit(queue, number * 20, lambda content, place, unit=unit: content.__setitem__(slice(place, place + 20), queue_unit.encode(*unit)))
+    result = jobs.audit(spark, root, partition_bytes=tasks)
+    assert result["kinds"] == {"unit-wrong": 4} == check_store(root).kinds
+    assert [one["offset"] for one in result["findings"]] == [50 * 20]
+    assert result["counts"]["units"] == 400
+
+
+def test_units_and_entries_of_no_record_and_records_of_none_are_told(spark, tmp_path, partition_bytes):
+    root = tmp_path / "store"
+    sizes = {"mapped_file_size_consume_queue": 20_000, "max_hash_slot_num": 500, "max_index_num": 2_000}
+    with opened(root, Clock(), mapped_file_size_commit_log=1 << 20, **sizes) as store:
+        for number in range(600):
+            store.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+    records = plain.records(root)
+    queue = root / "consumequeue" / "T" / "0" / ("0" * 20)
+    for number, unit in ((600, queue_unit.encode(records[5].log_offset, records[5].size, 0)), (601, queue_unit.encode(1 << 40, 100, 0)), (310, bytes(20))):
+        edit(queue, number * 20, lambda content, place, unit=unit: content.__setitem__(slice(place, place + 20), unit))
+    name, _, geometry = next(iter(derived.index_files(root, Disk())))
+    hashes, times = (index_file.ENTRY.offset[field] for field in ("key_hash", "seconds"))
+    edit(name, geometry.entry_at(50) + times, lambda content, place: struct.pack_into(">i", content, place, 77))
+    edit(name, geometry.entry_at(200) + hashes, lambda content, place: struct.pack_into(">i", content, place, 12345))
+    result = jobs.audit(spark, root, partition_bytes=partition_bytes)
+    kinds = {kind: count for kind, count in result["kinds"].items() if kind not in ("index-chain", "index-slot", "index-header")}
+    assert kinds == {"unit-extra": 2, "unit-missing": 1, "index-time": 1, "index-entry": 1, "index-missing": 1}
+    places = {(one["kind"], one["offset"]) for one in result["findings"]}
+    assert places >= {("unit-missing", 310 * 20), ("unit-extra", 600 * 20), ("unit-extra", 601 * 20), ("index-time", geometry.entry_at(50)), ("index-entry", geometry.entry_at(200))}
+
+
+def test_an_index_that_goes_back_after_a_crash_holds_every_key(spark, tmp_path, partition_bytes):
+    """Apache's broker puts the keys of what it dispatches again behind those it had."""
+    root = tmp_path / "store"
+    with opened(root, Clock(), mapped_file_size_commit_log=1 << 20, max_hash_slot_num=500, max_index_num=4_000) as store:
+        for number in range(600):
+            store.put(Message("T", 0, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+    name, header, geometry = next(iter(derived.index_files(root, Disk())))
+    content = bytearray(name.read_bytes())
+    end = geometry.entry_at(header.count)
+    again = content[geometry.entry_at(301) : end]
+    # The entries 301 to 600 stand twice, and those from 101 to 200 after those from 201 to 300.
+    content[end : end + len(again)] = again
+    early, late = content[geometry.entry_at(101) : geometry.entry_at(201)], content[geometry.entry_at(201) : geometry.entry_at(301)]
+    content[geometry.entry_at(101) : geometry.entry_at(301)] = late + early
+    struct.pack_into(">i", content, index_file.HEADER.offset["count"], header.count + 300)
+    newest = index_file.decode_entry(content, geometry.entry_at(header.count - 1)).key_hash % geometry.slots
+    struct.pack_into(">i", content, geometry.slot_at(newest), header.count + 299)
+    name.write_bytes(content)
+    result = jobs.audit(spark, root, partition_bytes=partition_bytes)
+    assert set(result["kinds"]) <= {"index-chain", "index-slot", "index-header"}, "entries and keys agree; only the links do not"
+    assert result["counts"]["entries"] == header.count - 1 + 300
+
+
+def test_what_points_to_records_that_were_deleted_is_in_order(spark, tmp_path, partition_bytes):
+    root = tmp_path / "store"
+    with opened(root, Clock(), mapped_file_size_commit_log=16_384, mapped_file_size_consume_queue=2_000_000, max_hash_slot_num=500, max_index_num=4_000) as store:
+        for number in range(600):
+            store.put(Message("T", number % 2, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+    for path in sorted((root / "commitlog").iterdir())[:3]:
+        path.unlink()
+    result = jobs.audit(spark, root, partition_bytes=partition_bytes)
+    assert result["findings"] == []
+    assert (result["counts"]["records"] < 600, result["counts"]["units"], result["counts"]["entries"]) == (True, 600, 600)

@@ -128,7 +128,7 @@ def test_a_job_that_is_called_off_leaves_no_process_behind(tmp_path):
     store = stores.unpack("golden-clean", tmp_path)
     child = command("audit", "--store", str(store), data=tmp_path)
     for line in child.stdout:
-        if '"records"' in line:
+        if '"log, queues and index"' in line:
             break
     assert len(in_session(child.pid)) > 1
     child.send_signal(signal.SIGTERM)

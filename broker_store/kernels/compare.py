@@ -1,0 +1,183 @@
+"""Compare: rows of records (columns.py) with the queue units and index entries that must be there for them.
+
+What agrees is only counted off; what does not is left to Python, which says what is wrong with it.
+
+    units     of all queues, one queue behind another, as they stand in the files; a byte each that becomes 1 when a record agrees
+    table     a queue each, found by the hash of its topic's name and its id: Q_WORDS words, Q_HASH -1 where there is none
+    entries   of the index, as they stand in a file
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from broker_store.kernels import context as c
+from broker_store.kernels.columns import (
+    ROW_FIRST_KEY,
+    ROW_KEY_COUNT,
+    ROW_LOG_OFFSET,
+    ROW_QUEUE_ID,
+    ROW_QUEUE_OFFSET,
+    ROW_SIZE,
+    ROW_STORE_MS,
+    ROW_SYS_FLAG,
+    ROW_TAGS_CODE,
+    ROW_TOPIC_HASH,
+    ROW_WORDS,
+    TAG_KEY,
+)
+from broker_store.kernels.index import ENTRY_BYTES, seconds_since
+from broker_store.kernels.memory import get, inlined, load_be32, load_be64, put, remainder, store64, store_u8
+
+UNIT_BYTES = 20
+
+Q_HASH = 0
+Q_ID = 1
+Q_FIRST = 2  # number of its first unit here
+Q_COUNT = 3  # how many
+Q_AT = 4  # which of all units here is its first
+Q_WORDS = 5
+
+# The context of `compare_units`.
+U_ROWS = 0
+U_COUNT = 1
+U_TABLE = 2
+U_MASK = 3  # places of the table less one, which is a power of two
+U_UNITS = 4
+U_AGREED = 5
+U_ODD = 6  # out: numbers of the rows that agree with no unit here, room for all
+U_WORDS = 8
+
+# The context of `compare_entries`.
+E_ROWS = 0
+E_COUNT = 1
+E_ROW = 2  # in and out: row and key to go on with
+E_KEY = 3
+E_KEYS = 4
+E_ENTRIES = 5
+E_END = 6  # how many entries are here
+E_AT = 7  # in and out: the next entry
+E_FIRST_NUMBER = 8  # number of the first entry here in its file
+E_BEGIN_MS = 9  # of the file
+E_LATE = 10  # out: entries that state another time than their record, room for all
+E_LATE_COUNT = 11  # in and out
+E_WORDS = 12
+
+
+@inlined
+def place_in(table, mask, hashed, queue_id):
+    """Address of a queue's place in the table, or of the free one where it belongs."""
+    number = (hashed ^ queue_id * 0x9E3779B1) & mask
+    while True:
+        place = table + 8 * Q_WORDS * number
+        if get(place, Q_HASH) < 0 or (get(place, Q_HASH) == hashed and get(place, Q_ID) == queue_id):
+            return place
+        number = (number + 1) & mask
+
+
+@njit(types.void(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def fill_table(table, mask, queues, count):
+    """Bring `count` queues, Q_WORDS words each at `queues`, into a table whose words are all -1."""
+    for number in range(count):
+        queue = queues + 8 * Q_WORDS * number
+        place = place_in(table, mask, get(queue, Q_HASH), get(queue, Q_ID))
+        for word in range(Q_WORDS):
+            put(place, word, get(queue, word))
+
+
+@njit(types.int64(types.int64), cache=True, nogil=True)
+def compare_units(context):
+    """Mark the units that records of the rows agree with; how many rows of records that have a unit do not."""
+    table = get(context, U_TABLE)
+    mask = get(context, U_MASK)
+    units = get(context, U_UNITS)
+    agreed = get(context, U_AGREED)
+    odd = 0
+    queue = table
+    for number in range(get(context, U_COUNT)):
+        row = get(context, U_ROWS) + 8 * ROW_WORDS * number
+        transaction = get(row, ROW_SYS_FLAG) & 0xC
+        if transaction == 4 or transaction == 12:
+            continue
+        hashed, queue_id = get(row, ROW_TOPIC_HASH), get(row, ROW_QUEUE_ID)
+        if get(queue, Q_HASH) != hashed or get(queue, Q_ID) != queue_id:
+            queue = place_in(table, mask, hashed, queue_id)
+        place = get(row, ROW_QUEUE_OFFSET) - get(queue, Q_FIRST)
+        if get(queue, Q_HASH) >= 0 and 0 <= place < get(queue, Q_COUNT):
+            at = get(queue, Q_AT) + place
+            unit = units + UNIT_BYTES * at
+            is_place = load_be64(unit) == get(row, ROW_LOG_OFFSET) and load_be32(unit + 8) == get(row, ROW_SIZE)
+            if is_place and load_be64(unit + 12) == get(row, ROW_TAGS_CODE):
+                store_u8(agreed + at, 1)
+                continue
+        store64(get(context, U_ODD) + 8 * odd, number)
+        odd += 1
+    return odd
+
+
+@njit(types.int64(types.int64), cache=True, nogil=True)
+def compare_entries(context):
+    """Walk keys and entries side by side: DONE (no more rows), EXHAUSTED (no more entries), DIFFERS at E_ROW, E_KEY and E_AT.
+
+    A tag need not have an entry: brokers before 5.4 did not index it.
+    """
+    rows = get(context, E_ROWS)
+    keys = get(context, E_KEYS)
+    entries = get(context, E_ENTRIES)
+    end = get(context, E_END)
+    first_number = get(context, E_FIRST_NUMBER)
+    begin_ms = get(context, E_BEGIN_MS)
+    at = get(context, E_AT)
+    key = get(context, E_KEY)
+    number = get(context, E_ROW)
+    late = get(context, E_LATE_COUNT)
+    answer = c.DONE
+    while number < get(context, E_COUNT):
+        row = rows + 8 * ROW_WORDS * number
+        place = get(row, ROW_LOG_OFFSET)
+        last = get(row, ROW_FIRST_KEY) + get(row, ROW_KEY_COUNT)
+        while key < last:
+            if at >= end:
+                answer = c.EXHAUSTED
+                break
+            hashed = get(keys, key)
+            entry = entries + ENTRY_BYTES * at
+            if load_be64(entry + 4) == place and load_be32(entry) == hashed & (TAG_KEY - 1):
+                # The first of a file was written before the file had a begin of its own.
+                if first_number + at != 1 and load_be32(entry + 12) != seconds_since(begin_ms, get(row, ROW_STORE_MS)):
+                    store64(get(context, E_LATE) + 8 * late, at)
+                    late += 1
+                at += 1
+            elif hashed < TAG_KEY:
+                answer = c.DIFFERS
+                break
+            key += 1
+        if answer != c.DONE:
+            break
+        number += 1
+    put(context, E_AT, at)
+    put(context, E_KEY, key)
+    put(context, E_ROW, number)
+    put(context, E_LATE_COUNT, late)
+    return answer
+
+
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def wrong_links(entries, first, count, slots, newest, found, room):
+    """How many of `count` entries do not name the one before them in their slot; (number, the one before) of as many as there is room for.
+
+    `newest` has a word for each slot: the newest entry before `first`, and afterwards the newest of all. Start with zeros.
+    """
+    wrong = 0
+    for number in range(first, first + count):
+        entry = entries + ENTRY_BYTES * (number - first)
+        hashed = load_be32(entry)
+        slot = remainder(-hashed if hashed < 0 else hashed, slots)
+        before = get(newest, slot)
+        if load_be32(entry + 16) != before:
+            if wrong < room:
+                store64(found + 16 * wrong, number)
+                store64(found + 16 * wrong + 8, before)
+            wrong += 1
+        put(newest, slot, number)
+    return wrong

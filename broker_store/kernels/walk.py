@@ -1,0 +1,67 @@
+"""Walk: one step along the records of a stretch of the log that was read into memory, for the kernels that make tables of it.
+
+The stretch may end anywhere, so a record may be cut by its end; such a one is left for when more was read. The words that
+these kernels share stand here; each has more of its own from W_OWN on.
+"""
+
+from __future__ import annotations
+
+from broker_store.kernels import context as c
+from broker_store.kernels.memory import inlined, load_be16, load_be32, load_u8
+from broker_store.kernels.scan import check_record
+
+_MAGIC_V1 = -626843481
+_MAGIC_V2 = -626843477
+_BLANK_MAGIC = -875286124
+
+W_ADDRESS = 0  # of the stretch in memory
+W_LENGTH = 1  # its bytes
+W_BASE = 2  # log offset of its first byte
+W_FILE_LEFT = 3  # bytes from the stretch's start to the end of its log file
+W_AT = 4  # in and out: next position in the stretch
+W_MAX_RECORD = 5
+W_ROWS = 6  # address of room for rows
+W_ROOM = 7  # how many
+W_COUNT = 8  # in and out: rows that are there
+W_IS_FULL = 9  # out: 1 when there was no room for the record at W_AT
+W_REASON = 10  # out: what is wrong with the record at W_AT
+W_OWN = 11
+W_WORDS = 16
+
+
+@inlined
+def next_record(address, length, base, file_left, max_record, at):
+    """(size of the good record at position `at`, 0, 0), or (0, why it ends here, reason): EXHAUSTED, LOG_FILE_END (a blank), BAD_RECORD."""
+    left = length - at
+    if left < 8:
+        if file_left - at < 8:
+            return 0, c.BAD_RECORD, c.REASON_NOT_A_RECORD
+        return 0, c.EXHAUSTED, 0
+    total = load_be32(address + at)
+    magic = load_be32(address + at + 4)
+    if magic == _BLANK_MAGIC:
+        return 0, c.LOG_FILE_END, 0
+    if (magic == _MAGIC_V1 or magic == _MAGIC_V2) and left < total <= max_record and total <= file_left - at:
+        return 0, c.EXHAUSTED, 0
+    size, reason = check_record(address + at, left, base + at, max_record, True, False)
+    if reason != 0:
+        return 0, c.BAD_RECORD, reason
+    return size, 0, 0
+
+
+@inlined
+def parts_of(record):
+    """(system flag, store time at, attempts at, body's length, topic at, length, properties at, length) of a good record."""
+    sys_flag = load_be32(record + 36)
+    store_at = record + (68 if sys_flag & 0x10 else 56)
+    tries_at = store_at + (28 if sys_flag & 0x20 else 16)
+    body_length = load_be32(tries_at + 12)
+    name = tries_at + 16 + body_length
+    if load_be32(record + 4) == _MAGIC_V1:
+        name_length = load_u8(name)
+        name += 1
+    else:
+        name_length = load_be16(name)
+        name += 2
+    properties = name + name_length + 2
+    return sys_flag, store_at, tries_at, body_length, name, name_length, properties, load_be16(properties - 2)
