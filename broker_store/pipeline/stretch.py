@@ -120,7 +120,7 @@ class _StretchCheck:
     def run(self) -> Found:
         split = self.stretch.split
         with ExitStack() as closing:
-            units = _Units(self, closing)
+            units = _Units(self)
             entries = _Entries(self, closing) if self.store.index else None
             room = ColumnRoom(ROWS, KEYS)
             for part in () if split is None else walk(split, room, "report", self.disk):
@@ -220,7 +220,7 @@ class _QueueUnits:
 class _Units:
     """The units of all queues that a stretch must have."""
 
-    def __init__(self, check: _StretchCheck, closing: ExitStack):
+    def __init__(self, check: _StretchCheck):
         self._check, store, stretch = check, check.store, check.stretch
         self._queues = {(queue.topic, queue.queue_id): _QueueUnits(queue, check.disk) for queue in store.queues}
         self._ends: dict[tuple[str, int], int] = {}

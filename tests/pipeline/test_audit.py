@@ -10,6 +10,7 @@ pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not inst
 
 from broker_store.engine.check import check_store
 from broker_store.engine.disk import Disk
+from broker_store.engine.live_page import LivePage
 from broker_store.formats import index_file, queue_unit
 from broker_store.formats.java_hash import java_hash, java_text
 from broker_store.messages import Message
@@ -213,3 +214,19 @@ def test_what_points_to_records_that_were_deleted_is_in_order(spark, tmp_path, p
     result = jobs.audit(spark, root, partition_bytes=partition_bytes)
     assert result["findings"] == []
     assert (result["counts"]["records"] < 600, result["counts"]["units"], result["counts"]["entries"]) == (True, 600, 600)
+
+
+def test_of_a_store_in_use_only_what_is_dispatched_is_compared(spark, tmp_path, partition_bytes):
+    root = tmp_path / "store"
+    with opened(root, Clock(), mapped_file_size_commit_log=1 << 20, max_hash_slot_num=500, max_index_num=2_000) as store:
+        for number in range(600):
+            store.put(Message("T", number % 2, b"x" * 50, f"KEYS\1k{number}\2".encode()))
+    until = plain.records(root)[400]
+    page = LivePage(Disk(), tmp_path / "live")
+    page.publish(0, until.log_offset, until.log_offset, until.log_offset, until.log_offset, 0, "running")
+    # What comes behind may be half written.
+    edit(root / "commitlog" / ("0" * 20), until.log_offset + 90, lambda content, place: content.__setitem__(place, content[place] ^ 1))
+    result = jobs.audit(spark, root, tmp_path / "live", partition_bytes=partition_bytes)
+    page.close()
+    assert result["findings"] == []
+    assert [result["counts"][name] for name in ("records", "units", "entries", "log_end")] == [400, 400, 400, until.log_offset]

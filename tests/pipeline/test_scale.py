@@ -84,16 +84,19 @@ def peaks(line: list[str], environment: dict[str, str]) -> dict[str, float]:
 
 @pytest.mark.slow
 def test_memory_stays_flat_from_one_gib_to_four(tmp_path):
-    """Lineage reads every record with its properties, keys and tags."""
+    """Lineage reads every record with its properties, keys and tags; the audit compares each with queues and index."""
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path)}
     found = {}
     for size in (1, 4):
         store = tmp_path / str(size)
         fill = [sys.executable, "-m", "tests.bench.bench_store", str(store), "fill", f"bytes={size * GIB}", "size=1024"]
         subprocess.run(fill, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
-        line = [sys.executable, "manage.py", "pipeline", "lineage", "--key", "nobody", "--data", str(tmp_path), "--store", str(store), "--heap", f"{HEAP_MB}m", "--json"]
-        found[size] = peaks(line, environment)
-        assert found[size].pop("result") == {"key": "nobody", "records": [], "complete": True}
+        for job, *more in (("lineage", "--key", "nobody"), ("audit",)):
+            line = [sys.executable, "manage.py", "pipeline", job, *more, "--data", str(tmp_path), "--store", str(store), "--heap", f"{HEAP_MB}m", "--json"]
+            found[job, size] = peaks(line, environment)
+        assert found["lineage", size].pop("result") == {"key": "nobody", "records": [], "complete": True}
+        assert found["audit", size].pop("result")["findings"] == []
         shutil.rmtree(store)
-    grown = {kind: found[4][kind] - found[1][kind] for kind in ALLOWED_MB}
-    assert all(grown[kind] <= allowed for kind, allowed in ALLOWED_MB.items()), (found, grown)
+    for job in ("lineage", "audit"):
+        grown = {kind: found[job, 4][kind] - found[job, 1][kind] for kind in ALLOWED_MB}
+        assert all(grown[kind] <= allowed for kind, allowed in ALLOWED_MB.items()), (job, found, grown)
