@@ -185,8 +185,11 @@ def test_where_a_new_group_begins(tmp_path):
                 "long-ago": {"from": "timestamp", "time": "20010101000000"},
                 "not-yet": {"from": "timestamp", "time": "20370101000000"},
             }
-            consumers = {name: program.start("consume", group=f"{topic}-{name}", topics=topic, **options) for name, options in begins.items()}
+            consumers = {}
             try:
+                for name, options in begins.items():  # one after the other: four Java programs at once starve each other
+                    consumers[name] = program.start("consume", group=f"{topic}-{name}", topics=topic, **options)
+                    consumers[name].until_ready()
                 for name in ("first", "long-ago"):
                     consumers[name].until(lambda lines: {f"oldkey{number}" for number in range(20)} <= {line.get("key") for line in lines}, 60)
                 asyncio.run(mark_until(broker, topic, [consumers["last"], consumers["not-yet"]]))
