@@ -30,12 +30,14 @@ Shapes (times are ms since 1970, sizes bytes, rates per second):
                   "heartbeat_ms"}], "subscriptions": [{"topic", "expression", "clients"}]; NotFoundError
     waiting()    {"at_ms", "delayed": {"waiting", "due_ms", "levels": [{"level", "queue_id", "delay_ms", "offset", "max_offset", "waiting",
                   "due_ms"}], "delivered", "dropped", "failures"}, "prepared": {"waiting", "half_offset", "op_offset", "committed",
-                  "rolled_back", "asked", "given_up", "failures", "most_checks"}}
+                  "rolled_back", "asked", "given_up", "failures", "most_checks"}, "timed": {"enabled", "waiting", "not_enqueued", "due",
+                  "behind_ms", "late_ms", "delivered", "rolled", "deleted", "dropped", "failures", "hours": [{"hour_ms", "messages"}],
+                  "topics": [{"topic", "messages"}]}}
     halves()     {"items": [{"message_id", "log_offset", "queue_offset", "born_ms", "store_ms", "checks", "group", "topic", "queue_id"}],
                   "complete"}: the oldest that wait
     retries(group)  {"delayed", "levels": [{"level", "delay_ms", "count", "due_ms"}], "complete"}
-    fate(stored)    {"kind": "delayed|prepared|timed|retry|dead", "waits", "due_ms", "topic", "queue_id", "level", "checks", "group"}
-                    of a message that is on its way, None of any other
+    fate(stored)    {"kind": "delayed|prepared|timed|retry|dead", "waits", "due_ms", "topic", "queue_id", "level", "checks", "group",
+                  "recalls"} of a message that is on its way, None of any other
     Found        what the message searches give
 """
 

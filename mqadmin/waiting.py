@@ -1,6 +1,6 @@
 """What the broker holds back, as it is: delayed, prepared, sent back, given up.
 
-    picture   how many wait, of each delay level and of halves, and when the first is due; on the loop, reads no record
+    picture   how many wait, of each delay level, of halves and on the timer wheel, and when; on the loop, reads no record
     fate      where one message that lies in a topic of the broker's own will go, and when
     halves    the oldest halves that wait, one by one
     retries   the messages that a group sent back and that wait for their next try, by delay level
@@ -17,13 +17,14 @@ from broker_store.errors import NameError_
 from broker_store.formats import properties, record
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_stored_topic, retry_topic
 from broker_store.formats.record import StoredMessage
+from broker_store.formats.timer_wheel import PRECISION_MS
 from broker_store.messages import GetRequest, GetStatus
 
 MAX_LOOKED = 10_000  # records read for one count: about a tenth of a second
+MAX_TOPICS = 12  # told of those that timed messages go to
 READ_BYTES = 1 << 20
 READ_COUNT = 512
 PRODUCER_GROUP = "PGROUP"
-TIMER_OUT_MS = "TIMER_OUT_MS"
 
 
 def picture(parts) -> dict:
@@ -40,6 +41,15 @@ def picture(parts) -> dict:
             "failures": delay.failures,
         },
         "prepared": parts.transactions.facts() | {"most_checks": parts.settings.transaction_check_max},
+        "timed": _timed(parts.timer.facts()),
+    }
+
+
+def _timed(facts: dict) -> dict:
+    names = ("enabled", "waiting", "not_enqueued", "due", "behind_ms", "late_ms", "delivered", "rolled", "deleted", "dropped", "failures")
+    return {name: facts[name] for name in names} | {
+        "hours": [{"hour_ms": hour_ms, "messages": messages} for hour_ms, messages in facts["hours"]],
+        "topics": [{"topic": topic, "messages": messages} for topic, messages in sorted(facts["topics"].items(), key=lambda item: (-item[1], item[0]))[:MAX_TOPICS]],
     }
 
 
@@ -51,7 +61,7 @@ def fate(parts, stored: StoredMessage) -> dict | None:
 
     `waits` says whether it does still, `due_ms` until when, `topic` and `queue_id` where it goes, or came from.
     """
-    facts = {"kind": "", "waits": None, "due_ms": None, "level": None, "checks": None, "group": None}
+    facts = {"kind": "", "waits": None, "due_ms": None, "level": None, "checks": None, "group": None, "recalls": None}
     facts |= {"topic": _topic(stored, properties.REAL_TOPIC), "queue_id": _number(stored.properties.get(properties.REAL_QUEUE_ID))}
     if stored.topic == SCHEDULE_TOPIC:
         units = parts.store.read_units(SCHEDULE_TOPIC, stored.queue_id, stored.queue_offset, 1)
@@ -60,7 +70,8 @@ def fate(parts, stored: StoredMessage) -> dict | None:
     if stored.topic == HALF_TOPIC:
         return facts | {"kind": "prepared", "waits": parts.transactions.waits(stored.queue_offset), **_half(stored)}
     if stored.topic == TIMER_TOPIC:
-        return facts | {"kind": "timed", "due_ms": _number(stored.properties.get(TIMER_OUT_MS))}
+        known = {"due_ms": _timer_due_ms(stored), "recalls": stored.properties.get(properties.TIMER_DELETE_KEY)}
+        return facts | known | {"kind": "timed"}
     for prefix, kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead")):
         if stored.topic.startswith(prefix):
             group = stored.topic.removeprefix(prefix)
@@ -72,6 +83,14 @@ def fate(parts, stored: StoredMessage) -> dict | None:
 
 def _half(stored: StoredMessage) -> dict:
     return {"checks": _number(stored.properties.get(CHECK_TIMES)) or 0, "group": stored.properties.get(PRODUCER_GROUP)}
+
+
+def _timer_due_ms(stored: StoredMessage) -> int | None:
+    """When it is delivered: at the moment that it names, or at the latest when the second after its slot's is over."""
+    out_ms, named_ms = _number(stored.properties.get(properties.TIMER_OUT_MS)), _number(stored.properties.get(properties.TIMER_DELIVER_MS))
+    if out_ms is None:
+        return None
+    return named_ms if named_ms is not None and out_ms <= named_ms <= out_ms + PRECISION_MS else out_ms + PRECISION_MS
 
 
 def _topic(stored: StoredMessage, name: str) -> str | None:

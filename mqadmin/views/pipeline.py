@@ -212,7 +212,7 @@ def _audit(result: dict) -> dict:
         "errors": result["errors"],
         # What was not come to, an index that cannot be read, is not counted: unknown.
         "counts": {name: result["counts"].get(name) for name in ("records", "units", "queues", "entries", "index_files", "log_end")},
-        "kinds": _bars([{"name": kind, "value": count, "tone": "bad" if severity.get(kind) == "error" else "warn"} for kind, count in counted]),
+        "kinds": bars([{"name": kind, "value": count, "tone": "bad" if severity.get(kind) == "error" else "warn"} for kind, count in counted]),
         "findings": sorted(findings, key=lambda one: (order.get(one["severity"], 2), one["kind"]))[:MAX_ROWS],
         "left_out": max(0, len(findings) - MAX_ROWS),
     }
@@ -233,8 +233,8 @@ def _statistics(result: dict) -> dict:
         "keys": sum(topic["distinct_keys"] for topic in topics),
         "topics": topics[:MAX_ROWS],
         "topics_left_out": max(0, len(topics) - MAX_ROWS),
-        "by_messages": _bars([{"name": topic["topic"], "value": topic["messages"], "tone": "wrote"} for topic in topics]),
-        "by_bytes": _bars([{"name": topic["topic"], "value": topic["bytes"], "tone": "dispatched"} for topic in sorted(topics, key=lambda topic: -topic["bytes"])]),
+        "by_messages": bars([{"name": topic["topic"], "value": topic["messages"], "tone": "wrote"} for topic in topics]),
+        "by_bytes": bars([{"name": topic["topic"], "value": topic["bytes"], "tone": "dispatched"} for topic in sorted(topics, key=lambda topic: -topic["bytes"])]),
         "hours": hours,
         "delays": (hours[0], [delay_of.get(at) for at in hours[0]]) if any(delay is not None for delay in delay_of.values()) else None,
         "tags": [_cell(row) for row in result["tags"][:MAX_BARS]],
@@ -288,7 +288,7 @@ def _archive(result: dict) -> dict:
     return {
         **{name: result[name] for name in ("records", "bytes", "files", "from", "to", "missing")},
         "log_bytes": result["to"] - result["from"],
-        "by_day": _bars([{"name": day, "value": count, "tone": "flushed"} for day, count in newest]),
+        "by_day": bars([{"name": day, "value": count, "tone": "flushed"} for day, count in newest]),
         "days": days[:MAX_ROWS],
         "left_out": max(0, len(days) - MAX_ROWS),
     }
@@ -297,7 +297,7 @@ def _archive(result: dict) -> dict:
 REPORTS = {"audit": _audit, "statistics": _statistics, "lineage": _lineage, "archive": _archive}
 
 
-def _bars(rows: list[dict]) -> list[dict]:
+def bars(rows: list[dict]) -> list[dict]:
     """The first rows with their share of the largest, for a bar each."""
     most = max((row["value"] for row in rows), default=0)
     return [row | {"share": units.share(row["value"], most)} for row in rows[:MAX_BARS]]

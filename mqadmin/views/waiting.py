@@ -5,7 +5,9 @@ from __future__ import annotations
 from django.shortcuts import render
 
 from mqadmin import clusters
+from mqadmin.templatetags import units
 from mqadmin.views.page import page
+from mqadmin.views.pipeline import bars
 
 
 @page()
@@ -16,5 +18,7 @@ async def waiting(request):
         "waiting": facts,
         "most": max((level["waiting"] for level in facts["delayed"]["levels"]), default=0),
         "halves": await cluster.halves(),
+        "hours": bars([{"name": units.moment_given(hour["hour_ms"]), "value": hour["messages"], "tone": "accent"} for hour in facts["timed"]["hours"]]),
+        "topics": bars([{"name": topic["topic"], "value": topic["messages"], "tone": "accent"} for topic in facts["timed"]["topics"]]),
     }
     return render(request, "waiting_facts.html" if request.htmx else "waiting.html", context)

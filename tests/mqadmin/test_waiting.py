@@ -46,6 +46,23 @@ async def test_delayed_messages_are_counted_by_level_with_the_time_of_the_first(
     assert cluster.fate(stored)["waits"] is False and cluster.waiting()["delayed"]["waiting"] == 2
 
 
+async def test_timed_messages_are_counted_by_hour_and_topic_and_each_says_when_it_is_due(cluster):  # noqa: F811
+    parts = cluster._process.parts
+    now_ms = parts.clock()
+    pairs = {"TIMER_DELIVER_MS": str(now_ms + 600_123), "UNIQ_KEY": "K1"}
+    message = Message("orders", 1, b"x", properties.encode(pairs), born_timestamp=now_ms)
+    assert parts.timer.schedule(message, pairs) is None
+    stored = record.decode(parts.store.record_at(_put(cluster, message).log_offset))
+    fate = cluster.fate(stored)
+    assert (fate["kind"], fate["topic"], fate["queue_id"], fate["recalls"]) == ("timed", "orders", 1, None)
+    assert fate["due_ms"] == now_ms + 600_123
+    while cluster.waiting()["timed"]["not_enqueued"]:
+        parts.timer.step(parts.clock())
+    timed = cluster.waiting()["timed"]
+    assert (timed["enabled"], timed["waiting"], timed["topics"]) == (True, 1, [{"topic": "orders", "messages": 1}])
+    assert [hour["messages"] for hour in timed["hours"]] == [1] and abs(timed["hours"][0]["hour_ms"] - fate["due_ms"]) <= 3_600_000
+
+
 async def test_halves_wait_until_their_word_and_each_tells_how_often_it_was_asked_about(cluster):  # noqa: F811
     transactions = cluster._process.parts.transactions
     first, second, _ = _half(cluster, "K1", TRANSACTION_CHECK_TIMES="3"), _half(cluster, "K2"), _half(cluster, "K3")

@@ -294,6 +294,11 @@ class FakeCluster:
                 "delivered": 81_204, "dropped": 0, "failures": 0,
             },
             "prepared": {"waiting": 3, "half_offset": 40_118, "op_offset": 2_214, "committed": 39_001, "rolled_back": 1_114, "asked": 12, "given_up": 0, "failures": 0, "most_checks": 15},
+            "timed": {
+                "enabled": True, "waiting": 5_118, "not_enqueued": 2, "due": 0, "behind_ms": 0, "late_ms": 12, "delivered": 10_004, "rolled": 31, "deleted": 4, "dropped": 0, "failures": 0,
+                "hours": [{"hour_ms": now_ms // 3_600_000 * 3_600_000 + n * 3_600_000, "messages": 900 - 37 * n} for n in range(20)],
+                "topics": [{"topic": "orders", "messages": 4_002}, {"topic": "payments", "messages": 1_116}],
+            },
         }  # fmt: skip
 
     async def halves(self, limit=50) -> dict:
@@ -319,7 +324,7 @@ class FakeCluster:
         group = {"prepared": "payments-service", "retry": "billing", "dead": "billing"}.get(kind)
         due_ms = self._now_ms() + 41_000 if kind in ("delayed", "timed") else None
         return {"kind": kind, "waits": None if kind == "timed" else kind != "dead", "due_ms": due_ms, "topic": "payments", "queue_id": 3 if kind in ("delayed", "prepared") else None,
-                "level": 16 if kind == "delayed" else None, "checks": 2 if kind == "prepared" else None, "group": group}  # fmt: skip
+                "level": 16 if kind == "delayed" else None, "checks": 2 if kind == "prepared" else None, "group": group, "recalls": None}  # fmt: skip
 
     def create_group(self, name, **settings):
         self.asked.append(("create_group", name, settings))

@@ -55,7 +55,7 @@ class HostileCluster(FakeCluster):
 
     def fate(self, stored) -> dict:
         """Its producer's group is what a client wrote; topics and groups that lead somewhere were checked."""
-        facts = {"kind": "prepared", "waits": True, "due_ms": None, "topic": "payments", "queue_id": 3, "level": None, "checks": 1}
+        facts = {"kind": "prepared", "waits": True, "due_ms": None, "topic": "payments", "queue_id": 3, "level": None, "checks": 1, "recalls": None}
         return facts | {"group": self.payloads[stored.queue_offset % len(self.payloads)]}
 
     async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=32) -> list[dict]:
