@@ -99,8 +99,11 @@ def append(encoded: bytes, more: bytes) -> bytes:
 
 def set_values(encoded: bytes, changes: Mapping[str, str | None]) -> bytes:
     """`encoded` with the properties in `changes` set, or taken out where the value is None; the others keep bytes and place."""
-    names = {name.encode() for name in changes}
-    kept = [piece for piece in bytes(encoded).split(b"\x02") if piece and piece.partition(b"\x01")[0] not in names]
+    encoded = bytes(encoded)
+    names = [name.encode() for name in changes]
+    if encoded[-1:] == b"\x02" and not any([name in encoded for name in names]) and encoded[0] != 2 and b"\x02\x02" not in encoded:
+        return encoded + encode(changes)  # nothing to take out, so nothing to take apart
+    kept = [piece for piece in encoded.split(b"\x02") if piece and piece.partition(b"\x01")[0] not in names]
     return b"".join(piece + b"\x02" for piece in kept) + encode(changes)
 
 

@@ -150,23 +150,26 @@ _TYPES = {
 def read_header(code: int, fields: Mapping[str, str] | None) -> Any:
     """The header of a request as a named tuple. Raises FieldError naming the first field that is missing or wrong."""
     fields = fields or {}
-    return _TYPES[code]._make(_read_field(field, fields) for field in _FIELDS[code])
+    return _TYPES[code]._make([_read_field(field, fields) for field in _FIELDS[code]])
 
 
 def _read_field(field: _Field, fields: Mapping[str, str]) -> object:
-    text = fields.get(field.wire_name)
+    wire_name, _, kind, required = field
+    text = fields.get(wire_name)
     if text is None:
-        if field.required:
-            raise FieldError(field.wire_name, None, f"a value ({field.kind})")
+        if required:
+            raise FieldError(wire_name, None, f"a value ({kind})")
         return None
-    if field.kind == "int":
-        return read_int(field.wire_name, text)
-    if field.kind == "long":
-        return read_long(field.wire_name, text)
-    if field.kind == "bool":
+    if kind == "text":
+        return text
+    if kind == "int":
+        return read_int(wire_name, text)
+    if kind == "long":
+        return read_long(wire_name, text)
+    if kind == "bool":
         return text.lower() == "true"
-    if field.kind == "name" and is_path(text):
-        raise FieldError(field.wire_name, text, "a name, which is no path")
+    if is_path(text):
+        raise FieldError(wire_name, text, "a name, which is no path")
     return text
 
 

@@ -54,6 +54,14 @@ def test_setting_one_property_leaves_the_bytes_of_the_others():
     assert properties.set_values(b"a\x01\xff\x02b\x01old\x02c\x01x", {"b": "new", "c": None}) == b"a\x01\xff\x02b\x01new\x02"
 
 
+@given(st.lists(st.sampled_from([b"a\x011", b"ab\x012", b"c\x01a", b"", b"b", b"\x01x"])), st.booleans(), st.dictionaries(st.sampled_from(["a", "b", "z"]), st.sampled_from([None, "v"])))
+def test_setting_keeps_each_other_piece_whether_or_not_there_is_one_to_take_out(pieces, is_ended, changes):
+    encoded = b"\x02".join(pieces) + (b"\x02" if is_ended and pieces else b"")
+    kept = [piece for piece in encoded.split(b"\x02") if piece and piece.split(b"\x01")[0].decode() not in changes]
+    added = [f"{name}\x01{value}".encode() for name, value in changes.items() if value]
+    assert properties.set_values(encoded, changes) == b"".join(piece + b"\x02" for piece in kept + added)
+
+
 def test_keys_are_split_at_single_blanks_and_empty_pieces_left_out():
     assert properties.split_keys("k1  k2 ") == ("k1", "k2")
     assert properties.split_keys(None) == ()
