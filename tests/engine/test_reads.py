@@ -4,6 +4,7 @@ import ctypes
 import random
 import sys
 import threading
+import time
 
 import pytest
 
@@ -446,6 +447,36 @@ def test_a_record_is_given_at_once_when_it_is_in_memory(open_store, memory, disk
     assert record.decode(coming.result(10)).body == b"39" and nothing.result(10) is None
     new = store.put(message(body=b"new")).log_offset
     assert record.decode(store.record_now(new)).body == b"new"
+
+
+def test_records_of_many_places_come_at_once_or_all_later(open_store, memory, monkeypatch):
+    store = reopened(open_store, keyed(40))
+    places = [store.query_keys("topic", f"k{number}", 9).offsets[0] for number in (3, 39)]
+    given = []
+
+    def bodies(records):
+        return [raw and record.decode(raw).body for raw in records]
+
+    def until_given():
+        deadline = time.monotonic() + 10
+        while not given and time.monotonic() < deadline:
+            store.tick()
+        return given.pop()
+
+    assert bodies(store.get_records([*places, places[0] + 4], given.append)) == [b"3", b"39", None] and given == []
+    memory.is_there = lambda name, page: False
+    store.reads.tick(1 << 40)
+    assert store.get_records([*places, places[0] + 4], given.append) is None
+    assert bodies(until_given()) == [b"3", b"39", None]
+
+    def fails(reader, offset, length):
+        raise StoreError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reader, "read", fails)
+        assert store.get_records(places, given.append) is None
+        assert until_given() is None
+    assert "the disk is gone" in next(flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found")
 
 
 def test_what_the_disk_refuses_a_cold_lookup_comes_to_who_asked(open_store, memory, monkeypatch):

@@ -1,6 +1,8 @@
 """engine.timer_files: the timer log, the wheel made from it, and where a start goes on."""
 
+import random
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,8 @@ from broker_store.formats.timer_check import TimerCheck
 from broker_store.messages import Message
 from tests.engine.test_golden_stores import files_of, open_store
 from tests.support import stores
+from tests.support.crash_states import choices, disk_of
+from tests.support.hand_store import Clock
 from tests.support.simulated_disk import SimulatedDisk
 
 FILE_SIZE = 4096  # 78 units and a blank
@@ -207,6 +211,43 @@ def test_a_full_disk_changes_nothing(tmp_path):
     disk.free = 1 << 30
     world.add(1)
     assert world.chain(1) == list(range(79))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_a_power_cut_leaves_each_message_stands_on_the_wheel_once(seed):
+    rng = random.Random(seed)
+    clock = Clock()
+    points = []
+    disk = SimulatedDisk(clock)
+    world = World(Path("/data/store"), disk, slots=128)
+    disk.on_event = lambda what: points.append((disk.crash_point(what), world.flushed, world.log_end, world.files.check))
+    for _ in range(12):
+        world.add(*(rng.randrange(100) for _ in range(rng.randrange(60))))
+        disk.event("appended")
+        if rng.random() < 0.6:
+            world.save()
+        if rng.random() < 0.2:
+            disk.kill()
+            world.reopen()
+            world.log_end = world.files.queue_offset * SIZE
+    opened = 0
+    for point, flushed, log_end, check in rng.sample(points, 25):
+        for choice in choices(point, rng, 4):
+            after = World.__new__(World)
+            after.root, after.disk, after.slots = world.root, disk_of(point, choice, clock), 128
+            after.flushed = after.log_end = rng.choice((flushed, log_end))
+            after.files = after.open()
+            on_wheel = sorted(number for second in range(100) for number in after.chain(second))
+            assert on_wheel == list(range(after.files.queue_offset)), (seed, point.what, choice)
+            assert after.files.check.queue_offset >= check.queue_offset and after.files.taken_again_before == 0
+            # It goes on, and starts once more.
+            after.log_end = after.files.queue_offset * SIZE
+            after.add(*(rng.randrange(100) for _ in range(30)))
+            after.save()
+            after.reopen()
+            assert sorted(number for second in range(100) for number in after.chain(second)) == list(range(len(on_wheel) + 30))
+            opened += 1
+    assert opened > 40
 
 
 def test_a_wheel_of_another_length_is_named(world):

@@ -2,13 +2,24 @@ import java.util.HashSet;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** What 4.9 calls differently. */
 class Compat {
+    static void timer(Message message, String kind, long value) {
+        message.putUserProperty(kind.equals("sec") ? "TIMER_DELAY_SEC" : kind.equals("ms") ? "TIMER_DELAY_MS" : "TIMER_DELIVER_MS", "" + value);
+    }
+
+    static String recallHandle(SendResult result) { return null; }
+
+    static String recall(DefaultMQProducer producer, String topic, String handle) { throw new UnsupportedOperationException("4.9 recalls nothing"); }
+
     static void broadcast(DefaultMQPushConsumer consumer) {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }

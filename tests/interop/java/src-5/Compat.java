@@ -2,7 +2,10 @@ import java.util.HashSet;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.remoting.protocol.subscription.CustomizedRetryPolicy;
 import org.apache.rocketmq.remoting.protocol.subscription.ExponentialRetryPolicy;
 import org.apache.rocketmq.remoting.protocol.subscription.GroupRetryPolicyType;
@@ -12,6 +15,16 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** What 5.x calls differently. */
 class Compat {
+    static void timer(Message message, String kind, long value) {
+        if (kind.equals("sec")) message.setDelayTimeSec(value);
+        else if (kind.equals("ms")) message.setDelayTimeMs(value);
+        else message.setDeliverTimeMs(value);
+    }
+
+    static String recallHandle(SendResult result) { return result.getRecallHandle(); }
+
+    static String recall(DefaultMQProducer producer, String topic, String handle) throws Exception { return producer.recallMessage(topic, handle); }
+
     static void broadcast(DefaultMQPushConsumer consumer) {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }

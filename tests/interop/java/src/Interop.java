@@ -12,11 +12,12 @@ import org.apache.rocketmq.common.message.*;
 /**
  * Interop NAMESRV COMMAND key=value...    prints one JSON object a line: what was acknowledged, received or found.
  *
- * send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per= until=eof pause_ms= delay=LEVEL trace=TOPIC]
+ * send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per= until=eof pause_ms= delay=LEVEL timer=sec|ms|at:NUMBER step= trace=TOPIC]
  * consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every= fail_times= level= max_reconsume= from=first|last|timestamp time= trace=TOPIC]
  * pull     topics= [group=]          every queue from its lowest offset to its highest
  * poll     topics= group= n= [timeout=]   the lite pull consumer, which commits as it goes
  * transact topics= group= n=         halves whose fate follows from their number (see Transactions), until standard input ends
+ * recall   topic= handle=             takes a timer message back
  * ask      topic= n= [timeout=]      requests, each waits for its reply
  * answer   topic= group=             replies to requests until standard input ends
  * bykey    topic= key= [max= begin= end=]
@@ -46,6 +47,7 @@ public class Interop {
             case "pull": pull(); break;
             case "poll": poll(); break;
             case "transact": Transactions.run(nameserver, text("group", "interop_transactions"), number("n", 4), i -> message(topics(), i)); break;
+            case "recall": Json.print("recalled", Compat.recall(producer(), text("topic", ""), text("handle", ""))); break;
             case "ask": Replies.ask(producer(), text("topic", ""), number("n", 1), number("timeout", 60000)); break;
             case "answer": Replies.answer(nameserver, producer(), text("group", "interop_answers"), text("topic", "")); break;
             case "bykey": byKey(); break;
@@ -80,6 +82,10 @@ public class Interop {
         Message message = new Message(topics[i % topics.length], "Tag" + (char) ('A' + i % 5), run + "key" + i, body.toString().getBytes(StandardCharsets.UTF_8));
         message.putUserProperty("number", "" + i);
         if (options.containsKey("delay")) message.setDelayTimeLevel(number("delay", 0));
+        if (options.containsKey("timer")) {
+            String[] timer = text("timer", "").split(":");
+            Compat.timer(message, timer[0], Long.parseLong(timer[1]) + (long) i * number("step", 0));
+        }
         return message;
     }
 
@@ -90,7 +96,7 @@ public class Interop {
             Message message = sent.get(j);
             Json.print("topic", message.getTopic(), "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset() + j,
                 "id", ids[j], "offset_id", j < offsetIds.length ? offsetIds[j] : null, "key", message.getKeys(), "tag", message.getTags(),
-                "status", result.getSendStatus().name(), "broker", result.getMessageQueue().getBrokerName());
+                "status", result.getSendStatus().name(), "broker", result.getMessageQueue().getBrokerName(), "handle", Compat.recallHandle(result));
         }
     }
 
@@ -172,7 +178,7 @@ public class Interop {
         Object[] pairs = new Object[]{"topic", message.getTopic(), "queue", message.getQueueId(), "offset", message.getQueueOffset(), "id", message.getMsgId(),
             "offset_id", ((MessageClientExt) message).getOffsetMsgId(), "key", message.getKeys(), "tag", message.getTags(),
             "body", new String(message.getBody(), StandardCharsets.UTF_8), "number", message.getUserProperty("number"), "reconsume", message.getReconsumeTimes(),
-            "log_offset", message.getCommitLogOffset(), "store_time", message.getStoreTimestamp(), "retry_topic", message.getProperty("RETRY_TOPIC")};
+            "log_offset", message.getCommitLogOffset(), "store_time", message.getStoreTimestamp(), "born_time", message.getBornTimestamp(), "retry_topic", message.getProperty("RETRY_TOPIC")};
         Object[] all = Arrays.copyOf(pairs, pairs.length + more.length);
         System.arraycopy(more, 0, all, pairs.length, more.length);
         Json.print(all);

@@ -1,0 +1,122 @@
+"""Timer messages with unmodified clients: never early, at most a second late, recalled, over kill -9 and from broker to broker in mid-flight."""
+
+import time
+
+import pytest
+
+from tests.interop import clients
+from tests.interop.brokers import ApacheBroker, OurBroker
+from tests.interop.lines import acknowledged, names
+
+SENT = 60
+RECALL = {"recallMessageEnable": "true"}
+BROKERS = [(ApacheBroker, OurBroker), (OurBroker, ApacheBroker)]
+
+
+@pytest.fixture
+def broker_on(tmp_path):
+    """A function that starts a broker of a kind on the test's directory; ends what is still running."""
+    started = []
+
+    def start(kind, **settings):
+        running = kind(tmp_path / "data", RECALL | settings)
+        started.append(running)
+        return running.start()
+
+    yield start
+    for running in started:
+        running.stop()
+
+
+def java_of(version, broker, tmp_path):
+    if reason := clients.java_missing(version):
+        pytest.skip(reason)
+    return clients.JavaProgram(version, broker.nameserver, tmp_path)
+
+
+def stored(java, topic) -> dict[str, list[dict]]:
+    """The lines of each key that stand in a topic now."""
+    found: dict[str, list[dict]] = {}
+    for line in java.run("pull", topics=topic):
+        if "key" in line:
+            found.setdefault(line["key"], []).append(line)
+    return found
+
+
+def until_stored(java, topic, count, limit_s=60) -> dict[str, list[dict]]:
+    """What stands in a topic when it has so many keys; a consumer tells when that is."""
+    reader = java.start("consume", group=f"{topic}-until", topics=topic)
+    try:
+        reader.until(lambda lines: len({line["key"] for line in lines if "key" in line}) >= count, limit_s)
+    finally:
+        reader.kill()
+    return stored(java, topic)
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@pytest.mark.parametrize("version", [clients.JAVA_5, clients.JAVA_4])
+@pytest.mark.parametrize(("kind", "value_ms"), [("sec", 3_000), ("ms", 2_345), ("at", None)])
+def test_none_is_early_and_none_a_second_late(version, kind, value_ms, broker_on, tmp_path):
+    java = java_of(version, broker_on(OurBroker), tmp_path)
+    (topic,) = names(java, "timed")
+    java.admin(f"create_topic\t{topic}\t4\t4\t6")
+    begin_ms, step_ms = now_ms() + 8_000, 37
+    options = {"sec": "sec:3", "ms": "ms:2345", "at": f"at:{begin_ms}"}
+    sent = acknowledged(java.run("send", topics=topic, n=SENT, timer=options[kind], step=step_ms if kind == "at" else 0))
+    found = until_stored(java, topic, SENT)
+    assert found.keys() == {line["key"] for line in sent}
+    for (line,) in found.values():
+        due_ms = begin_ms + int(line["number"]) * step_ms if kind == "at" else line["born_time"] + value_ms
+        assert 0 <= line["store_time"] - due_ms <= 1_000, line
+
+
+def test_a_message_that_is_recalled_does_not_come(broker_on, tmp_path):
+    java = java_of(clients.JAVA_5, broker_on(OurBroker), tmp_path)
+    (topic,) = names(java, "recalled")
+    java.admin(f"create_topic\t{topic}\t4\t4\t6")
+    sent = acknowledged(java.run("send", topics=topic, n=4, timer=f"at:{now_ms() + 25_000}"))
+    for line in sent[:2]:
+        (answer,) = java.run("recall", topic=topic, handle=line["handle"])
+        assert answer["recalled"] == line["id"]
+    assert until_stored(java, topic, 2).keys() == {line["key"] for line in sent[2:]}
+
+
+def test_kill_9_loses_none_and_brings_none_early(broker_on, tmp_path):
+    broker = broker_on(OurBroker)
+    java = java_of(clients.JAVA_5, broker, tmp_path)
+    (topic,) = names(java, "killed")
+    java.admin(f"create_topic\t{topic}\t4\t4\t6")
+    begin_ms, step_ms = now_ms() + 6_000, 500
+    sent = acknowledged(java.run("send", topics=topic, n=SENT, timer=f"at:{begin_ms}", step=step_ms))
+    for _ in range(3):
+        broker.kill9()
+        broker.start()
+    found = until_stored(java, topic, SENT, 90)
+    assert found.keys() == {line["key"] for line in sent}
+    assert all(line["store_time"] >= begin_ms + int(line["number"]) * step_ms for lines in found.values() for line in lines)
+    # What was delivered since the last note, two seconds and a sync's time, comes again after each kill.
+    assert sum(len(lines) - 1 for lines in found.values()) <= 3 * 3_000 // step_ms
+
+
+@pytest.mark.parametrize(("first", "second"), BROKERS, ids=["from Apache to ours", "from ours to Apache"])
+def test_messages_that_wait_are_handed_over_in_mid_flight(first, second, broker_on, tmp_path):
+    broker = broker_on(first)
+    java = java_of(clients.JAVA_5, broker, tmp_path)
+    (topic,) = names(java, "handed")
+    java.admin(f"create_topic\t{topic}\t4\t4\t6")
+    # Some come while the first broker runs, some while none does, some at the second.
+    begin_ms, step_ms = now_ms() + 5_000, 1_000
+    sent = acknowledged(java.run("send", topics=topic, n=SENT, timer=f"at:{begin_ms}", step=step_ms))
+    (answer,) = java.run("recall", topic=topic, handle=sent[-1]["handle"])
+    assert answer["recalled"] == sent[-1]["id"]
+    before = until_stored(java, topic, 3)
+    broker.stop()
+
+    java = java_of(clients.JAVA_5, broker_on(second), tmp_path)
+    found = until_stored(java, topic, SENT - 1, 120)
+    assert before.keys() < found.keys() == {line["key"] for line in sent[:-1]}
+    assert all(line["store_time"] >= begin_ms + int(line["number"]) * step_ms for lines in found.values() for line in lines)
+    assert {len(lines) for lines in found.values()} == {1}
