@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from broker_store.formats import record
 from broker_store.messages import PutStatus
 from broker_store.protocol import bodies
@@ -70,6 +70,24 @@ async def test_a_commit_shows_the_message_and_a_rollback_does_not():
     assert (answer.code, answer.remark) == (0, "not set any response code")
     other.pass_ms(60_000)
     assert other.store.messages("TopicX", 3) == [] and len(other.store.messages(OP_HALF_TOPIC)) == 1
+
+
+async def test_a_committed_message_waits_for_its_time_and_one_the_wheel_does_not_take_stays_a_half():
+    harness = await harness_of()
+    harness.parts.timer.start()
+    await harness.half(HALF + "TIMER_DELAY_SEC\x015\x02")
+    assert (await harness.end(COMMIT)).code == 0
+    (waiting,) = harness.store.messages(TIMER_TOPIC)
+    assert (waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("TopicX", "3")
+    while harness.parts.timer.step(harness.now_ms) is not None and not harness.store.messages("TopicX", 3):
+        harness.now_ms += 100
+    assert harness.store.messages("TopicX", 3)[0].body == b"paid"
+
+    other = await harness_of(timer_max_delay_sec=4)
+    await other.half(HALF + "TIMER_DELAY_SEC\x015\x02")
+    answer = await other.end(COMMIT)
+    assert answer.code == 13 and answer.remark.startswith("timer message illegal")
+    assert other.parts.transactions.facts()["waiting"] == 1
 
 
 async def test_a_oneway_word_is_enough_and_nobody_is_answered():
