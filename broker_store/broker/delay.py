@@ -27,7 +27,7 @@ from broker_store.formats.config_json import DataVersion
 from broker_store.messages import GetRequest, GetResult, GetStatus, Message
 
 FILE_NAME = "delayOffset.json"
-# At most this many deliveries of one level in one step, so that a step stays within 2 ms.
+# With so many deliveries a step ends, so that it stays within a few milliseconds; one level makes no more.
 BATCH = 64
 RETRY_MS = 100
 # A message with a level asks for no time besides: it would be a timer message once it is delivered.
@@ -56,6 +56,7 @@ class Delay:
         self._clock = clock
         self._levels = [_Level(delay_ms, number) for number, delay_ms in enumerate(levels_ms)]
         self.data_version = DataVersion(timestamp=clock())
+        self._turn = 0  # the level a step begins with
         self.delivered = 0
         self.dropped = 0
         self.failures = 0
@@ -91,12 +92,17 @@ class Delay:
     def step(self, now_ms: int) -> int | None:
         """Deliver what is due; when to come again (ms), None when nothing waits: an arrival will tell."""
         times = []
-        for level in self._levels:
+        before = self.delivered
+        for level in self._levels[self._turn :] + self._levels[: self._turn]:
             if level.reading:
                 continue
             due_ms = self._step_level(level, now_ms)
             if due_ms is not None:
                 times.append(due_ms)
+            if self.delivered - before >= BATCH:
+                # Many levels may be due at once: the next step begins with the one behind.
+                self._turn = (level.queue_id + 1) % len(self._levels)
+                return now_ms
         return min(times) if times else None
 
     def _step_level(self, level: _Level, now_ms: int) -> int | None:

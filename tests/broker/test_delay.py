@@ -74,6 +74,18 @@ def test_messages_of_a_level_keep_their_order_and_come_in_pieces(world):
     assert max(world.store.put_calls[100:]) <= 64
 
 
+def test_a_step_over_many_levels_is_bounded_and_none_waits_for_the_others(world):
+    for number in range(300):
+        world.send(number % len(LEVELS_MS) + 1, b"%d" % number)
+    due_ms = world.now_ms + max(LEVELS_MS)
+    done = []
+    while world.delay.step(due_ms) is not None:
+        done.append(world.delay.delivered)
+    assert max(now - then for then, now in zip([0, *done], done, strict=False)) < 64 + 64 and done[-1] == 300
+    # After two steps each level has had its turn.
+    assert {int(message.body) % len(LEVELS_MS) for message in world.delivered()[: done[1]]} == set(range(len(LEVELS_MS)))
+
+
 def test_what_the_store_refuses_is_tried_again(world):
     world.send(1)
     world.now_ms += 1_000
