@@ -17,12 +17,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker_store.engine.disk import Disk
+from broker_store.pipeline.splits import log_files
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NAMES = ("audit", "statistics", "lineage", "archive")
 MAX_LINEAGE = 10_000
 PROGRESS_SECONDS = 0.5
+SHUFFLED_BYTES = 64 << 20  # of the log, what of it a task of a shuffle is given
+MOVED_BYTES = "16m"  # up to which Spark puts partitions of a shuffle together again; compressed, so several times as much in memory
 
 Tell = Callable[..., None]  # (step, partitions done, partitions, partitions being worked on)
 
@@ -59,7 +64,7 @@ def archive(spark: SparkSession, store: Path, out: Path, live_page: Path | None 
     """See broker_store.pipeline.archive."""
     from broker_store.pipeline.archive import archive as run
 
-    with telling(spark, tell) as tell:
+    with telling(spark, tell) as tell, shuffles_of(spark, store):
         return run(reader_of(spark, store, live_page), store, live_page, out, tell, **limits)
 
 
@@ -67,7 +72,7 @@ def statistics(spark: SparkSession, store: Path, live_page: Path | None = None, 
     """See broker_store.pipeline.statistics; `only` are options of the source (topic, from_time, to_time)."""
     from broker_store.pipeline.statistics import statistics as run
 
-    with telling(spark, tell) as tell:
+    with telling(spark, tell) as tell, shuffles_of(spark, store):
         return run(reader_of(spark, store, live_page), tell, damage, only)
 
 
@@ -110,6 +115,22 @@ def _step(row: dict) -> dict:
         "store_ms": int(row["store_time"].timestamp() * 1000),
         "born_ms": None if row["born_time"] is None else int(row["born_time"].timestamp() * 1000),
     }
+
+
+@contextmanager
+def shuffles_of(spark: SparkSession, store: Path) -> Iterator[None]:
+    """While the block runs a shuffle has more partitions when there is more of the log: what a task has to sort does not grow with the store."""
+    log_bytes = sum(end - begin for _, begin, end in log_files(store, Disk()))
+    partitions = "spark.sql.shuffle.partitions"
+    wanted = {partitions: str(max(int(spark.conf.get(partitions)), -(-log_bytes // SHUFFLED_BYTES))), "spark.sql.adaptive.advisoryPartitionSizeInBytes": MOVED_BYTES}
+    before = {name: spark.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 @contextmanager

@@ -149,13 +149,13 @@ def _collected(rows: DataFrame, limit: int) -> list[dict]:
 
 
 def _hot(rows: DataFrame) -> list[dict]:
-    """The keys with most messages of each topic, most first."""
+    """The keys with most messages of each topic, most first; a key of one message is not hot, and most keys are of one."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     place = f.row_number().over(Window.partitionBy("topic").orderBy(f.desc("messages"), "key"))
-    counted = rows.select("topic", f.explode("keys").alias("key")).groupBy("topic", "key").agg(f.count("*").alias("messages")).withColumn("place", place)
-    ranked = counted.where(f.col("place") <= HOT_KEYS).orderBy(f.desc("messages"), "topic", "key")
+    counted = rows.select("topic", f.explode("keys").alias("key")).groupBy("topic", "key").agg(f.count("*").alias("messages")).where("messages > 1")
+    ranked = counted.withColumn("place", place).where(f.col("place") <= HOT_KEYS).orderBy(f.desc("messages"), "topic", "key")
     return _collected(ranked.drop("place"), HOT_ALL)
 
 

@@ -33,6 +33,19 @@ def test_statistics_equal_those_of_a_plain_slow_reader(spark, tmp_path):
     plain.assert_statistics(jobs.statistics(spark, store), plain.records(store))
 
 
+def test_what_a_task_sorts_does_not_grow_with_the_store(spark, tmp_path, monkeypatch):
+    store = stores.unpack("clean-small", tmp_path)
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    log_bytes = sum(path.stat().st_size for path in (store / "commitlog").iterdir())
+    with jobs.shuffles_of(spark, store):
+        assert spark.conf.get("spark.sql.shuffle.partitions") == before
+    monkeypatch.setattr(jobs, "SHUFFLED_BYTES", log_bytes // 7)
+    with jobs.shuffles_of(spark, store):
+        assert int(spark.conf.get("spark.sql.shuffle.partitions")) in (7, 8)
+        plain.assert_statistics(jobs.statistics(spark, store), plain.records(store))
+    assert spark.conf.get("spark.sql.shuffle.partitions") == before
+
+
 def test_lineage_follows_a_key_across_topics_and_groups_are_those_of_retries(spark, tmp_path):
     root = tmp_path / "store"
     clock = Clock()
