@@ -18,7 +18,9 @@ from broker_store.server.parts import build_parts
 from broker_store.server.transport import connect
 from tests.support import stores
 
-SMALL = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "2000", "maxHashSlotNum": "500", "maxIndexNum": "20000", "listenPort": "0"}
+# A slow machine is not to be taken for a busy broker.
+PATIENT = {"brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": "60000"}
+SMALL = PATIENT | {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "2000", "maxHashSlotNum": "500", "maxIndexNum": "20000", "listenPort": "0"}
 
 
 def clock() -> int:
