@@ -352,9 +352,24 @@ def parked_line(run: Run, side: str, broker, mode: str) -> dict:
     return run.keep(side, json.loads(done.stdout))
 
 
+def due_rows(run: Run, side: str, broker, waiting: int, due: int) -> None:
+    """How late messages come whose time is the same, of either kind."""
+    for kind in ("timer", "level"):
+        run.say(f"{side} {due:,} {kind} messages due at once, {waiting:,} waiting")
+        run.level_ground()
+        command = [sys.executable, "-m", "tests.bench.due", broker.nameserver, kind, str(waiting), str(due)]
+        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=1800)
+        if done.returncode:
+            raise SystemExit(f"messages due at once, {kind}, on {side} failed: {done.stderr.decode()[-1500:]}")
+        line = run.keep(side, json.loads(done.stdout))
+        name = f"{due:,} messages with {'a timer' if kind == 'timer' else 'a delay level'} due at once, {waiting:,} waiting"
+        run.add(side, f"{name}: the soonest, after its time", "ms", line["soonest_ms"], least=0)
+        run.add(side, f"{name}: the latest", "ms", line["latest_ms"], limit=1000)
+
+
 def bench_kinds(run: Run) -> None:
-    """Delayed and transactional sends, pulls with a filter, and 10,000 pulls that wait; each side in a broker of its own."""
-    for order in run.turns():
+    """Delayed and transactional sends, messages due at once, pulls with a filter, and 10,000 pulls that wait; each side in a broker of its own."""
+    for repeat, order in enumerate(run.turns()):
         for side in order:
             broker = broker_of(side).start()
             try:
@@ -366,6 +381,13 @@ def bench_kinds(run: Run) -> None:
                         run.say(f"{side} refused {line['bad']} of {line['bad'] + line['n']}")
                     if line["n"]:  # a broker that does not serve this kind has no figure
                         run.add(side, name, "msg/s", line["msg_s"], bound=1.0)
+            finally:
+                broker.stop()
+            broker = broker_of(side).start()
+            try:
+                due_rows(run, side, broker, run.n(100_000), run.n(1_000))
+                if side == OURS and repeat == 0:  # what gives with ten times as many
+                    due_rows(run, side, broker, run.n(1_000_000), run.n(10_000))
             finally:
                 broker.stop()
             broker = broker_of(side).start()
