@@ -12,6 +12,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RMQ_BUILD", ROOT / "build" / "rocketmq"))
 JAVA_5, JAVA_4 = "5.5.0", "4.9.8"
@@ -65,6 +67,13 @@ class JavaProgram(Program):
         flags = [f"-Duser.home={home}", f"-Drmq.logback.configurationFile={LOG_CONFIGURATION}", "-Drocketmq.client.logUseSlf4j=false",
                  f"-Drocketmq.client.logRoot={home}", "-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         super().__init__(["java", *flags, "-cp", classpath, "Interop"], nameserver)
+
+
+def java_of(version: str, broker, home: Path) -> JavaProgram:
+    """Apache's Java client of a version for a broker; skips the test where it is not there."""
+    if reason := java_missing(version):
+        pytest.skip(reason)
+    return JavaProgram(version, broker.nameserver, home)
 
 
 class GoProgram(Program):

@@ -20,12 +20,25 @@ def broker(tmp_path_factory):
     running.stop()
 
 
+@pytest.fixture
+def broker_on(request, tmp_path):
+    """A function that starts a broker of a kind on the test's directory, with the SETTINGS of its file; ends what is still running."""
+    started = []
+
+    def start(kind, **settings):
+        running = kind(tmp_path / "data", request.module.SETTINGS | settings)
+        started.append(running)
+        return running.start()
+
+    yield start
+    for running in started:
+        running.stop()
+
+
 @pytest.fixture(params=[clients.JAVA_5, clients.JAVA_4])
 def java(request, broker, tmp_path):
     """Apache's Java client, 5.x and 4.9.x."""
-    if reason := clients.java_missing(request.param):
-        pytest.skip(reason)
-    return clients.JavaProgram(request.param, broker.nameserver, tmp_path)
+    return clients.java_of(request.param, broker, tmp_path)
 
 
 @pytest.fixture

@@ -9,29 +9,8 @@ from tests.interop.brokers import ApacheBroker, OurBroker
 from tests.interop.lines import acknowledged, names
 
 SENT = 60
-RECALL = {"recallMessageEnable": "true"}
+SETTINGS = {"recallMessageEnable": "true"}
 BROKERS = [(ApacheBroker, OurBroker), (OurBroker, ApacheBroker)]
-
-
-@pytest.fixture
-def broker_on(tmp_path):
-    """A function that starts a broker of a kind on the test's directory; ends what is still running."""
-    started = []
-
-    def start(kind, **settings):
-        running = kind(tmp_path / "data", RECALL | settings)
-        started.append(running)
-        return running.start()
-
-    yield start
-    for running in started:
-        running.stop()
-
-
-def java_of(version, broker, tmp_path):
-    if reason := clients.java_missing(version):
-        pytest.skip(reason)
-    return clients.JavaProgram(version, broker.nameserver, tmp_path)
 
 
 def stored(java, topic) -> dict[str, list[dict]]:
@@ -60,7 +39,7 @@ def now_ms() -> int:
 @pytest.mark.parametrize("version", [clients.JAVA_5, clients.JAVA_4])
 @pytest.mark.parametrize(("kind", "value_ms"), [("sec", 3_000), ("ms", 2_345), ("at", None)])
 def test_none_is_early_and_none_a_second_late(version, kind, value_ms, broker_on, tmp_path):
-    java = java_of(version, broker_on(OurBroker), tmp_path)
+    java = clients.java_of(version, broker_on(OurBroker), tmp_path)
     (topic,) = names(java, "timed")
     java.admin(f"create_topic\t{topic}\t4\t4\t6")
     begin_ms, step_ms = now_ms() + 8_000, 37
@@ -74,7 +53,7 @@ def test_none_is_early_and_none_a_second_late(version, kind, value_ms, broker_on
 
 
 def test_a_message_that_is_recalled_does_not_come(broker_on, tmp_path):
-    java = java_of(clients.JAVA_5, broker_on(OurBroker), tmp_path)
+    java = clients.java_of(clients.JAVA_5, broker_on(OurBroker), tmp_path)
     (topic,) = names(java, "recalled")
     java.admin(f"create_topic\t{topic}\t4\t4\t6")
     sent = acknowledged(java.run("send", topics=topic, n=4, timer=f"at:{now_ms() + 25_000}"))
@@ -86,7 +65,7 @@ def test_a_message_that_is_recalled_does_not_come(broker_on, tmp_path):
 
 def test_kill_9_loses_none_and_brings_none_early(broker_on, tmp_path):
     broker = broker_on(OurBroker)
-    java = java_of(clients.JAVA_5, broker, tmp_path)
+    java = clients.java_of(clients.JAVA_5, broker, tmp_path)
     (topic,) = names(java, "killed")
     java.admin(f"create_topic\t{topic}\t4\t4\t6")
     begin_ms, step_ms = now_ms() + 6_000, 500
@@ -104,7 +83,7 @@ def test_kill_9_loses_none_and_brings_none_early(broker_on, tmp_path):
 @pytest.mark.parametrize(("first", "second"), BROKERS, ids=["from Apache to ours", "from ours to Apache"])
 def test_messages_that_wait_are_handed_over_in_mid_flight(first, second, broker_on, tmp_path):
     broker = broker_on(first)
-    java = java_of(clients.JAVA_5, broker, tmp_path)
+    java = clients.java_of(clients.JAVA_5, broker, tmp_path)
     (topic,) = names(java, "handed")
     java.admin(f"create_topic\t{topic}\t4\t4\t6")
     # Some come while the first broker runs, some while none does, some at the second.
@@ -115,7 +94,7 @@ def test_messages_that_wait_are_handed_over_in_mid_flight(first, second, broker_
     before = until_stored(java, topic, 3)
     broker.stop()
 
-    java = java_of(clients.JAVA_5, broker_on(second), tmp_path)
+    java = clients.java_of(clients.JAVA_5, broker_on(second), tmp_path)
     found = until_stored(java, topic, SENT - 1, 120)
     assert before.keys() < found.keys() == {line["key"] for line in sent[:-1]}
     assert all(line["store_time"] >= begin_ms + int(line["number"]) * step_ms for lines in found.values() for line in lines)

@@ -7,31 +7,10 @@ from tests.interop.brokers import ApacheBroker, OurBroker
 from tests.interop.lines import names
 
 # A second instead of six and thirty; a client whose broker was away says who it is within thirty, and as long nobody can be asked.
-QUICK = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 100}
+SETTINGS = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 100}
 SENT = 40
 KEPT = {f"rkey{number}" for number in range(SENT) if number % 4 in (0, 2)}
 UNSURE = {f"rkey{number}" for number in range(SENT) if number % 4 in (2, 3)}
-
-
-@pytest.fixture
-def broker_on(tmp_path):
-    """A function that starts a broker of a kind on the test's directory; ends what is still running."""
-    started = []
-
-    def start(kind, name="data", **settings):
-        running = kind(tmp_path / name, QUICK | settings)
-        started.append(running)
-        return running.start()
-
-    yield start
-    for running in started:
-        running.stop()
-
-
-def java_of(version, broker, tmp_path):
-    if reason := clients.java_missing(version):
-        pytest.skip(reason)
-    return clients.JavaProgram(version, broker.nameserver, tmp_path)
 
 
 def all_sent(lines):
@@ -48,7 +27,7 @@ def keys_of(java, topic) -> list[str]:
 
 @pytest.mark.parametrize("version", [clients.JAVA_5, clients.JAVA_4])
 def test_what_is_committed_arrives_once_and_what_is_rolled_back_never(version, broker_on, tmp_path):
-    java = java_of(version, broker_on(OurBroker), tmp_path)
+    java = clients.java_of(version, broker_on(OurBroker), tmp_path)
     topic, group, readers = names(java, "transact", "producers", "readers")
     java.admin(f"create_topic\t{topic}\t4\t4\t6")
     consumer = java.start("consume", group=readers, topics=topic)
@@ -70,7 +49,7 @@ def test_what_is_committed_arrives_once_and_what_is_rolled_back_never(version, b
 
 def test_kill_9_in_the_middle_loses_no_half(broker_on, tmp_path):
     broker = broker_on(OurBroker)
-    java = java_of(clients.JAVA_5, broker, tmp_path)
+    java = clients.java_of(clients.JAVA_5, broker, tmp_path)
     topic, group = names(java, "killed", "producers")
     java.admin(f"create_topic\t{topic}\t4\t4\t6")
     producer = java.start("transact", topics=topic, group=group, n=SENT)
@@ -94,7 +73,7 @@ def test_kill_9_in_the_middle_loses_no_half(broker_on, tmp_path):
 def test_halves_are_handed_over_in_mid_flight(first, second, broker_on, tmp_path):
     # The first broker asks nobody before it ends.
     broker = broker_on(first, transactionCheckInterval=600_000)
-    java = java_of(clients.JAVA_5, broker, tmp_path)
+    java = clients.java_of(clients.JAVA_5, broker, tmp_path)
     topic, group = names(java, "handed", "producers")
     java.admin(f"create_topic\t{topic}\t4\t4\t6")
     producer = java.start("transact", topics=topic, group=group, n=SENT)
@@ -105,7 +84,7 @@ def test_halves_are_handed_over_in_mid_flight(first, second, broker_on, tmp_path
         producer.kill()
     broker.stop()
 
-    java = java_of(clients.JAVA_5, broker_on(second), tmp_path)
+    java = clients.java_of(clients.JAVA_5, broker_on(second), tmp_path)
     again = java.start("transact", topics=topic, group=group, n=1, run="s")   # a producer knows no broker before it sends
     try:
         again.until(lambda lines: asked(lines) >= UNSURE, 90)
