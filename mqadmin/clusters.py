@@ -58,8 +58,10 @@ from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import AUTO_CREATE_TOPIC, PERM_WRITE, TopicConfig
 from broker_store.errors import FormatError, NotFoundError, StoreClosedError
 from broker_store.formats import message_id, names, properties, record, traces
+from broker_store.formats.index_file import IndexGeometry
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.traces import TraceEvent
+from broker_store.inside.directory import StoreDirectory
 from broker_store.messages import LOOPBACK_HOST, GetRequest, GetStatus, Message
 from broker_store.protocol.command import VERSION
 from broker_store.server.admin import RUNNING_VERSION, Admin
@@ -237,6 +239,14 @@ class EmbeddedCluster:
     def store_files(self, *kinds: str) -> list[dict]:
         """Files of some kinds (commitlog, consumequeue, index), or of all."""
         return self._parts.store.files(*kinds)
+
+    def directory(self) -> StoreDirectory:
+        """The store's files, read by position as from outside; also while it starts. For a thread: each read may wait for the disk."""
+        if self._store is None:
+            raise StoreClosedError(self.state()["sentence"])
+        settings = self._store.settings
+        geometry = IndexGeometry(settings.max_hash_slot_num, settings.max_index_num)
+        return StoreDirectory(settings.store_path_root_dir, log_directory=settings.store_path_commit_log, geometry=geometry)
 
     def queue_files(self, search: str, begin: int, count: int) -> tuple[list[dict], int]:
         """The files of `count` queues from the `begin`-th on whose topic has `search` in its name, each with its queue's

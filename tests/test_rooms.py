@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "kernels": {"formats"},
     "protocol": {"formats"},
     "engine": {"formats", "kernels"},
+    "inside": {"formats", "kernels", "engine"},
     "broker": {"formats", "kernels", "engine", "protocol"},
     "nameserver": {"formats", "protocol"},
     "client": {"formats", "protocol"},
@@ -31,7 +32,7 @@ KEPT_TO = {
     "pyspark": {"pipeline"},
     "pyarrow": {"pipeline"},
 }
-WITHOUT_ASYNCIO = {"formats", "kernels", "engine", "protocol", "broker"}
+WITHOUT_ASYNCIO = {"formats", "kernels", "engine", "inside", "protocol", "broker"}
 
 
 def imports() -> Iterator[tuple[Path, str, str]]:

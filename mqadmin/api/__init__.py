@@ -18,7 +18,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from broker_store import __version__
 from broker_store.errors import BrokerStoreError
 from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of
-from mqadmin.api import groups, jobs, messages, pipeline, schemas, store, system, topics, waiting
+from mqadmin.api import groups, inside, jobs, messages, pipeline, schemas, store, system, topics, waiting
 from mqadmin.api.auth import AUTH
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ api.add_router("", messages.router, tags=["Messages"])
 api.add_router("", groups.router, tags=["Groups"])
 api.add_router("", waiting.router, tags=["Waiting"])
 api.add_router("", store.router, tags=["Store"])
+api.add_router("/store", inside.router, tags=["Store"])
 api.add_router("", jobs.router, tags=["Jobs"])
 api.add_router("", pipeline.router, tags=["Pipeline"])
 

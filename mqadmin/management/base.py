@@ -78,7 +78,7 @@ class BrokerCommand(BaseCommand):
             for name, check in (("topic", check_topic), ("group", check_group)):
                 if options.get(name) is not None:
                     check(options[name])
-            getattr(self, "do_" + options["verb"].replace("-", "_"))(options)
+            self.run(options)
         except RestError as error:
             raise CommandError(f"{error.detail} ({error.code}). {error.hint}") from None
         except (NotRunningError, BrokerStoreError) as error:
@@ -93,6 +93,10 @@ class BrokerCommand(BaseCommand):
     def broker(self) -> RestClient:
         """A connection to the running broker; to be used with `with`."""
         return RestClient.of_data_directory(self.data)
+
+    def run(self, options: dict[str, Any]) -> None:
+        """What the verb does."""
+        getattr(self, "do_" + options["verb"].replace("-", "_"))(options)
 
     def show(self, value: Any, text: str | None = None) -> None:
         """The value as JSON, or the text made of it."""

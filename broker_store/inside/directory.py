@@ -1,8 +1,8 @@
-"""A store directory looked at from outside: its files, positions, index and bytes, without a broker.
+"""A store directory looked at from outside: its files, positions, index and bytes.
 
-For `manage.py store --store DIR`, also on a store that Apache's broker made, or one that is in use: everything is
-positional reading through the engine's disk, nothing is locked or written. What a running broker knows better (what
-is synced, what is dispatched) is not known here, and is None. The shapes are the snapshot's and the file list's of
+For `manage.py store --store DIR`, also on a store that Apache's broker made, and for pages of the store of this process:
+everything is positional reading through the engine's disk, nothing is locked or written. What a running broker knows better
+(what is synced, what is dispatched) is not known here, and is None. The shapes are the snapshot's and the file list's of
 the engine, as far as they can be known.
 """
 
@@ -22,13 +22,18 @@ MAX_HEX_BYTES = 64 << 10
 MAX_CHAIN = 10_000  # entries of one slot followed; more are a damaged file
 
 
-class OfflineStore:
-    """Reads of one store directory. StoreError when it is none."""
+class StoreDirectory:
+    """Reads of one store directory. StoreError when it is none.
 
-    def __init__(self, root: Path, disk: Disk | None = None):
+    `log_directory` is where the log lies when it is not below `root`; `geometry` the index files' when it is known.
+    """
+
+    def __init__(self, root: Path, disk: Disk | None = None, *, log_directory: Path | None = None, geometry: IndexGeometry | None = None):
         self.root = Path(root)
-        self._disk = disk or Disk()
-        if not self._disk.is_directory(self.root / "commitlog"):
+        self.disk = disk or Disk()
+        self.log_directory = log_directory or self.root / "commitlog"
+        self.geometry = geometry
+        if not self.disk.is_directory(self.log_directory):
             raise StoreError(f"{self.root} is no store: it has no directory commitlog")
 
     def status(self) -> dict:
@@ -38,7 +43,7 @@ class OfflineStore:
         stamps = self._checkpoint()
         return {
             "store": str(self.root),
-            "state": "not closed orderly, or in use" if self._disk.exists(self.root / "abort") else "closed",
+            "state": "not closed orderly, or in use" if self.disk.exists(self.root / "abort") else "closed",
             "positions": {
                 "min": log[0][0] if log else 0,
                 "wrote": end,
@@ -48,7 +53,7 @@ class OfflineStore:
             "commit_log_files": len(log),
             "queues": len(list(self._queues())),
             "index_files": len(self._index_names()),
-            "lost_and_found": kept_facts(self._disk, self.root),
+            "lost_and_found": kept_facts(self.disk, self.root),
             "sizes": {
                 "mapped_file_size_commit_log": log[0][1] if log else None,
                 "allocated_bytes": sum(file["allocated"] for file in self.files()),
@@ -67,14 +72,14 @@ class OfflineStore:
         for topic, queue_id, directory in self._queues():
             for name in self._numbered(directory):
                 path = directory / name
-                files.append(self._file("consumequeue", path, int(name), self._disk.size_of(path), None, None, topic, queue_id))
+                files.append(self._file("consumequeue", path, int(name), self.disk.size_of(path), None, None, topic, queue_id))
         for name in self._index_names():
             path = self.root / "index" / name
-            files.append(self._file("index", path, None, self._disk.size_of(path), None, None))
+            files.append(self._file("index", path, None, self.disk.size_of(path), None, None))
         return files
 
     def _file(self, kind, path: Path, base, size, wrote, state, topic: str = "", queue_id: int | None = None) -> dict:
-        allocated = self._disk.allocated_bytes(path)
+        allocated = self.disk.allocated_bytes(path)
         return {
             "kind": kind,
             "name": path.name,
@@ -87,10 +92,10 @@ class OfflineStore:
             "state": state,
         }
 
-    def index(self, geometry: IndexGeometry | None = None) -> list[dict]:
+    def index(self) -> list[dict]:
         """The header of every index file."""
         found = []
-        for path, header, shape in self._index_files(geometry):
+        for path, header, shape in self._index_files():
             found.append(
                 {
                     "name": path.name,
@@ -110,7 +115,7 @@ class OfflineStore:
         """Where the first place is at which no record or blank begins, looked for from the last file that begins with one."""
         files = list(self._log_files())
         for base, size, path in reversed(files):
-            with self._disk.open_reader(path) as reader:
+            with self.disk.open_reader(path) as reader:
                 head = reader.read(0, record.HEAD.size)
                 if len(head) == record.HEAD.size and (record.read_head(head).is_record or record.read_head(head).is_blank):
                     return self._end_in(reader, base, size)
@@ -131,13 +136,13 @@ class OfflineStore:
             at += head.total_size
         return base + at
 
-    def explain(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int, geometry: IndexGeometry | None = None) -> list[dict]:
+    def explain(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[dict]:
         """Each step of a lookup by key, newest file first, in the shape of the engine's; a kept entry names its message."""
         text = index_file.key_text(topic, key)
         hashed = index_file.key_hash(text)
         steps: list[dict] = [{"step": "hash", "key": text, "hash": hashed}]
         left = limit
-        for path, header, shape in reversed(list(self._index_files(geometry))):
+        for path, header, shape in reversed(list(self._index_files())):
             step = {"step": "file", "file": path.name, "begin_ms": header.begin_timestamp, "end_ms": header.end_timestamp, "entries": header.count - 1}
             if shape is None:
                 steps.append(step | {"used": False, "why": "its length fits no known numbers of slots and entries; give --slots and --entries"})
@@ -146,7 +151,7 @@ class OfflineStore:
                 steps.append(step | {"used": False, "why": "its time range does not overlap the one asked for"})
                 continue
             steps.append(step | {"used": True, "why": "its time range overlaps the one asked for"})
-            with self._disk.open_reader(path) as reader:
+            with self.disk.open_reader(path) as reader:
                 for entry in self._explain_file(reader, path.name, header, shape, hashed, topic, key, begin_ms, end_ms):
                     steps.append(entry)
                     left -= entry.get("kept", False)
@@ -204,23 +209,23 @@ class OfflineStore:
         """Bytes of the log, at most to the end of their file; NotFoundError outside of it."""
         for base, size, path in self._log_files():
             if base <= log_offset < base + size:
-                with self._disk.open_reader(path) as reader:
+                with self.disk.open_reader(path) as reader:
                     found = reader.read(log_offset - base, min(length, base + size - log_offset))
                 if len(found) >= min(length, record.HEAD.size):
                     return found
         raise NotFoundError(f"position {log_offset} is not in the log")
 
     def _checkpoint(self) -> checkpoint.Checkpoint | None:
-        raw = self._disk.read_file(self.root / "checkpoint")
+        raw = self.disk.read_file(self.root / "checkpoint")
         try:
             return None if raw is None else checkpoint.decode(raw)
         except FormatError:
             return None
 
     def _log_files(self) -> Iterator[tuple[int, int, Path]]:
-        for name in self._numbered(self.root / "commitlog"):
-            path = self.root / "commitlog" / name
-            yield int(name), self._disk.size_of(path), path
+        for name in self._numbered(self.log_directory):
+            path = self.log_directory / name
+            yield int(name), self.disk.size_of(path), path
 
     def _queues(self) -> Iterator[tuple[str, int, Path]]:
         top = self.root / "consumequeue"
@@ -232,21 +237,21 @@ class OfflineStore:
     def _index_names(self) -> list[str]:
         return [name for name in self._names(self.root / "index") if len(name) == 17 and name.isascii() and name.isdigit()]
 
-    def _index_files(self, geometry: IndexGeometry | None) -> Iterator[tuple[Path, index_file.IndexHeader, IndexGeometry | None]]:
+    def _index_files(self) -> Iterator[tuple[Path, index_file.IndexHeader, IndexGeometry | None]]:
         for name in self._index_names():
             path = self.root / "index" / name
-            size = self._disk.size_of(path)
+            size = self.disk.size_of(path)
             if size < index_file.HEADER.size:
                 continue
-            with self._disk.open_reader(path) as reader:
+            with self.disk.open_reader(path) as reader:
                 header = index_file.decode_header(reader.read(0, index_file.HEADER.size))
-            yield path, header, geometry if geometry is not None and geometry.file_bytes == size else _usual_geometry(size)
+            yield path, header, self.geometry if self.geometry is not None and self.geometry.file_bytes == size else _usual_geometry(size)
 
     def _numbered(self, directory: Path) -> list[str]:
         return [name for name in self._names(directory) if len(name) == 20 and name.isascii() and name.isdigit()]
 
     def _names(self, directory: Path) -> list[str]:
-        return sorted(self._disk.list_names(directory)) if self._disk.is_directory(directory) else []
+        return sorted(self.disk.list_names(directory)) if self.disk.is_directory(directory) else []
 
 
 def _usual_geometry(size: int) -> IndexGeometry | None:

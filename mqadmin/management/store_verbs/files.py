@@ -1,0 +1,33 @@
+"""manage.py store files."""
+
+from broker_store.inside.directory import StoreDirectory
+
+COLUMNS = {
+    "kind": "KIND",
+    "topic": "TOPIC",
+    "queue_id": "QUEUE",
+    "name": "NAME",
+    "size": "SIZE",
+    "allocated": "ALLOCATED",
+    "wrote": "WROTE",
+    "state": "STATE",
+}
+
+
+def add(verb) -> None:
+    files = verb("files", "the mapped files")
+    files.add_argument("--kind", choices=("commitlog", "consumequeue", "index"))
+    files.add_argument("--topic")
+
+
+def files(command, options) -> None:
+    wanted = {"kind": options["kind"], "topic": options["topic"]}
+
+    def offline(store: StoreDirectory) -> list[dict]:
+        return [file for file in store.files() if all(value in (None, file[name]) for name, value in wanted.items())]
+
+    found = command.ask(options, lambda broker: list(broker.pages("/store/files", **wanted)), offline)
+    command.show_table(found, COLUMNS, empty="There are no files.")
+
+
+VERBS = {"files": files}

@@ -1,0 +1,1 @@
+"""Pages of the inside view: a module a view."""
