@@ -68,8 +68,9 @@ def peaks(line: list[str], environment: dict[str, str]) -> dict[str, float]:
     while True:
         for pid in memory.family(child.pid):
             try:
-                name = Path(f"/proc/{pid}/comm").read_text().strip()
-                kind = "driver" if pid == child.pid else "jvm" if name == "java" else "worker"
+                # The program, not the name: what a thread of the JVM forks has the thread's name until it becomes another program.
+                program = Path(os.readlink(f"/proc/{pid}/exe")).name
+                kind = "driver" if pid == child.pid else "jvm" if program == "java" else "worker"
                 most[kind] = max(most[kind], memory.rss_anon_mb(pid))
             except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
                 continue
