@@ -14,6 +14,7 @@ Progress is in the job's meta, written at most four times a second: {"text", "do
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import hashlib
 import importlib.util
@@ -40,12 +41,13 @@ from rq.job import Job, JobStatus
 from rq.registry import StartedJobRegistry
 from rq.serializers import JSONSerializer
 
-from broker_store.errors import NameError_
+from broker_store.client import ClientError
+from broker_store.errors import MisuseError, NameError_
 from broker_store.formats import names
 from broker_store.server.documents import time_text
 from broker_store.server.http import Caller
 from broker_store.server.problems import Problem
-from mqadmin import children, clusters, exports, pipeline, run_file
+from mqadmin import children, clusters, dead_letters, exports, pipeline, run_file
 from mqadmin.rest_client import RestClient, segment
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
@@ -59,13 +61,14 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Kind:
-    """One allowed job. `check` turns given parameters into those the function gets, or raises a Problem."""
+    """One allowed job. `takes` are the names of its parameters; `check` turns given ones, which it knows, into those the function gets."""
 
     function: Callable[..., Any]
     title: str
     queue: str
     role: str
     timeout_seconds: int
+    takes: tuple[str, ...]
     check: Callable[[dict], dict]
 
     def run(self, *arguments: object, **parameters: object) -> dict:
@@ -211,6 +214,20 @@ def export_messages(topic: str, begin_ms: int | None, end_ms: int | None, form: 
         return exports.write(directory, job.id if job else "export", form, messages, Progress(job), limit)
 
 
+def resend_dead_letters(group: str, to: str, limit: int) -> dict:
+    """Send a group's dead letters once more, those that were not sent again yet."""
+    nameserver = (run_file.read(data_directory()) or {}).get("nameserver")
+    if not nameserver:
+        raise JobFailed("this broker runs without a name server of its own, by which the job's client would find it")
+    progress = Progress()
+    try:
+        sent = asyncio.run(dead_letters.resend(nameserver, group, to, limit, lambda done, of: progress("sending", done, of, "messages")))
+    except (ClientError, MisuseError) as error:
+        raise JobFailed(f"{error}") from None
+    progress("done", 1, 1, last=True)
+    return sent
+
+
 def run_pipeline(name: str, **parameters: object) -> dict:
     """A job of the pipeline, in a process of its own: a JVM that fails takes neither the worker nor the broker along.
 
@@ -308,16 +325,17 @@ def _install_pipeline() -> None:
 # Which jobs there are
 
 
+EXPORT_TAKES = ("topic", "begin_ms", "end_ms", "form", "limit")
+RESEND_TAKES = ("group", "to", "limit")
+
+
 def _check_nothing(parameters: dict) -> dict:
-    if parameters:
-        raise Problem("invalid", f"this job has no parameter {next(iter(parameters))!r:.60}")
+    pipeline.refuse_unknown("this job", parameters, ())
     return {}
 
 
 def _check_export(parameters: dict) -> dict:
-    unknown = parameters.keys() - {"topic", "begin_ms", "end_ms", "form", "limit"}
-    if unknown:
-        raise Problem("invalid", f"this job has no parameter {min(unknown)!r:.60}")
+    pipeline.refuse_unknown("this job", parameters, EXPORT_TAKES)
     form = parameters.get("form", "jsonl")
     if form not in exports.FORMS:
         raise Problem("invalid", f"form is {form!r:.30}, want one of {', '.join(exports.FORMS)}")
@@ -331,6 +349,17 @@ def _check_export(parameters: dict) -> dict:
         "form": form,
         "limit": _bounded(parameters.get("limit", exports.DEFAULT_LIMIT), "limit", 1, exports.MAX_MESSAGES),
     }
+
+
+def _check_resend(parameters: dict) -> dict:
+    pipeline.refuse_unknown("this job", parameters, RESEND_TAKES)
+    group, to = parameters.get("group"), parameters.get("to", "group")
+    if not isinstance(group, str):
+        raise Problem("invalid", "group is missing")
+    if to not in dead_letters.TO:
+        raise Problem("invalid", f"to is {to!r:.30}, want one of {', '.join(dead_letters.TO)}")
+    limit = _bounded(parameters.get("limit", dead_letters.MAX_MESSAGES), "limit", 1, dead_letters.MAX_MESSAGES)
+    return {"group": names.check_group(group), "to": to, "limit": limit}
 
 
 def _time(parameters: dict, name: str) -> int | None:
@@ -353,10 +382,11 @@ def _whole(value: object) -> int | None:
 
 
 KINDS: dict[str, Kind] = {
-    "check_store": Kind(check_store, "Check the store", "default", "operator", 12 * 3600, _check_nothing),
-    "rebuild_index": Kind(rebuild_index, "Rebuild the index", "default", "admin", 12 * 3600, _check_nothing),
-    "export_messages": Kind(export_messages, "Export messages", "default", "operator", 12 * 3600, _check_export),
-    **{job.kind: Kind(partial(run_pipeline, job.name), job.title, "spark", "operator", 12 * 3600, partial(pipeline.checked, job.name)) for job in pipeline.JOBS.values()},
+    "check_store": Kind(check_store, "Check the store", "default", "operator", 12 * 3600, (), _check_nothing),
+    "rebuild_index": Kind(rebuild_index, "Rebuild the index", "default", "admin", 12 * 3600, (), _check_nothing),
+    "export_messages": Kind(export_messages, "Export messages", "default", "operator", 12 * 3600, EXPORT_TAKES, _check_export),
+    "resend_dead_letters": Kind(resend_dead_letters, "Send dead letters again", "default", "operator", 3600, RESEND_TAKES, _check_resend),
+    **{job.kind: Kind(partial(run_pipeline, job.name), job.title, "spark", "operator", 12 * 3600, (*job.takes,), partial(pipeline.checked, job.name)) for job in pipeline.JOBS.values()},
 }
 PIPELINE = {job.kind: job.name for job in pipeline.JOBS.values()}
 

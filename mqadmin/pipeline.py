@@ -16,6 +16,7 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,9 +71,7 @@ def checked(name: str, parameters: dict) -> dict:
     """The parameters of a run, each known and within its bounds; those that were left empty are left out."""
     job = job_of(name)
     given = {parameter: value for parameter, value in parameters.items() if value not in (None, "")}
-    unknown = given.keys() - set(job.takes)
-    if unknown:
-        raise Problem("invalid", f"{name} has no parameter {min(unknown)!r:.60}")
+    refuse_unknown(name, given, job.takes)
     missing = set(job.needs) - given.keys()
     if missing:
         raise Problem("invalid", f"{name} needs the parameter {min(missing)}")
@@ -80,6 +79,12 @@ def checked(name: str, parameters: dict) -> dict:
     if found.get("begin_ms", 0) >= found.get("end_ms", MAX_TIME_MS + 1):
         raise Problem("invalid", "begin_ms is not before end_ms")
     return found
+
+
+def refuse_unknown(job: str, parameters: dict, takes: Iterable[str]) -> None:
+    unknown = parameters.keys() - set(takes)
+    if unknown:
+        raise Problem("invalid", f"{job} has no parameter {min(unknown)!r:.60}")
 
 
 def _topic(value: object) -> str:

@@ -26,7 +26,7 @@ def list_jobs(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging
 
 @router.post("/jobs", response={202: schemas.Job})
 def start_job(request: HttpRequest, body: schemas.NewJob):
-    """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit), or one of the pipeline's."""
+    """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit), resend_dead_letters (group, to, limit), or one of the pipeline's."""
     caller = need(request, "operator")
     with audit.audited(caller, "start", "job", body.kind, parameters=body.parameters) as record:
         job = jobs.start(body.kind, body.parameters, caller)

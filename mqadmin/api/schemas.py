@@ -369,7 +369,7 @@ class FactsList(Schema):
 
 
 class NewJob(In):
-    kind: Literal["check_store", "rebuild_index", "export_messages", "pipeline_audit", "pipeline_statistics", "pipeline_lineage", "pipeline_archive"]
+    kind: Literal["check_store", "rebuild_index", "export_messages", "resend_dead_letters", "pipeline_audit", "pipeline_statistics", "pipeline_lineage", "pipeline_archive"]
     parameters: dict[str, Any] = {}
 
 

@@ -27,7 +27,7 @@ async def jobs(request):
     for row in rows or []:
         with_share(row)
     kinds = [
-        {"name": name, "title": kind.title, "role": kind.role, "allowed": request.caller.may(kind.role), "needs_topic": name == "export_messages"}
+        {"name": name, "title": kind.title, "role": kind.role, "allowed": request.caller.may(kind.role)}
         for name, kind in background.KINDS.items()
         if name not in background.PIPELINE
     ]
@@ -49,11 +49,12 @@ async def job(request, job_id):
 
 @page("operator")
 async def start_job(request):
-    """Start one of the allowed jobs; each kind checks its own role and parameters."""
+    """Start one of the allowed jobs; each kind checks its own role and parameters. The form has the fields of all kinds."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
-    parameters = {name: value.strip() for name, value in request.POST.items() if name not in ("kind", "csrfmiddlewaretoken") and value.strip()}
     kind = request.POST.get("kind", "")
+    takes = background.KINDS[kind].takes if kind in background.KINDS else ()
+    parameters = {name: value.strip() for name in takes if (value := request.POST.get(name, "")).strip()}
     try:
         async with aaudited(request.caller, "start", "job", kind[:100], parameters=parameters) as record:
             row = await asyncio.to_thread(background.start, kind, parameters, request.caller)

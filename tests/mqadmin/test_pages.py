@@ -296,9 +296,12 @@ def test_a_job_is_started_with_its_parameters_and_its_page_opens(fake_cluster, c
         return {"id": "job-1"}
 
     monkeypatch.setattr("mqadmin.jobs.start", start)
-    answer = client_of_role("operator").post("/jobs/start", {"kind": "export_messages", "topic": "orders", "form": "csv", "limit": ""})
+    operator = client_of_role("operator")
+    answer = operator.post("/jobs/start", {"kind": "export_messages", "topic": "orders", "form": "csv", "limit": ""})
     assert answer["Location"] == "/jobs/job-1/"
-    assert asked == [("export_messages", {"topic": "orders", "form": "csv"}, "user:the-operator")]
+    # The page's form has the fields of all kinds, and a choice always has a value.
+    operator.post("/jobs/start", {"kind": "check_store", "form": "jsonl", "to": "group", "topic": ""})
+    assert asked == [("export_messages", {"topic": "orders", "form": "csv"}, "user:the-operator"), ("check_store", {}, "user:the-operator")]
 
 
 def test_the_frame_of_a_browser_is_told_to_hold_back(fake_cluster, client_of_role):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import io
 import json
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
+from broker_store.client import PushConsumer
+from mqadmin import run_file
 from mqadmin.rest_client import RestClient, RestError
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -194,6 +197,45 @@ def test_jobs_check_rebuild_and_export_the_running_store(running, broker):
     middle = broker.get("/messages", topic="exported", key="key-3000")["messages"][0]["store_time_ms"]
     later = job(running, broker, "export_messages", topic="exported", begin_ms=middle, form="csv")
     assert 0 < later["result"]["messages"] <= 3_001 + 1_000
+
+
+async def give_up_all(nameserver: str, group: str, topic: str, count: int) -> None:
+    async with PushConsumer(group, nameserver, consume_from="first").subscribe(topic) as consumer:
+        async for message in consumer:
+            await consumer.give_up(message)
+            count -= 1
+            if not count:
+                return
+
+
+async def read_all(nameserver: str, group: str, topic: str, count: int) -> list[tuple]:
+    async with PushConsumer(group, nameserver, consume_from="first").subscribe(topic) as consumer:
+        found = []
+        async for message in consumer:
+            found.append((message.message_id, message.topic, message.tag, message.keys, message.body))
+            if len(found) == count:
+                return sorted(found)
+
+
+def test_dead_letters_are_sent_again_once_to_their_group_or_their_topic(running, broker):
+    nameserver = run_file.read(running.data)["nameserver"]
+    broker.post("/topics", {"name": "given-up", "read_queues": 2, "write_queues": 2})
+    broker.post("/topics/given-up/messages", [{"body": f"{n}", "keys": [f"k{n}"], "tag": "t"} for n in range(5)])
+    asyncio.run(give_up_all(nameserver, "tired", "given-up", 5))
+    sent = asyncio.run(read_all(nameserver, "others", "given-up", 5))
+    again = job(running, broker, "resend_dead_letters", group="tired", limit=3)
+    assert (again["state"], again["result"]) == ("done", {"sent": 3, "left": 2, "came_back": 0, "skipped": 0}), again
+    # The command goes on where the job ended; the group gets them, and nobody else.
+    assert json.loads(command(running, "group", "resend-dead-letters", "tired", "--json")) == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0}
+    assert asyncio.run(read_all(nameserver, "tired", "given-up", 5)) == sent
+    assert broker.get("/topics/given-up")["messages"] == "5"
+    broker.post("/topics/given-up/messages", [{"body": "5"}])
+    asyncio.run(give_up_all(nameserver, "tired", "given-up", 1))
+    to_all = job(running, broker, "resend_dead_letters", group="tired", to="topic")
+    assert to_all["result"] == {"sent": 1, "left": 0, "came_back": 0, "skipped": 0}
+    assert broker.get("/topics/given-up")["messages"] == "7"
+    refused = job(running, broker, "resend_dead_letters", group="nobody")
+    assert (refused["state"], refused["error"]) == ("failed", "group nobody has no dead letters")
 
 
 def test_the_store_is_seen_from_inside_and_metrics_say_the_same(running, broker):

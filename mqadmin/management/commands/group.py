@@ -1,7 +1,14 @@
-"""manage.py group: list, show, create, update, delete, reset-offset."""
+"""manage.py group: list, show, create, update, delete, reset-offset, resend-dead-letters."""
 
+import time
+
+from django.core.management.base import CommandError
+
+from mqadmin import dead_letters
 from mqadmin.management.base import BrokerCommand, cell, table
 from mqadmin.rest_client import segment
+
+LOOK_SECONDS = 0.25
 
 
 class Command(BrokerCommand):
@@ -27,6 +34,22 @@ class Command(BrokerCommand):
         reset.add_argument("value", nargs="?", type=int, help="for time: milliseconds since 1970; for offset: the offset")
         reset.add_argument("--queue", type=int, help="one queue only")
         reset.add_argument("--confirm", metavar="NAME", help="the group's name once more: do it")
+
+        again = add("resend-dead-letters", "send the dead letters that were not sent again yet; they stay where they are")
+        again.add_argument("group")
+        again.add_argument("--to", choices=dead_letters.TO, default="group", help="the group alone, or the topic with all its groups")
+        again.add_argument("--limit", type=int, default=dead_letters.MAX_MESSAGES)
+
+    def do_resend_dead_letters(self, options) -> None:
+        parameters = {name: options[name] for name in ("group", "to", "limit")}
+        with self.broker() as broker:
+            job = broker.post("/jobs", {"kind": "resend_dead_letters", "parameters": parameters})
+            while job["state"] in ("waiting", "running"):
+                time.sleep(LOOK_SECONDS)
+                job = broker.get(f"/jobs/{job['id']}")
+        if job["state"] != "done":
+            raise CommandError(f"the job {job['id']} is {job['state']}: {job['error']}")
+        self.show_facts(job["result"])
 
     def do_list(self, options) -> None:
         with self.broker() as broker:

@@ -1,0 +1,68 @@
+"""Sends a group's dead letters once more, with the client that everybody uses.
+
+They stay where they are; how far they were sent is the place of RESENDER in their queue, so that a second run goes on where
+the first ended. It moves behind messages that the broker has: one that is killed between may send up to a pull's again.
+A message keeps its id, keys, tag and body. It goes to the group alone, by way of its retry topic, or to its topic, where
+every group sees it. What a group that consumes in order is sent by its retry topic comes back as a dead letter: while such
+a group holds its queues the broker takes a send to that topic for a message given up, as Apache's does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker_store.client import MessageQueue, NoRouteError, Producer, PullConsumer, ReceivedMessage
+from broker_store.client.giving_back import COMPRESSION_BITS
+from broker_store.errors import MisuseError
+from broker_store.formats import properties
+from broker_store.formats.names import check_topic, dead_letter_topic, retry_topic
+
+RESENDER = "CID_RMQ_SYS_DEAD_LETTERS"
+TO = ("group", "topic")
+MAX_MESSAGES = 100_000  # of one run
+# What told the broker to keep it back, or was the broker's note of a try that is over.
+OVER = (properties.DELAY, properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.TRANSACTION_PREPARED, *properties.TIMER_ASKING)
+
+
+async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callable[[int, int], None]) -> dict:
+    """Send at most `limit` of the dead letters that were not sent again yet, oldest first; `tell(sent, of)` follows it.
+
+    {"sent", "left", "came_back": dead letters that came meanwhile, "skipped": those that do not say which topic they are of}.
+    MisuseError when the group has none, ClientError when the broker does not take one: what was sent before it counts.
+    """
+    found = {"sent": 0, "left": 0, "came_back": 0, "skipped": 0}
+    async with PullConsumer(RESENDER, nameserver) as reader, Producer(nameserver, RESENDER) as producer:
+        try:
+            queues = await reader.queues(dead_letter_topic(group))
+        except NoRouteError:
+            raise MisuseError(f"group {group} has no dead letters") from None
+        ends = [(queue, await _place(reader, queue), await reader.max_offset(queue)) for queue in queues]
+        of = min(limit, sum(end - at for _, at, end in ends))
+        for queue, at, end in ends:
+            while at < end and (room := limit - found["sent"] - found["skipped"]) > 0:
+                result = await reader.pull(queue, at, max_count=min(room, 32, end - at))
+                for message in result.messages:
+                    found["sent" if await _send(producer, group, to, message) else "skipped"] += 1
+                at = min(max(at + 1, result.next_offset), end)
+                await reader.commit(queue, at)
+                tell(found["sent"], of)
+            found["left"] += end - at
+            found["came_back"] += await reader.max_offset(queue) - end
+    return found
+
+
+async def _place(reader: PullConsumer, queue: MessageQueue) -> int:
+    return max(await reader.committed(queue) or 0, await reader.min_offset(queue))
+
+
+async def _send(producer: Producer, group: str, to: str, message: ReceivedMessage) -> bool:
+    stored = message.record
+    origin = stored.properties.get(properties.RETRY_TOPIC)
+    if not origin:
+        return False
+    pairs = {name: value for name, value in stored.properties.items() if name not in OVER and value}
+    if to == "topic":
+        del pairs[properties.RETRY_TOPIC]
+    topic = retry_topic(group) if to == "group" else check_topic(origin)
+    await producer.send_counted(topic, stored.body, properties.encode(pairs).decode(), stored.sys_flag & COMPRESSION_BITS, 0, None)
+    return True
