@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,7 @@ SLICE_BYTES = 32 << 20  # log read at once; at least two of the largest records 
 ROWS_A_SLICE = 1 << 18
 KEYS_A_SLICE = 1 << 20
 CONFIG_BYTES = 256 << 20
+MOST_GAPS = 1 << 16  # remembered for a repair
 
 UNIT = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
@@ -68,7 +70,9 @@ def check_store(
     `on_progress(done bytes, total bytes, step)` is called between slices, `should_stop()` too: when it is true the report
     is given as far as it got, with `stopped` set. StoreError only when `root` is no directory that can be read.
     """
-    return _Check(Path(root), sizes, on_progress, should_stop, log_directory, log_end, delay_levels_ms, disk or Disk()).run()
+    return StoreCheck(
+        root, sizes, on_progress, should_stop, log_directory=log_directory, log_end=log_end, delay_levels_ms=delay_levels_ms, disk=disk
+    ).run()
 
 
 @dataclass(slots=True)
@@ -80,13 +84,34 @@ class _File:
     size: int
 
 
-class _Queue:
+class Stretch(NamedTuple):
+    """A part [low, high) of the log that holds no good record but should: good ones follow, unless it is the log's tail."""
+
+    low: int
+    high: int
+    is_tail: bool = False
+    closes_file: bool = False  # it reaches to the end of its file, and the log goes on in the next
+
+
+class Gap(NamedTuple):
+    """Queue offsets [first, end) that no record has, between the records at log offsets `after` (-1: none) and `before`."""
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+    after: int
+    before: int
+
+
+class Queue:
     """The units of one queue, read by number. `next` is the queue offset the log's next record of it must have."""
 
-    def __init__(self, disk: Disk, name: str, files: list[_File]):
-        self._disk, self.name, self.files = disk, name, files
+    def __init__(self, disk: Disk, key: tuple[str, int], name: str, files: list[_File]):
+        self._disk, self.key, self.name, self.files = disk, key, name, files
         self.first = files[0].base // queue_unit.SIZE if files else 0
         self.next: int | None = None
+        self.last_at = -1  # log offset of the record before that
         self.covered_from: int | None = None
         self.life: tuple[int, int] | None = None  # first unit and its record's place, when known
         self.missing: list[list[int]] = []  # runs [first, last] of units the log has records for
@@ -140,18 +165,36 @@ class _Queue:
         return self.name, at
 
 
-class _Check:
-    def __init__(self, root, sizes, on_progress, should_stop, log_directory, log_end, delay_levels_ms, disk: Disk):
-        self.root, self.disk = root, disk
+class StoreCheck:
+    """One walk. Afterwards its parts say what a repair needs: `log_files`, `queues`, `stretches`, `gaps`, `newest_ms`, `log_end`."""
+
+    def __init__(
+        self,
+        root: Path,
+        sizes=None,
+        on_progress: Callable[[int, int, str], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+        *,
+        log_directory: Path | None = None,
+        log_end: int | None = None,
+        delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
+        disk: Disk | None = None,
+    ):
+        self.root, self.disk = Path(root), disk or Disk()
         self.wanted = sizes
         self.on_progress, self.should_stop = on_progress, should_stop
-        self.log_directory = log_directory or root / "commitlog"
+        self.log_directory = log_directory or self.root / "commitlog"
         self.limit = log_end
         self.delay_levels_ms = delay_levels_ms
         self.report = CheckReport()
-        self.damaged: list[tuple[int, int]] = []  # stretches of the log that hold no good record but should
+        self.damaged: list[tuple[int, int]] = []  # of the log: what is known to hold no good record
+        self.stretches: list[Stretch] = []
+        self.gaps: list[Gap] = []
+        self.deleted_to: dict[str, int] = {}  # where the records of a deleted topic end, by what the queues say
         self.topics: dict[int, str] = {}  # by the hash the kernel gives
+        self.file_sizes: dict[Path, int] = {}  # what each file of a directory should have
         self.newest_ms = 0
+        self._units_before_log = 0
         self.done_bytes = self.total_bytes = 0
 
     def run(self) -> CheckReport:
@@ -168,6 +211,7 @@ class _Check:
             self.index.finish()
             self._check_checkpoint()
             self._check_config()
+            self._check_offsets()
         except _Stopped:
             report.stopped = True
         for name in ("records", "blanks", "units", "entries", "log_files", "queue_files", "queues", "index_files", "log_bytes"):
@@ -200,7 +244,7 @@ class _Check:
         )
         self.total_bytes = sum(file.size for file in self.log_files) + self.index.bytes
 
-    def _sequence(self, directory: Path, digits: int, what: str, wanted: int | None, unit: int = 1) -> list[_File]:
+    def _sequence(self, directory: Path, digits: int, what: str, wanted: int | None, unit: int = 1, queue: tuple[str, int] | None = None) -> list[_File]:
         """The files of a directory in order, with findings for whatever does not belong there."""
         files = []
         for name in self.disk.list_names(directory):
@@ -210,15 +254,15 @@ class _Check:
             if len(name) != digits or not name.isascii() or not name.isdigit():
                 self.report.add(ERROR, "stray-file", str(path), None, f"does not belong into {what}/, Apache refuses to start with it")
                 continue
-            size = self.size_of(path)
+            size = self.size_of(path, queue)
             if size is not None:
                 files.append(_File(path, int(name), size))
         if files and files[-1].size == 0:
-            self.report.add(WARNING, "empty-file", str(files[-1].path), None, "has no bytes, the next start deletes it")
+            self.report.add(WARNING, "empty-file", str(files[-1].path), None, "has no bytes, the next start deletes it", queue=queue)
             files.pop()
         if not files:
             return files
-        size = wanted or _commonest([file.size for file in files])
+        size = self.file_sizes[directory] = wanted or _commonest([file.size for file in files])
         sound = []
         for file in files:
             if file.size != size:
@@ -228,25 +272,25 @@ class _Check:
                     str(file.path),
                     None,
                     f"is {file.size} bytes long, not {size}; a start is refused until it has its length again or is moved away",
+                    queue=queue,
                 )
             if file.base % size or file.size % unit:
-                self.report.add(ERROR, "file-name", str(file.path), None, f"its name is no multiple of the file size {size}")
+                self.report.add(ERROR, "file-name", str(file.path), None, f"its name is no multiple of the file size {size}", queue=queue)
                 continue
             if sound and file.base != sound[-1].base + size:
-                self.report.add(
-                    ERROR, "file-missing", str(file.path), None, f"the file before it ends at {sound[-1].base + size}, this begins at {file.base}"
-                )
+                what = f"the file before it ends at {sound[-1].base + size}, this begins at {file.base}"
+                self.report.add(ERROR, "file-missing", str(file.path), None, what, queue=queue)
             sound.append(file)
         return sound
 
-    def size_of(self, path: Path) -> int | None:
+    def size_of(self, path: Path, queue: tuple[str, int] | None = None) -> int | None:
         try:
             return self.disk.size_of(path)
         except StoreError as error:
-            self.report.add(ERROR, "unreadable", str(path), None, getattr(error, "what", str(error)))
+            self.report.add(ERROR, "unreadable", str(path), None, getattr(error, "what", str(error)), queue=queue)
             return None
 
-    def _load_queues(self) -> Iterator[tuple[tuple[str, int], _Queue]]:
+    def _load_queues(self) -> Iterator[tuple[tuple[str, int], Queue]]:
         wanted = getattr(self.wanted, "mapped_file_size_consume_queue", None)
         top = self.root / "consumequeue"
         for topic in self.disk.list_names(top):
@@ -260,9 +304,9 @@ class _Check:
                 if not (queue.isascii() and queue.isdigit() and len(queue) < 10):
                     self.report.add(ERROR, "stray-file", str(directory), None, "is no number of a queue")
                     continue
-                files = self._sequence(directory, 20, f"consumequeue/{topic}/{queue}", wanted, queue_unit.SIZE)
+                files = self._sequence(directory, 20, f"consumequeue/{topic}/{queue}", wanted, queue_unit.SIZE, (topic, int(queue)))
                 self.report.count("queue_files", len(files))
-                yield (topic, int(queue)), _Queue(self.disk, str(directory), files)
+                yield (topic, int(queue)), Queue(self.disk, (topic, int(queue)), str(directory), files)
 
     # The log ---------------------------------------------------------------------------------------------------
 
@@ -274,6 +318,9 @@ class _Check:
         for number, file in enumerate(self.log_files):
             if self.limit is not None and file.base >= self.limit:
                 break
+            expected = self.log_files[number - 1].base + self.file_sizes[self.log_directory] if number else file.base
+            if file.base > expected:
+                self._lost(expected, file.base, closes_file=True)
             self.log_end = file.base
             if self.limit is not None and not self.disk.exists(file.path):
                 # A store in use has deleted it since: what points into it is neither good nor bad.
@@ -339,22 +386,30 @@ class _Check:
         if self._is_zero(file, reader, at):
             if self._later_records(file):
                 self._broken(ERROR, file, at, "the file is zero from here on, but the log goes on in the next file")
-                self.damaged.append((offset, file.base + file.size))
+                self._lost(offset, file.base + self.file_sizes[file.path.parent], closes_file=True)
             return None
         following = self._next_record(file, reader, at)
         if following is not None and last and self.referenced_to <= file.base + following and self.broken_at is None:
             # Nobody refers to what follows: old bytes behind an end that was cut, not the log.
             self.report.add(WARNING, "stale-tail", str(file.path), at, "old records lie behind the end of the log")
+            self.stretches.append(Stretch(offset, file.base + file.size, is_tail=True))
             return None
         if following is None and not self._later_records(file):
             severity = self.behind if self.referenced_to > offset else WARNING
             self._broken(severity, file, at, f"{REASONS[reason]}; nothing good follows, the log ends here", "torn-tail")
-            self.damaged.append((offset, file.base + file.size))
+            self._lost(offset, file.base + file.size, is_tail=True)
             return None
         goes_on = f"good records go on at {following}" if following is not None else "the log goes on in the next file"
         self._broken(ERROR, file, at, f"{REASONS[reason]}; {goes_on}")
-        self.damaged.append((offset, file.base + (file.size if following is None else following)))
+        if following is None:
+            self._lost(offset, file.base + self.file_sizes[file.path.parent], closes_file=True)
+        else:
+            self._lost(offset, file.base + following)
         return following
+
+    def _lost(self, low: int, high: int, **how: bool) -> None:
+        self.damaged.append((low, high))
+        self.stretches.append(Stretch(low, high, **how))
 
     def _broken(self, severity: str, file: _File, at: int, what: str, kind: str = "bad-record") -> None:
         if self.broken_at is None:
@@ -430,14 +485,14 @@ class _Check:
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             directory = self.root / "consumequeue" / topic / str(queue_id)
-            queue = self.queues[topic, queue_id] = _Queue(self.disk, str(directory), [])
+            queue = self.queues[topic, queue_id] = Queue(self.disk, (topic, queue_id), str(directory), [])
         if topic == queue_unit.SCHEDULE_TOPIC:
             self._set_delivery_times(rows, data)
         rows = self._without_deleted(topic, queue_id, queue, rows)
         if not len(rows):
             return
         numbers = rows[:, k.ROW_QUEUE_OFFSET]
-        self._check_density(queue, numbers, rows[:, k.ROW_LOG_OFFSET], file)
+        self._check_density(topic, queue_id, queue, numbers, rows[:, k.ROW_LOG_OFFSET], file)
         low, high = int(numbers.min()), int(numbers.max())
         if high - low < 4 * len(numbers) + 1024:
             units = queue.units(low, high - low + 1)[numbers - low]
@@ -449,7 +504,7 @@ class _Check:
         if not good.all():
             self._tell_units(queue, rows[~good], units[~good])
 
-    def _without_deleted(self, topic: str, queue_id: int, queue: _Queue, rows: np.ndarray) -> np.ndarray:
+    def _without_deleted(self, topic: str, queue_id: int, queue: Queue, rows: np.ndarray) -> np.ndarray:
         """The rows that belong into the queue: records of a topic that was deleted stay in the log and have no units.
 
         Ours keeps where such a topic's records end. Apache does not, but a topic made again counts from 0: then the first
@@ -464,9 +519,10 @@ class _Check:
             deleted[:] = True
         if deleted.any():
             self.report.count("records_of_deleted_topics", int(deleted.sum()))
+            self.deleted_to[topic] = max(self.deleted_to.get(topic, 0), int(offsets[deleted].max()) + 1)
         return rows[~deleted]
 
-    def _begin_of_life(self, topic: str, queue_id: int, queue: _Queue) -> tuple[int, int]:
+    def _begin_of_life(self, topic: str, queue_id: int, queue: Queue) -> tuple[int, int]:
         """(number of the first unit, log offset of its record), (0, 0) when that unit and a record do not agree."""
         for start in range(queue.first, queue.end, 1024):
             units = queue.units(start, min(1024, queue.end - start))
@@ -488,7 +544,7 @@ class _Check:
             break
         return 0, 0
 
-    def _tell_units(self, queue: _Queue, rows: np.ndarray, units: np.ndarray) -> None:
+    def _tell_units(self, queue: Queue, rows: np.ndarray, units: np.ndarray) -> None:
         absent = units["size"] == 0
         for first, last in _runs(np.sort(rows[absent][:, k.ROW_QUEUE_OFFSET])):
             if queue.missing and queue.missing[-1][1] == first - 1:
@@ -501,31 +557,35 @@ class _Check:
             found = (int(unit["log_offset"]), int(unit["size"]), int(unit["tags_code"]))
             expected = (int(row[k.ROW_LOG_OFFSET]), int(row[k.ROW_SIZE]), int(row[k.ROW_TAGS_CODE]))
             what = f"unit {number} is (offset, size, tags code) {found}, the record makes it {expected}"
-            self.report.add(ERROR, "unit-wrong", path, at, what)
+            self.report.add(ERROR, "unit-wrong", path, at, what, queue=queue.key)
 
-    def _check_density(self, queue: _Queue, numbers: np.ndarray, offsets: np.ndarray, file: _File) -> None:
+    def _check_density(self, topic: str, queue_id: int, queue: Queue, numbers: np.ndarray, offsets: np.ndarray, file: _File) -> None:
         """Queue offsets in the log go up by one, apart from what lay in damaged stretches."""
         if queue.covered_from is None:
             queue.covered_from = queue.next = int(numbers[0])
         expected = np.concatenate(([queue.next], numbers[:-1] + 1))
         for place in np.flatnonzero(numbers != expected):
-            wanted, found = int(expected[place]), int(numbers[place])
+            wanted, found, offset = int(expected[place]), int(numbers[place]), int(offsets[place])
             if found < wanted:
                 what = f"queue offset {found} is given again, the queue was at {wanted}"
-            elif self._in_damage(queue, wanted, found):
-                continue
             else:
+                after = int(offsets[place - 1]) if place else queue.last_at
+                if len(self.gaps) < MOST_GAPS:
+                    self.gaps.append(Gap(topic, queue_id, wanted, found, after, offset))
+                if self._in_damage(queue, wanted, found, self.damaged) or any(after < low and high <= offset for low, high in self.damaged):
+                    continue
                 what = f"queue offsets {wanted} to {found - 1} of {queue.name} are in no record"
-            self.report.add(ERROR, "queue-offset", str(file.path), int(offsets[place]) - file.base, what)
-        queue.next = int(numbers[-1]) + 1
+            self.report.add(ERROR, "queue-offset", str(file.path), offset - file.base, what, queue=(topic, queue_id))
+        queue.next, queue.last_at = int(numbers[-1]) + 1, int(offsets[-1])
 
-    def _in_damage(self, queue: _Queue, first: int, end: int) -> bool:
-        """Whether the units [first, end) all point into a damaged stretch of the log."""
+    @staticmethod
+    def _in_damage(queue: Queue, first: int, end: int, damaged: list[tuple[int, int]]) -> bool:
+        """Whether the units [first, end) all point into damaged stretches of the log."""
         if end - first > 1 << 20:
             return False
         offsets = queue.units(first, end - first)["log_offset"].astype(np.int64)
         inside = np.zeros(len(offsets), dtype=bool)
-        for low, high in self.damaged:
+        for low, high in damaged:
             inside |= (offsets >= low) & (offsets < high)
         return bool(inside.all())
 
@@ -552,16 +612,19 @@ class _Check:
             self._check_before(queue, covered_from)
             if queue.covered_from is not None and queue.next < queue.end:
                 self._check_behind(queue, queue.next, queue.end)
+        if self._units_before_log and self.log_files:
+            what = f"the log begins at {self.log_start}; queues hold {self._units_before_log} units of older records, which became too old or are lost"
+            self.report.add(NOTE, "log-start", str(self.log_files[0].path), None, what)
 
-    def _tell_missing(self, queue: _Queue) -> None:
+    def _tell_missing(self, queue: Queue) -> None:
         for first, last in queue.missing:
             # At the end of a queue they are merely late; in the middle they are a hole.
             severity = self.behind if first >= queue.end or self.unclean else ERROR
             path, at = queue.file_of(first)
             what = f"unit {first} is missing" if first == last else f"units {first} to {last} are missing"
-            self.report.add(severity, "unit-missing", path, at, f"{what}, the log has the records")
+            self.report.add(severity, "unit-missing", path, at, f"{what}, the log has the records", queue=queue.key)
 
-    def _check_before(self, queue: _Queue, covered_from: int) -> None:
+    def _check_before(self, queue: Queue, covered_from: int) -> None:
         """Units whose records are not in the log: it must be because the log begins later."""
         step = 1 << 16
         for first in range(queue.first, covered_from, step):
@@ -569,9 +632,10 @@ class _Check:
             blank = (units["size"] == queue_unit.PRE_BLANK_SIZE) & (units["log_offset"] == 0)
             gone = (units["log_offset"] >= 0) & (units["size"] > 0) & (units["log_offset"] < self.log_start)
             self.report.count("units", int(gone.sum()))
+            self._units_before_log += int((gone & ~blank).sum())
             self._tell_extra(queue, first, units, ~(blank | gone))
 
-    def _check_behind(self, queue: _Queue, first: int, end: int) -> None:
+    def _check_behind(self, queue: Queue, first: int, end: int) -> None:
         """Units behind the last record of the queue."""
         step = 1 << 16
         for start in range(first, end, step):
@@ -581,7 +645,7 @@ class _Check:
                 wrong &= units["log_offset"] < self.limit
             self._tell_extra(queue, start, units, wrong & (units["size"] != 0))
 
-    def _tell_extra(self, queue: _Queue, first: int, units: np.ndarray, wrong: np.ndarray) -> None:
+    def _tell_extra(self, queue: Queue, first: int, units: np.ndarray, wrong: np.ndarray) -> None:
         offsets = units["log_offset"].astype(np.int64)
         for low, high in self.damaged:  # told already, with the record
             wrong = wrong & ~((offsets >= low) & (offsets < high))
@@ -593,7 +657,7 @@ class _Check:
             for low, high in _runs(np.flatnonzero(mask) + first):
                 path, at = queue.file_of(low)
                 which = f"unit {low} points" if low == high else f"units {low} to {high} point"
-                self.report.add(severity, "unit-extra", path, at, f"{which} {what}")
+                self.report.add(severity, "unit-extra", path, at, f"{which} {what}", queue=queue.key)
 
     # The rest --------------------------------------------------------------------------------------------------
 
@@ -639,6 +703,39 @@ class _Check:
             what = f"{problem}; its .bak is good and is taken instead" if spared else f"{problem}; and there is no good .bak"
             self.report.add(WARNING if spared else ERROR, "config", str(directory / name), None, what)
 
+    def _check_offsets(self) -> None:
+        """What groups and delay levels have read cannot lie behind the end of a queue."""
+        if self.limit is not None:
+            return  # they move while we look
+        for name, topic, queue_id, group, offset in self.offsets():
+            end = self.end_of(topic, queue_id)
+            if offset > end:
+                reader = f"group {group}" if group else f"delay level {queue_id + 1}"
+                what = f"{reader} is at {offset} of {topic}/{queue_id}, which ends at {end}: what comes next up to there would be passed over"
+                self.report.add(WARNING, "offset-ahead", str(self.root / "config" / name), None, what, queue=(topic, queue_id))
+
+    def offsets(self) -> Iterator[tuple[str, str, int, str, int]]:
+        """(file, topic, queue, group, offset) of the offsets in config/, group "" for those of delay levels."""
+        for place, queues in _table(self._read_json("consumerOffset.json").get("offsetTable")).items():
+            topic, _, group = str(place).partition("@")
+            for queue_id, offset in _numbers(queues):
+                if (topic, queue_id) in self.queues or topic in self.known_topics:
+                    yield "consumerOffset.json", topic, queue_id, group, offset
+        for level, offset in _numbers(self._read_json("delayOffset.json").get("offsetTable")):
+            yield "delayOffset.json", queue_unit.SCHEDULE_TOPIC, level - 1, "", offset
+
+    def end_of(self, topic: str, queue_id: int) -> int:
+        """The queue offset that comes next, as the log has it, or the queue when the log holds none of its records."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            return 0
+        if queue.next is None:
+            return queue.end if queue.last_record_end <= self.log_end else 0
+        bridged = [(stretch.low, stretch.high) for stretch in self.stretches if not stretch.is_tail]
+        if queue.next < queue.end and self._in_damage(queue, queue.next, queue.end, bridged):
+            return queue.end  # its last records are among the damaged ones, and a repair keeps their places
+        return queue.next
+
     def _read_json(self, name: str) -> dict:
         """A config file as a dict; what cannot be read is told with the other config files."""
         try:
@@ -680,6 +777,17 @@ def _runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
         breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
         for run in np.split(numbers, breaks):
             yield int(run[0]), int(run[-1])
+
+
+def _table(value: object) -> dict:
+    return value if isinstance(value, dict) else {}
+
+
+def _numbers(value: object) -> Iterator[tuple[int, int]]:
+    """The pairs of a table of whole numbers by whole number, quoted keys or not; what is none is left out."""
+    for key, number in _table(value).items():
+        if str(key).isascii() and str(key).isdigit() and isinstance(number, int):
+            yield int(key), number
 
 
 def _commonest(values: list[int]) -> int:

@@ -17,6 +17,7 @@ class Finding:
     file: str
     offset: int | None
     what: str
+    queue: tuple[str, int] | None = None  # topic and number, when it is about one queue
 
     def __str__(self) -> str:
         place = self.file if self.offset is None else f"{self.file} at {self.offset}"
@@ -40,6 +41,7 @@ class CheckReport:
     findings: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     kinds: dict[str, int] = field(default_factory=dict)
+    bad_queues: set[tuple[str, int]] = field(default_factory=set)  # those with an error, told or not
     sizes: CheckSizes = CheckSizes()
     log_end: int = 0
     stopped: bool = False
@@ -53,12 +55,14 @@ class CheckReport:
         """Whether the whole store was looked at and nothing is wrong."""
         return not self.stopped and not self.errors
 
-    def add(self, severity: str, kind: str, file: str, offset: int | None, what: str) -> None:
+    def add(self, severity: str, kind: str, file: str, offset: int | None, what: str, *, queue: tuple[str, int] | None = None) -> None:
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
+        if queue is not None and severity == ERROR:
+            self.bad_queues.add(queue)
         if self.kinds[kind] <= MOST_TOLD_OF_A_KIND:
-            self.findings.append(Finding(severity, kind, file, offset, what))
+            self.findings.append(Finding(severity, kind, file, offset, what, queue))
         elif severity == ERROR and not self.errors:
-            self.findings.append(Finding(severity, kind, file, offset, what))
+            self.findings.append(Finding(severity, kind, file, offset, what, queue))
 
     def count(self, name: str, more: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + more

@@ -391,6 +391,18 @@ class Disk:
         except OSError as error:
             raise _store_error(error, f"writing {len(data)} bytes", path) from error
 
+    def set_length(self, path: Path, length: int) -> None:
+        """Cut a file, or let it go on with zeros, and sync that."""
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                os.ftruncate(descriptor, length)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _store_error(error, f"making it {length} bytes long", path) from error
+
     def replace_file(self, path: Path, data: bytes, backup: Path | None = None) -> None:
         """Atomically: a reader finds the old bytes or the new ones. The old file becomes `backup` if that is given."""
         fresh = path.with_name(path.name + ".tmp")
@@ -567,6 +579,9 @@ class InspectDisk(Disk):
         return super().open_reader(path) if region is None else _InspectReader(region)
 
     def write_file(self, path: Path, data: bytes) -> None:
+        pass
+
+    def set_length(self, path: Path, length: int) -> None:
         pass
 
     def replace_file(self, path: Path, data: bytes, backup: Path | None = None) -> None:

@@ -76,6 +76,7 @@ def kept_facts(disk: Disk, root: Path) -> dict:
     kept = root.parent / LOST_AND_FOUND
     try:
         paths = [kept / name / file for name in disk.list_names(kept) if disk.is_directory(kept / name) for file in disk.list_names(kept / name)]
+        paths = [path for path in paths if not disk.is_directory(path)]
         return {"files": len(paths), "bytes": sum(disk.size_of(path) for path in paths)}
     except StoreError:
         # Where the store is the top of a file system, that has a directory of this name, which is root's.

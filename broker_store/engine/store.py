@@ -258,7 +258,8 @@ class MessageStore:
         if self.state in ("closed", "failed"):
             self._release()
             return
-        was_running = self.state in ("running", "read_only")
+        # Opened and never started is running for that: what recovery mended is complete.
+        was_running = self.state in ("running", "read_only") or (self.state == "recovering" and self.report.state == "done")
         self._set_flag("closed", "the store is shut down")
         self._stop_rebuild()
         for worker in self._workers:

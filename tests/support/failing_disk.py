@@ -44,6 +44,10 @@ class FailingDisk(Disk):
         self.on_call("write_file")
         super().write_file(path, data)
 
+    def set_length(self, path: Path, length: int) -> None:
+        self.on_call("set_length")
+        super().set_length(path, length)
+
     def unlink(self, path: Path, missing_ok: bool = False) -> None:
         self.on_call("unlink")
         super().unlink(path, missing_ok)

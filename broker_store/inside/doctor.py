@@ -1,0 +1,130 @@
+"""The store doctor: what each finding of a check means, how grave it is, and what a repair does about it.
+
+    harmless     nothing need be done
+    next start   the next start of a broker mends it by itself
+    repair       a repair mends it, and nothing that was readable is lost
+    lost         bytes that held something are gone; a repair makes the rest whole
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker_store.engine.check_report import ERROR, NOTE, CheckReport, Finding
+
+HARMLESS, NEXT_START, REPAIR, LOST = GRADES = ("harmless", "next start", "repair", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """Of a kind of finding: what it means to who reads the store, what a repair does, and its grade as an error and as a warning."""
+
+    means: str
+    repair: str
+    as_error: str = REPAIR
+    as_warning: str = NEXT_START
+
+
+_INDEX = "Lookups by key may miss messages of this file or find others; reading by queue is not touched."
+_NEW_INDEX = "The index files are moved away and the index is made anew from the log."
+_NEW_QUEUE = "The queue's files are moved away and the queue is made anew from the log."
+_START_REFUSED = "A broker refuses to start with it."
+
+MEANINGS = {
+    "bad-record": Meaning(
+        "Bytes of the log that were once right have changed. The message here cannot be read; without a repair a start would end the log here and drop all that follows.",
+        "The damaged bytes are bridged: an empty placeholder takes the message's place in its queue, and everything behind it stays readable.",
+        LOST,
+    ),
+    "torn-tail": Meaning(
+        "The log ends in the middle of a record, as a crash leaves it. What follows was never whole on the disk.",
+        "The log is cut here; queues and index are cut to fit.",
+        LOST,
+    ),
+    "stale-tail": Meaning("Old bytes lie behind the end of the log. Nobody reads them.", "They are made zero.", REPAIR),
+    "queue-offset": Meaning(
+        "A record states a place in a queue that is not the next one there: its header has changed, or a message between is missing.",
+        "The record gets the topic, queue and number of the unit that points to it.",
+    ),
+    "unit-wrong": Meaning(
+        "A unit of a queue does not say of its record what the log says: a reader would get another message, half of one, or pass it over by its tag.", _NEW_QUEUE
+    ),
+    "unit-missing": Meaning("The log has messages that their queue does not know: a reader cannot reach them, or stops before them.", _NEW_QUEUE),
+    "unit-extra": Meaning(
+        "The queue knows messages that the log does not have: they are lost, or were never whole.", "The queue is cut where the log's messages end, or made anew from the log."
+    ),
+    "index-entry": Meaning(f"An entry names a record or a key that is not there. {_INDEX}", _NEW_INDEX),
+    "index-time": Meaning(f"An entry has another time than its record. {_INDEX}", _NEW_INDEX),
+    "index-chain": Meaning(f"An entry names a wrong one as the one before it: a chain is cut, mixed with another, or has no end. {_INDEX}", _NEW_INDEX),
+    "index-slot": Meaning(f"A slot does not name its newest entry. {_INDEX}", _NEW_INDEX),
+    "index-header": Meaning(f"What the file says of itself does not fit its entries. {_INDEX}", _NEW_INDEX),
+    "index-missing": Meaning("Keys of messages are in no index file: these messages cannot be looked up by key.", _NEW_INDEX),
+    "index-behind": Meaning("The newest keys are not in the index: these messages cannot be looked up by key.", "The keys are added from the log."),
+    "index-extra": Meaning("The index knows messages that the log does not have (any more).", "The index is cut where the log ends."),
+    "index-geometry": Meaning(f"From its length and content nobody can tell how many slots and entries it has. {_START_REFUSED}", _NEW_INDEX),
+    "index-starts-late": Meaning("Keys of older messages are in no index file: an index file is missing.", _NEW_INDEX, REPAIR, REPAIR),
+    "no-index": Meaning("No message can be looked up by key.", "The index is made from the log.", REPAIR, REPAIR),
+    "file-length": Meaning(f"A file has not the length that all of its kind have. {_START_REFUSED}", "It gets its length again, or is made anew from the log."),
+    "file-name": Meaning(f"A file's name is no place where a file can begin. {_START_REFUSED}", "It is moved away, or its queue is made anew from the log."),
+    "file-missing": Meaning(
+        f"A file between others is gone, with all that was in it. {_START_REFUSED}",
+        "A queue's is made anew from the log. In place of a log file one of empty placeholders is put, so that the files behind it can be read.",
+        LOST,
+    ),
+    "empty-file": Meaning("A file was made and never used.", "It is removed."),
+    "stray-file": Meaning(f"A file or directory that is not the store's. {_START_REFUSED}", "It is moved away."),
+    "unreadable": Meaning("Something that is no regular file stands in the place of one.", "Of a queue or of the index: it is moved away and made anew from the log."),
+    "log-start": Meaning("The oldest messages are not in the log any more. After the time that messages are kept that is as it should be.", "Nothing: the log decides what exists."),
+    "checkpoint": Meaning("A start does not know what was surely on the disk, and reads the whole log after a crash.", "It is written anew."),
+    "checkpoint-ahead": Meaning("The checkpoint claims more than the log holds: the end of the log is gone, or the checkpoint is wrong. A start would refuse.", "It is written anew."),
+    "config": Meaning("A table cannot be read as JSON.", "Its copy takes its place; without a good one it is moved away, topics.json made from the queues.", LOST),
+    "offset-ahead": Meaning(
+        "A group has read further than the queue goes. New messages up to there would be passed over.", "The offset is lowered to the end of the queue.", REPAIR, REPAIR
+    ),
+    "empty": Meaning("There is nothing here yet.", "Nothing."),
+}
+
+
+def meaning_of(finding: Finding) -> Meaning:
+    return MEANINGS[finding.kind]
+
+
+def grade_of(finding: Finding, unclean: bool) -> str:
+    """How grave a finding is, of a store that was not closed in order (`unclean`) or was."""
+    if finding.severity == NOTE:
+        return HARMLESS
+    meaning = meaning_of(finding)
+    if finding.kind == "file-missing" and finding.queue is not None:
+        return REPAIR
+    if finding.kind == "unit-extra" and finding.severity == ERROR and finding.what.endswith("behind the end of the log"):
+        return LOST
+    if finding.kind == "no-index" and unclean:
+        return NEXT_START
+    return meaning.as_error if finding.severity == ERROR else meaning.as_warning
+
+
+def findings_of(report: CheckReport, root: Path, unclean: bool) -> list[dict]:
+    """The findings of a report, each with its grade, what it means and what a repair does; the gravest first."""
+    found = [
+        {
+            "severity": finding.severity,
+            "grade": grade_of(finding, unclean),
+            "kind": finding.kind,
+            "file": _inside(finding.file, root),
+            "offset": finding.offset,
+            "what": finding.what,
+            "means": meaning_of(finding).means,
+            "repair": meaning_of(finding).repair,
+        }
+        for finding in report.findings
+    ]
+    return sorted(found, key=lambda finding: -GRADES.index(finding["grade"]))
+
+
+def _inside(file: str, root: Path) -> str:
+    """A file's name below the store."""
+    try:
+        return str(Path(file).relative_to(root))
+    except ValueError:
+        return file

@@ -1,0 +1,743 @@
+"""The repair of a damaged store: a plan of single actions, and their execution.
+
+    check ──► plan: actions in order, what stays unmended ──► apply: copy kept, change, sync, one after the other ──► recovery
+
+The log decides what exists, so it is mended first, and queues and index are then made from it by the engine's own recovery.
+What was readable before stays readable, at its place in its queue and by its key:
+
+* A *tail* that holds no good record is cut.
+* A *damaged stretch* with good records behind it is bridged: nothing may move in a log, and no broker steps over what is no
+  record. Where a queue knows a record there, a *placeholder* takes its place in log and queue: a message without body or keys
+  whose property REPAIRED says why. So no number of a queue is missing, which neither broker could live with. The rest is filled
+  with records that were "rolled back": they are in no queue and in no index. At the end of a file a blank does.
+* A sound record that states another queue or number than the unit that points to it gets those of the unit.
+* A missing log file between others is made again, of placeholders and a blank.
+
+What is changed or taken away is first copied or moved to `lost+found/TIME-repair/`, where `manifest.json` says what came from where.
+Before the log is touched, `abort` is there and the checkpoint says that nothing is sure: so a repair that ends in the middle is, to
+the next check or start, a crash like others, and the same plan or a smaller one mends the rest (docs/decisions/0030).
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from broker_store.config import StoreSettings
+from broker_store.engine.check import Queue, StoreCheck, Stretch
+from broker_store.engine.check_report import ERROR, NOTE, CheckSizes
+from broker_store.engine.disk import Disk
+from broker_store.engine.file_facts import LOST_AND_FOUND
+from broker_store.engine.mapped_file import file_name
+from broker_store.engine.record_room import MAX_RECORD
+from broker_store.engine.store import MessageStore
+from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
+from broker_store.errors import FormatError, MisuseError, StoreError
+from broker_store.formats import checkpoint, config_json, record
+from broker_store.formats.checkpoint import Checkpoint
+from broker_store.messages import Message
+
+FILLER_TOPIC = "repaired"
+_FILLER_BYTES = 64 << 10  # of one record that fills a stretch
+_LEAST_FILLER = record.MIN_RECORD + 1  # with a topic of one letter
+_MOST_PROPERTIES = record.MAX_PROPERTIES
+_REASON = "the record that lay here was damaged"
+_UNITS_AT_ONCE = 1 << 16
+_MOST_SUSPECTS = 1 << 16
+_MOST_MISSING = 1 << 20
+_MOST_HOMELESS = 10_000  # each is compared with all others of its queue
+_LIGHT_QUEUE = "%LMQ%"
+_MANIFEST = "manifest.json"
+
+
+class Place(NamedTuple):
+    """Where a queue says that a record lies: [at, at + size) of the log."""
+
+    at: int
+    size: int
+    topic: str
+    queue_id: int
+    number: int
+
+    @property
+    def end(self) -> int:
+        return self.at + self.size
+
+
+class Piece(NamedTuple):
+    """What is written into a stretch: a placeholder, a filler (no `place`) or the blank that closes the file."""
+
+    at: int
+    size: int
+    place: Place | None = None
+    is_blank: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One step of a plan. `bytes` is how many bytes of the store it changes or takes away; a copy of them is kept."""
+
+    kind: str
+    path: Path
+    offset: int | None
+    bytes: int
+    what: str
+    data: object = field(default=None, repr=False)
+
+
+@dataclass
+class Plan:
+    """What to do, in order; `left` says what it cannot mend."""
+
+    root: Path
+    actions: list[Action]
+    left: list[str]
+    sizes: CheckSizes
+    delay_levels_ms: tuple[int, ...]
+    log_directory: Path
+
+    def as_dict(self) -> dict:
+        return {
+            "store": str(self.root),
+            "actions": [
+                {"number": number, "action": action.kind, "file": self.name_of(action.path), "offset": action.offset, "bytes": action.bytes, "what": action.what}
+                for number, action in enumerate(self.actions, 1)
+            ],
+            "left": self.left,
+            "bytes": sum(action.bytes for action in self.actions),
+            "kept_in": LOST_AND_FOUND if self.actions else None,
+        }
+
+    def name_of(self, path: Path) -> str:
+        """A file's name below the store."""
+        if path.is_relative_to(self.root):
+            return str(path.relative_to(self.root))
+        return f"commitlog/{path.name}" if path.parent == self.log_directory else str(path)
+
+
+def make_plan(check: StoreCheck, sizes=None) -> Plan:
+    """The plan for what a check found that ran to its end. `sizes` (a CheckSizes or settings) are used where no file shows them."""
+    if check.report.stopped:
+        raise MisuseError("a check that was stopped knows too little for a plan")
+    return _Planner(check, sizes).plan()
+
+
+class _Planner:
+    def __init__(self, check: StoreCheck, sizes):
+        self.check, self.report, self.disk, self.root = check, check.report, check.disk, check.root
+        self.log_size = check.file_sizes.get(check.log_directory, 0)
+        self.left: list[str] = []
+        found = self.report.sizes
+        self.sizes = CheckSizes(*(getattr(found, name) or getattr(sizes, name, None) for name in vars_of(CheckSizes)))
+
+    def plan(self) -> Plan:
+        log = [*self._lengths(), *self._bridges(), *self._headers(), *self._tail()]
+        derived = [*self._strays(), *self._queues(), *self._index(changed_log=bool(log))]
+        config = [*self._config(), *self._deleted_topics(), *self._offsets()]
+        mended_by_start = any(finding.severity != NOTE and finding.kind not in ("config", "offset-ahead") for finding in self.report.findings)
+        if log or derived or mended_by_start:
+            actions = [*self._distrust(), *log, *derived, *config, self._rebuild()]
+        else:
+            actions = config
+        return Plan(self.root, actions, self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory)
+
+    # Before and after -------------------------------------------------------------------------------------------------
+
+    def _distrust(self) -> Iterator[Action]:
+        abort, path = self.root / "abort", self.root / "checkpoint"
+        if not self.disk.exists(abort):
+            yield Action("mark", abort, None, 0, "Mark the store as not closed in order, so that a start looks at all of it if this repair does not end.")
+        try:
+            content = self.disk.read_file(path)
+        except StoreError:
+            content = b""
+        stamps = checkpoint.decode(content) if content is not None and len(content) >= checkpoint.LAYOUT.size else Checkpoint()
+        # The log's own stamp is kept as far as it is true: below it a record with a NUL in its properties is not taken for torn.
+        wanted = Checkpoint(min(stamps.physic_msg_timestamp, self.check.newest_ms))
+        if stamps != wanted or content is None or len(content) != checkpoint.FILE_BYTES:
+            what = "Let the checkpoint say that no queue and no index file is sure, so that the whole log is read."
+            yield Action("checkpoint", path, 0, len(content or b""), what, wanted)
+
+    def _rebuild(self) -> Action:
+        if all(getattr(self.sizes, name) for name in vars_of(CheckSizes)):
+            what = "Read the whole log as a start does, and make from it every unit and every index entry that is missing."
+            return Action("rebuild", self.root, None, 0, what, True)
+        what = "Leave it to the next start to make queues and index from the log: no file shows how large their files are."
+        return Action("rebuild", self.root, None, 0, what, False)
+
+    # The log ----------------------------------------------------------------------------------------------------------
+
+    def _lengths(self) -> Iterator[Action]:
+        for file in self.check.log_files:
+            if file.size != self.log_size:
+                more = max(0, file.size - self.log_size)
+                what = f"Cut the file to {self.log_size:,} bytes." if more else f"Let the file go on with zeros to {self.log_size:,} bytes."
+                yield Action("length", file.path, min(file.size, self.log_size), more, what, self.log_size)
+        for finding in self.report.findings:
+            if finding.kind == "unreadable" and Path(finding.file).parent == self.check.log_directory:
+                self.left.append(f"{Path(finding.file).name} is no regular file: put the file itself in its place.")
+
+    def _bridges(self) -> Iterator[Action]:
+        stretches = [stretch for stretch in self.check.stretches if not stretch.is_tail]
+        placed = self._places(stretches)
+        for stretch in stretches:
+            places = placed[stretch]
+            file = self._file_at(stretch.low)
+            if file is None:
+                yield from self._missing_files(stretch, places)
+                continue
+            high = file.base + self.log_size if stretch.closes_file else stretch.high
+            pieces = _laid_out(stretch.low, high, places, stretch.closes_file)
+            if pieces is None:
+                self.left.append(f"{file.path.name} at {stretch.low - file.base}: {high - stretch.low} bytes are too few for a record that bridges them.")
+                continue
+            what = f"Bridge {high - stretch.low:,} damaged bytes{_placeholders(places)}; what follows stays readable."
+            held = min(high, file.base + file.size) - stretch.low
+            yield Action("bridge", file.path, stretch.low - file.base, held, what, (file.base, self._time_from(high), pieces))
+
+    def _missing_files(self, stretch: Stretch, places: list[Place]) -> Iterator[Action]:
+        for base in range(stretch.low, stretch.high, self.log_size):
+            here = [place for place in places if base <= place.at < base + self.log_size]
+            pieces = _laid_out(base, base + self.log_size, here, True)
+            what = f"Make the missing file again{_placeholders(here)}; the files behind it can be read then."
+            path = self.check.log_directory / file_name(base)
+            yield Action("create", path, None, 0, what, (self.log_size, base, self._time_from(base + self.log_size), pieces))
+
+    def _places(self, stretches: list[Stretch]) -> dict[Stretch, list[Place]]:
+        """The records that queues had in each stretch, in the order of the log."""
+        placed: dict[Stretch, list[Place]] = {stretch: [] for stretch in stretches}
+        if not stretches:
+            return placed
+        known: dict[tuple[str, int], dict[int, Place]] = {}
+        homeless: list[tuple[Place, int, int]] = []
+        for key, queue in self.check.queues.items():
+            for number, offset, size in _units_in(queue, stretches):
+                known.setdefault(key, {})[number] = Place(offset, size, *key, number)
+        ends: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
+        for gap in self.check.gaps:
+            ends.setdefault((gap.topic, gap.queue_id), []).append((gap.first, gap.end, gap.after, gap.before))
+        for key, queue in self.check.queues.items():
+            own = known.get(key, {})
+            wanted: list[tuple[int, int, int]] = []  # number, between the records at these two log offsets
+            for first, end, after, before in ends.get(key, ()):
+                if end - first > _MOST_MISSING:
+                    self.left.append(f"Queue offsets {first:,} to {end - 1:,} of {key[0]}/{key[1]} are in no record, too many to put placeholders there.")
+                    continue
+                wanted += [(number, after, before) for number in range(first, end)]
+            if queue.covered_from is None:
+                wanted += [(number, -1, 1 << 62) for number in sorted(own)]
+            else:
+                first = queue.covered_from
+                while first - 1 in own:
+                    first -= 1
+                wanted += [(number, -1, 1 << 62) for number in range(first, queue.covered_from)]
+                last = queue.next
+                while last in own:
+                    last += 1
+                wanted += [(number, -1, 1 << 62) for number in range(queue.next, last)]
+            homeless += self._put_where_known(sorted(wanted), own, stretches, placed, key)
+        # Only when each unit has its record again is the room between them free.
+        if len(homeless) > _MOST_HOMELESS:
+            self.left.append(f"{len(homeless):,} messages are lost together with their units: start with --accept-damage to go on without them.")
+            homeless = []
+        for wanted_place, after, before in homeless:
+            self._put_where_free(wanted_place, after, before, placed)
+        for places in placed.values():
+            places.sort()
+        return placed
+
+    @staticmethod
+    def _put_where_known(wanted, own: dict[int, Place], stretches: list[Stretch], placed, key) -> Iterator[tuple[Place, int, int]]:
+        """Each wanted number at the place that its unit names; yields the others."""
+        lows = [stretch.low for stretch in stretches]
+        ends = dict.fromkeys(stretches, -1)
+        for number, after, before in wanted:
+            place = own.get(number)
+            stretch = stretches[bisect.bisect_right(lows, place.at) - 1] if place is not None else None
+            if place is not None and after < place.at < before and place.at >= ends[stretch]:
+                placed[stretch].append(place)
+                ends[stretch] = place.end
+            else:
+                yield Place(0, _least_size(key[0]), *key, number), after, before
+
+    def _put_where_free(self, wanted: Place, after: int, before: int, placed: dict[Stretch, list[Place]]) -> None:
+        """At a place between those that neighbour it in its queue."""
+        key, number = (wanted.topic, wanted.queue_id), wanted.number
+        others = [place for places in placed.values() for place in places if (place.topic, place.queue_id) == key]
+        after = max([after, *(place.end - 1 for place in others if place.number < number)])
+        before = min([before, *(place.at for place in others if place.number > number)])
+        for stretch, places in placed.items():
+            at = max(stretch.low, after + 1)
+            high = stretch.high - record.BLANK_BYTES if stretch.closes_file else stretch.high
+            for other in [*sorted(places), None]:
+                room = min(before, high if other is None else other.at) - at
+                if room >= wanted.size:
+                    size = wanted.size if room - wanted.size >= _LEAST_FILLER else room
+                    places.append(wanted._replace(at=at, size=size))
+                    return
+                at = at if other is None else max(at, other.end)
+        self.left.append(
+            f"Queue offset {number:,} of {key[0]}/{key[1]} is in no record, and there is no damaged stretch where it could have been:"
+            " start with --accept-damage to let the queue begin behind it."
+        )
+
+    def _time_from(self, at: int) -> int:
+        """Store time of the first record at or behind `at`: times never step back along a log, so that of what follows is right."""
+        for file in self.check.log_files:
+            if file.base + file.size > at:
+                found = self._record_at(max(at, file.base))
+                if found is not None:
+                    return found.store_timestamp
+        return self.check.newest_ms
+
+    def _record_at(self, at: int) -> record.StoredMessage | None:
+        file = self._file_at(at)
+        if file is None:
+            return None
+        try:
+            with self.disk.open_reader(file.path) as reader:
+                head = record.read_head(reader.read(at - file.base, record.BLANK_BYTES))
+                size = head.total_size if head.is_record and 0 < head.total_size <= MAX_RECORD else 0
+                return record.decode(reader.read(at - file.base, size), log_offset=at, max_size=MAX_RECORD) if size else None
+        except FormatError:
+            return None
+
+    def _file_at(self, at: int):
+        return next((file for file in self.check.log_files if file.base <= at < file.base + file.size), None)
+
+    def _headers(self) -> Iterator[Action]:
+        """Sound records that state another queue or number than the unit that points to them."""
+        done: set[int] = set()
+        for place in self._suspects():
+            found = self._record_at(place.at)
+            if found is None or place.at in done or found.size != place.size:
+                continue
+            stated = (found.topic, found.queue_id, found.queue_offset, found.is_queued)
+            if stated == (place.topic, place.queue_id, place.number, True) or self._is_confirmed(found):
+                continue
+            patches = _patches(found, place)
+            file = self._file_at(place.at)
+            if patches is None:
+                continue
+            done.add(place.at)
+            own = f"{found.topic}/{found.queue_id} at {found.queue_offset}" if found.is_queued else "no queue"
+            what = f"The record states {own}; its unit says {place.topic}/{place.queue_id} at {place.number}. Write that into it."
+            at = place.at - file.base
+            yield Action("restore", file.path, at, sum(len(data) for _, data in patches), what, [(at + offset, data) for offset, data in patches])
+
+    def _suspects(self) -> Iterator[Place]:
+        """Units whose number no record of their queue has."""
+        spans = [(gap.topic, gap.queue_id, gap.first, gap.end) for gap in self.check.gaps]
+        for (topic, queue_id), queue in self.check.queues.items():
+            spans.append((topic, queue_id, queue.first if queue.next is None else queue.next, queue.end))
+            if queue.covered_from is not None:
+                spans.append((topic, queue_id, max(queue.first, queue.covered_from - _MOST_SUSPECTS), queue.covered_from))
+        for topic, queue_id, first, end in spans:
+            queue = self.check.queues.get((topic, queue_id))
+            if queue is None or topic.startswith(_LIGHT_QUEUE):
+                continue
+            first, end = max(first, queue.first), min(end, queue.end)
+            for low in {first, max(first, end - _MOST_SUSPECTS)}:
+                units = queue.units(low, max(0, min(_MOST_SUSPECTS, end - low)))
+                for place in np.flatnonzero((units["size"] > 0) & (units["log_offset"] >= self.check.log_start)):
+                    yield Place(int(units["log_offset"][place]), int(units["size"][place]), topic, queue_id, low + int(place))
+
+    def _is_confirmed(self, found: record.StoredMessage) -> bool:
+        """Whether the unit where the record says it belongs points to it."""
+        queue = self.check.queues.get((found.topic, found.queue_id))
+        if queue is None or not queue.first <= found.queue_offset < queue.end or not found.is_queued:
+            return False
+        return int(queue.units(found.queue_offset, 1)["log_offset"][0]) == found.log_offset
+
+    def _tail(self) -> Iterator[Action]:
+        for stretch in self.check.stretches:
+            if stretch.is_tail:
+                file = self._file_at(stretch.low)
+                what = f"Cut the log at {stretch.low:,}: what follows is no record. The file is zero from there on."
+                yield Action("cut", file.path, stretch.low - file.base, self._data_end(file.path) - (stretch.low - file.base), what)
+
+    def _data_end(self, path: Path) -> int:
+        region = self.disk.open_region(path, writable=False)
+        try:
+            return region.data_end()
+        finally:
+            region.close()
+
+    # What follows from the log ----------------------------------------------------------------------------------------
+
+    def _strays(self) -> Iterator[Action]:
+        for finding in self.report.findings:
+            path = Path(finding.file)
+            if finding.kind == "stray-file" or (finding.kind == "file-name" and finding.queue is None):
+                yield self._away(path, "Move it out of the store: it does not belong there.")
+
+    def _away(self, path: Path, what: str) -> Action:
+        size = 0 if self.disk.is_directory(path) or path.is_symlink() else self.disk.size_of(path)
+        return Action("move", path, None, size, what)
+
+    def _queues(self) -> Iterator[Action]:
+        for topic, queue_id in sorted(self.report.bad_queues):
+            directory = self.root / "consumequeue" / topic / str(queue_id)
+            if topic.startswith(_LIGHT_QUEUE):
+                self.left.append(f"{topic}/{queue_id} is a light queue: its units are of records of other topics and cannot be made from the log.")
+                continue
+            # The newest first: what is left by a repair that ends in the middle is a queue that ends early.
+            for name in reversed(self.disk.list_names(directory)):
+                if not self.disk.is_directory(directory / name) and len(name) == 20 and name.isdigit():
+                    yield self._away(directory / name, f"Take the file away; queue {topic}/{queue_id} is made anew from the log.")
+
+    def _index(self, changed_log: bool) -> Iterator[Action]:
+        directory = self.root / "index"
+        names = [name for name in self.disk.list_names(directory) if len(name) == 17 and name.isdigit()]
+        bad = any(
+            finding.kind == "index-starts-late" or (finding.severity == ERROR and finding.kind != "stray-file" and Path(finding.file).parent == directory)
+            for finding in self.report.findings
+        )
+        if bad or changed_log:
+            for name in reversed(names):
+                yield self._away(directory / name, "Take the file away; the index is made anew from the log.")
+
+    # config/ ----------------------------------------------------------------------------------------------------------
+
+    def _config(self) -> Iterator[Action]:
+        for finding in self.report.findings:
+            if finding.kind != "config":
+                continue
+            path = Path(finding.file)
+            size = self.disk.size_of(path)
+            if finding.severity != ERROR:
+                content = self.disk.read_file(path.with_name(path.name + ".bak"))
+                yield Action("replace", path, 0, size, "Put the copy in its place that is beside it (.bak).", content)
+            elif path.name == "topics.json":
+                what = "Make the table of topics from the queues: names and numbers of queues are right, other settings are the default."
+                yield Action("replace", path, 0, size, what, self._topics())
+            else:
+                yield Action("move", path, None, size, f"Move it away: neither it nor its copy can be read. {_WITHOUT.get(path.name, '')}".strip())
+
+    def _topics(self) -> bytes:
+        counts: dict[str, int] = {}
+        for topic, queue_id in self.check.queues:
+            counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+        table = {
+            topic: {
+                "attributes": {},
+                "order": False,
+                "perm": 6,
+                "readQueueNums": count,
+                "topicFilterType": "SINGLE_TAG",
+                "topicName": topic,
+                "topicSysFlag": 0,
+                "writeQueueNums": count,
+            }
+            for topic, count in sorted(counts.items())
+        }
+        return config_json.write({"dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0}, "topicConfigTable": table}).encode()
+
+    def _deleted_topics(self) -> Iterator[Action]:
+        """Apache keeps no note of deleted topics; a reading of the whole log would bring their messages back."""
+        missing = {topic: end for topic, end in self.check.deleted_to.items() if self.check.deleted_before.get(topic, 0) < end}
+        if missing:
+            content = json.dumps({**self.check.deleted_before, **missing}).encode()
+            what = f"Note that records of {', '.join(sorted(missing)):.100} up to where their queues begin are of deleted topics, so that they stay out."
+            yield Action("replace", self.root / "config" / TOMBSTONES, 0, 0, what, content)
+
+    def _offsets(self) -> Iterator[Action]:
+        ahead: dict[str, dict[tuple[str, int, str], int]] = {}
+        if any(finding.kind == "offset-ahead" for finding in self.report.findings):
+            for name, topic, queue_id, group, offset in self.check.offsets():
+                end = self.check.end_of(topic, queue_id)
+                if offset > end:
+                    ahead.setdefault(name, {})[topic, queue_id, group] = end
+        for name, ends in ahead.items():
+            path = self.root / "config" / name
+            raw = self.disk.read_file(path) or b"{}"
+            value = config_json.read(raw)
+            table = value["offsetTable"]
+            for (topic, queue_id, group), end in ends.items():
+                queues = table[f"{topic}@{group}"] if group else table
+                number = queue_id if group else queue_id + 1
+                queues[number if number in queues else str(number)] = end
+            what = f"Lower {len(ends):,} offset{'s' if len(ends) > 1 else ''} to the end of the queue, so that the next messages are not passed over."
+            yield Action("replace", path, 0, len(raw), what, config_json.write(value).encode())
+
+
+_WITHOUT = {
+    "consumerOffset.json": "Without it each group begins anew where its clients say.",
+    "subscriptionGroup.json": "Without it settings of groups are the default.",
+    "delayOffset.json": "Without it delayed messages are delivered once more.",
+}
+
+
+def vars_of(kind) -> tuple[str, ...]:
+    return tuple(kind.__dataclass_fields__)
+
+
+def _placeholders(places: list[Place]) -> str:
+    """For a sentence: how many placeholders, and where when it is one."""
+    if len(places) == 1:
+        return f": a placeholder takes the place of {places[0].topic}/{places[0].queue_id} at {places[0].number:,}"
+    return f": placeholders take the places of {len(places):,} messages" if places else " with a record that is in no queue"
+
+
+def _least_size(topic: str) -> int:
+    """Bytes of the smallest placeholder of a topic."""
+    return record.record_size(Message(topic, 0, b"", b""))
+
+
+def _units_in(queue: Queue, stretches: list[Stretch]) -> Iterator[tuple[int, int, int]]:
+    """(number, log offset, size) of each unit that points into one of the stretches."""
+    lows = np.array([stretch.low for stretch in stretches], dtype=np.int64)
+    highs = np.array([stretch.high for stretch in stretches], dtype=np.int64)
+    for first in range(queue.first, queue.end, _UNITS_AT_ONCE):
+        units = queue.units(first, min(_UNITS_AT_ONCE, queue.end - first))
+        offsets, sizes = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
+        at = np.searchsorted(lows, offsets, side="right") - 1
+        inside = (at >= 0) & (offsets < highs[at]) & (sizes >= _least_size(queue.key[0])) & (offsets + sizes <= highs[at])
+        for place in np.flatnonzero(inside):
+            yield first + int(place), int(offsets[place]), int(sizes[place])
+
+
+def _laid_out(low: int, high: int, places: list[Place], closes_file: bool) -> list[Piece] | None:
+    """Pieces that fill [low, high) without a hole; None when it is too short for any."""
+    pieces: list[Piece] = []
+    at = low
+    end = high - record.BLANK_BYTES if closes_file else high
+    for place in places:
+        if place.end > end or place.at < at:
+            continue
+        if 0 < place.at - at < _LEAST_FILLER:  # too little for a record: the placeholder begins earlier
+            pieces.append(Piece(at, place.end - at, place))
+        else:
+            pieces += _fillers(at, place.at)
+            pieces.append(Piece(place.at, place.size, place))
+        at = place.end
+    if closes_file:
+        return [*pieces, Piece(at, high - at, is_blank=True)]
+    if 0 < high - at < _LEAST_FILLER:
+        if not pieces:
+            return None
+        last = pieces.pop()
+        return [*pieces, last._replace(size=high - last.at)]
+    return [*pieces, *_fillers(at, high)]
+
+
+def _fillers(low: int, high: int) -> list[Piece]:
+    pieces = []
+    while low < high:
+        size = high - low if high - low <= _FILLER_BYTES + _LEAST_FILLER else _FILLER_BYTES
+        pieces.append(Piece(low, size))
+        low += size
+    return pieces
+
+
+def encode_piece(piece: Piece, store_ms: int) -> bytes:
+    """The bytes of a piece; a blank's are its head alone."""
+    if piece.is_blank:
+        return record.encode_blank(piece.size)
+    if piece.place is None:
+        topic = FILLER_TOPIC[: piece.size - record.MIN_RECORD]
+        body = bytes(piece.size - record.MIN_RECORD - len(topic))
+        return record.encode(Message(topic, 0, body, b"", sys_flag=record.TRANSACTION_ROLLBACK, born_timestamp=store_ms), 0, piece.at, store_ms)
+    place = piece.place
+    room = piece.size - _least_size(place.topic)
+    beyond = max(0, room - _MOST_PROPERTIES)
+    message = Message(place.topic, place.queue_id, bytes(beyond), _padding(room - beyond), born_timestamp=store_ms)
+    return record.encode(message, place.number, piece.at, store_ms)
+
+
+def _padding(size: int) -> bytes:
+    """Properties of exactly so many bytes: why the message is empty, and blanks behind it."""
+    whole = b"REPAIRED\x01" + _REASON.encode()
+    if size > len(whole):
+        return whole + b" " * (size - len(whole) - 1) + b"\x02"
+    return b"-" * size  # readers pass over a piece that is no pair
+
+
+def _patches(found: record.StoredMessage, place: Place) -> list[tuple[int, bytes]] | None:
+    """(offset in the record, bytes) to make it state its place in its queue; None when its topic is of another length."""
+    fixed = record.FIXED_IPV4.offset
+    patches = []
+    if found.topic != place.topic:
+        topic = place.topic.encode()
+        if len(topic) != len(found.topic.encode()):
+            return None
+        patches.append((found.size - len(found.raw_properties) - record.PROPERTIES_LENGTH.size - len(topic), topic))
+    if found.queue_id != place.queue_id:
+        patches.append((fixed["queue_id"], place.queue_id.to_bytes(4, "big")))
+    if found.queue_offset != place.number:
+        patches.append((fixed["queue_offset"], place.number.to_bytes(8, "big")))
+    if not found.is_queued:
+        patches.append((record.SYS_FLAG_AT, record.SYS_FLAG.pack(found.sys_flag & ~record.TRANSACTION_PREPARED)))
+    return patches
+
+
+class Repair:
+    """The execution of a plan on a store that no broker runs on. Raises StoreError; what was done until then stays, and is in the manifest."""
+
+    def __init__(self, plan: Plan, disk: Disk | None = None, on_step: Callable[[int, Action], None] | None = None, now_ms: int | None = None):
+        self._plan, self._disk = plan, disk or Disk()
+        self._on_step = on_step or (lambda number, action: None)
+        self._now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        self._manifest: list[dict] = []
+        self._lock = None
+        self.kept_in: Path | None = None
+
+    def run(self) -> None:
+        if not self._plan.actions:
+            return
+        self._lock = self._disk.lock(self._plan.root / "lock")
+        try:
+            for number, action in enumerate(self._plan.actions, 1):
+                self._on_step(number, action)
+                getattr(self, f"_{action.kind}")(action)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+    # What is kept -----------------------------------------------------------------------------------------------------
+
+    def _directory(self) -> Path:
+        if self.kept_in is None:
+            parent = self._plan.root.parent / LOST_AND_FOUND
+            stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self._now_ms / 1000)) + "-repair"
+            number = 0
+            while self._disk.exists(path := parent / (stamp + (f"-{number}" if number else ""))):
+                number += 1
+            self._disk.make_directory(path)
+            self.kept_in = path
+        return self.kept_in
+
+    def _note(self, action: Action, kept: Path | None, offset: int | None, length: int) -> None:
+        """Into the manifest, before anything is changed."""
+        entry = {"action": action.kind, "file": self._plan.name_of(action.path), "offset": offset, "bytes": length, "kept": kept and kept.name, "what": action.what}
+        self._manifest.append(entry)
+        text = json.dumps({"store": str(self._plan.root), "started_ms": self._now_ms, "actions": self._manifest}, indent=1)
+        self._disk.replace_file(self._directory() / _MANIFEST, text.encode())
+
+    def _kept_name(self, action: Action, suffix: str = "") -> Path:
+        return self._directory() / (self._plan.name_of(action.path).replace("/", ".") + suffix)
+
+    def _keep(self, action: Action, offset: int, length: int) -> None:
+        """A copy of a part of a file."""
+        if length <= 0:
+            self._note(action, None, offset, 0)
+            return
+        kept = self._kept_name(action, f".from-{offset}")
+        region = self._disk.open_region(action.path, writable=False)
+        try:
+            self._disk.copy_range(region, offset, length, kept)
+        finally:
+            region.close()
+        self._disk.sync_directory(kept.parent)
+        self._note(action, kept, offset, length)
+
+    # The actions ------------------------------------------------------------------------------------------------------
+
+    def _mark(self, action: Action) -> None:
+        self._note(action, None, None, 0)
+        self._disk.write_file(action.path, b"repair")
+        self._disk.sync_directory(action.path.parent)
+
+    def _checkpoint(self, action: Action) -> None:
+        self._replace_with(action, checkpoint.encode(action.data))
+
+    def _replace(self, action: Action) -> None:
+        self._replace_with(action, action.data)
+
+    def _replace_with(self, action: Action, content: bytes) -> None:
+        if self._disk.exists(action.path):
+            self._keep(action, 0, self._disk.size_of(action.path))
+        else:
+            self._note(action, None, None, 0)
+        self._disk.make_directory(action.path.parent)
+        self._disk.replace_file(action.path, content)
+
+    def _length(self, action: Action) -> None:
+        self._keep(action, action.data, action.bytes)
+        self._disk.set_length(action.path, action.data)
+
+    def _bridge(self, action: Action) -> None:
+        base, store_ms, pieces = action.data
+        self._keep(action, action.offset, action.bytes)
+        region = self._disk.open_region(action.path)
+        try:
+            self._write(region, base, store_ms, pieces)
+        finally:
+            region.close()
+
+    def _write(self, region, base: int, store_ms: int, pieces: list[Piece]) -> None:
+        low, high = pieces[0].at - base, pieces[-1].at + pieces[-1].size - base
+        region.allocate(low, high - low)
+        for piece in pieces:
+            content = encode_piece(piece, store_ms)
+            region.write(piece.at - base, content)
+            if piece.is_blank:
+                region.punch(piece.at - base + len(content))
+        region.sync(low, high - low)
+
+    def _create(self, action: Action) -> None:
+        """Under another name until it is whole: a part of it would be a log that ends there."""
+        size, base, store_ms, pieces = action.data
+        self._note(action, None, None, 0)
+        fresh = action.path.parent.parent / (action.path.name + ".tmp")
+        self._disk.unlink(fresh, missing_ok=True)
+        region = self._disk.create_region(fresh, size)
+        try:
+            self._write(region, base, store_ms, pieces)
+            region.sync(0, size)
+        finally:
+            region.close()
+        self._disk.rename(fresh, action.path)
+        self._disk.sync_directory(action.path.parent)
+
+    def _restore(self, action: Action) -> None:
+        for number, (offset, content) in enumerate(action.data):
+            if number == 0:
+                whole = max(at + len(data) for at, data in action.data) - min(at for at, _ in action.data)
+                self._keep(action, min(at for at, _ in action.data), whole)
+            region = self._disk.open_region(action.path)
+            try:
+                region.write(offset, content)
+                region.sync(offset, len(content))
+            finally:
+                region.close()
+
+    def _cut(self, action: Action) -> None:
+        self._keep(action, action.offset, action.bytes)
+        region = self._disk.open_region(action.path)
+        try:
+            region.punch(action.offset)
+            region.sync(action.offset, region.size - action.offset)
+        finally:
+            region.close()
+
+    def _move(self, action: Action) -> None:
+        kept = self._kept_name(action)
+        self._note(action, kept, None, action.bytes)
+        self._disk.move(action.path, kept)
+        self._disk.sync_directory(action.path.parent)
+
+    def _rebuild(self, action: Action) -> None:
+        self._note(action, None, None, 0)
+        if not action.data:
+            return
+        plan, sizes = self._plan, self._plan.sizes
+        settings = StoreSettings(
+            store_path_root_dir=plan.root,
+            store_path_commit_log=plan.log_directory,
+            max_message_size=(16 << 20) - (64 << 10),
+            timer_wheel_enable=False,
+            message_delay_level=" ".join(f"{ms // 1000}s" for ms in plan.delay_levels_ms),
+            **{name: getattr(sizes, name) for name in vars_of(CheckSizes)},
+        )
+        store = MessageStore(settings, disk=self._disk, lock=self._lock)
+        self._lock = None  # the store lets go of it
+        store.open()
+        store.close()

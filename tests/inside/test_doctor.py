@@ -1,0 +1,254 @@
+"""The doctor names every fault that is planted, and its repair keeps all that could be read."""
+
+import json
+import shutil
+
+import pytest
+
+from broker_store.config import StoreSettings
+from broker_store.engine.check import StoreCheck
+from broker_store.engine.disk import Disk
+from broker_store.engine.store import MessageStore
+from broker_store.errors import MisuseError, StoreError, StoreLockedError
+from broker_store.formats import record
+from broker_store.inside import doctor
+from broker_store.inside.repair import Repair, make_plan
+from broker_store.messages import GetRequest
+from tests.support import stores
+from tests.support.failing_disk import FailingDisk
+from tests.support.faults import FAULTS, Planted, Scene, complaints
+from tests.support.reference import ReferenceStore
+
+SIZES = stores.SIZES["clean-small"]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """A store that Apache's broker closed in order, unpacked once, and what the plain reader finds in it."""
+    root = stores.unpack("clean-small", tmp_path_factory.mktemp("sound"))
+    return root, ReferenceStore(root, SIZES)
+
+
+@pytest.fixture
+def scene(sound, tmp_path):
+    root, before = sound
+    return Scene(shutil.copytree(root, tmp_path / "store"), SIZES, before)
+
+
+def checked(root, disk=None):
+    check = StoreCheck(root, disk=disk)
+    check.run()
+    return check
+
+
+def grave(check):
+    """Findings that are no notes, as text."""
+    return [str(finding) for finding in check.report.findings if finding.severity != "note"]
+
+
+def repaired(root, disk=None):
+    """Check, plan and apply; the plan."""
+    plan = make_plan(checked(root, disk), SIZES)
+    Repair(plan, disk).run()
+    return plan
+
+
+def opened(root):
+    """The store in our engine; it must have nothing to say."""
+    store = MessageStore(StoreSettings(store_path_root_dir=root, timer_wheel_enable=False, max_message_size=8 << 20, **vars_of(SIZES)))
+    store.open()
+    assert store.report.findings == [] and store.report.cut_bytes == 0
+    return store
+
+
+def vars_of(sizes):
+    return {name: getattr(sizes, name) for name in sizes.__dataclass_fields__}
+
+
+def tree(root):
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_named_and_mended(fault, scene, tmp_path):
+    planted = FAULTS[fault](scene)
+    damaged = tree(scene.root)
+    check = checked(scene.root)
+    named = [
+        doctor.grade_of(finding, check.unclean)
+        for finding in check.report.findings
+        if finding.kind == planted.kind and finding.file.startswith(str(scene.root / planted.file)) and planted.offset in (None, finding.offset)
+    ]
+    assert planted.grade in named, [str(finding) for finding in check.report.findings][:5]
+    plan = make_plan(check, SIZES)
+    assert tree(scene.root) == damaged  # a plan changes nothing
+    assert plan.left == [] and (plan.actions or planted.grade == "harmless")
+    Repair(plan).run()
+    assert grave(checked(scene.root)) == []
+    assert complaints(scene, planted, scene.root) == []
+    opened(scene.root).close()
+    if "replace" in {action.kind for action in plan.actions} | {"move", "bridge", "cut", "length"} & {action.kind for action in plan.actions}:
+        (kept,) = (tmp_path / "lost+found").iterdir()
+        manifest = json.loads((kept / "manifest.json").read_text())
+        for entry in manifest["actions"]:
+            if entry["kept"] and entry["file"] in damaged:
+                copy, at = (kept / entry["kept"]).read_bytes(), entry["offset"] or 0
+                assert copy == damaged[entry["file"]][at : at + entry["bytes"]], entry
+
+
+@pytest.mark.parametrize("variant", stores.variants())
+def test_each_crash_of_the_real_broker_is_graded_and_mended(variant, tmp_path):
+    root = stores.unpack_variant(variant, tmp_path)
+    check = checked(root)
+    grades = {finding["grade"] for finding in doctor.findings_of(check.report, root, check.unclean)}
+    assert grades == {"kill9": set(), "bitflip-tail": {"lost"}, "bitflip-early": {"lost"}, "abort-removed-torn": {"lost"}}.get(variant, {"next start"})
+    before = [message for _, message in sorted(_good_records(root).items())]
+    plan = make_plan(check, SIZES)
+    assert plan.left == []
+    Repair(plan).run()
+    if variant == "kill9":
+        assert plan.actions == []
+        return
+    assert grave(checked(root)) == []
+    scene = Scene(root, SIZES, ReferenceStore(root, SIZES))
+    scene.records = before
+    assert complaints(scene, None, root) == []
+    with opened(root) as store:
+        assert store.log.wrote >= before[-1].log_offset + before[-1].size
+
+
+def _good_records(root):
+    """Every record that is sound where it lies, also behind damaged ones: what the archive says is there and can be decoded."""
+    files = dict(stores.log_bytes(root))
+    found = {}
+    for row in stores.messages("crash"):
+        at, size = row["physicalOffset"], row["storeSize"]
+        base = at // SIZES.mapped_file_size_commit_log * SIZES.mapped_file_size_commit_log
+        try:
+            found[at] = record.decode(files[base], at - base, log_offset=at)
+        except record.FormatError:
+            continue
+        assert found[at].size == size
+    return found
+
+
+def test_a_reader_of_a_mended_queue_gets_an_empty_message_that_says_why_and_then_the_next(scene):
+    planted = FAULTS["flipped bit in a body"](scene)
+    (lost,) = (message for message in scene.records if message.log_offset in planted.lost)
+    repaired(scene.root)
+    with opened(scene.root) as store:
+        result = store.get(GetRequest(lost.topic, lost.queue_id, lost.queue_offset, max_count=2))
+        placeholder, following = record.decode_all(result.body)
+        assert (placeholder.queue_offset, placeholder.body) == (lost.queue_offset, b"")
+        assert placeholder.properties["REPAIRED"].strip() == "the record that lay here was damaged"
+        assert following == next(m for m in scene.records if (m.topic, m.queue_id, m.queue_offset) == (lost.topic, lost.queue_id, lost.queue_offset + 1))
+        for key in lost.keys:
+            assert lost.log_offset not in store.query_keys(lost.topic, key, 32).offsets
+
+
+def test_a_record_that_no_queue_knows_any_more_keeps_its_number_by_its_neighbours(scene):
+    """The queues are gone together with a record: its number is missing between two others."""
+    planted = FAULTS["torn record in the middle"](scene)
+    for path in (scene.root / "consumequeue").glob("*/*/*"):
+        path.unlink()
+    plan = repaired(scene.root)
+    assert plan.left == [] and grave(checked(scene.root)) == []
+    assert complaints(scene, planted, scene.root) == []
+
+
+def test_many_faults_at_once_are_mended_together(scene):
+    lost = set()
+    for name in ("flipped bit in a body", "hole in a queue", "looped chain", "foreign file in the log", "checkpoint ahead of the log", "torn last record",
+                 "offset of a group beyond the end", "log file missing in the middle", "queue file too short"):
+        scene.choose.seed(name)
+        lost |= FAULTS[name](scene).lost
+    plan = repaired(scene.root)
+    assert plan.left == [] and grave(checked(scene.root)) == []
+    assert complaints(scene, Planted("", "", "", lost=frozenset(lost)), scene.root) == []
+
+
+def test_a_repair_that_is_killed_anywhere_is_ended_by_the_next(sound, tmp_path):
+    root, before = sound
+    names = ("flipped bit in a body", "queue file too short", "looped chain", "checkpoint ahead of the log", "torn last record", "log file missing in the middle")
+
+    def damaged(number):
+        scene = Scene(shutil.copytree(root, tmp_path / str(number) / "store"), SIZES, before)
+        lost = set()
+        for name in names:
+            scene.choose.seed(name)
+            lost |= FAULTS[name](scene).lost
+        return scene, Planted("", "", "", lost=frozenset(lost))
+
+    class Killed(BaseException):
+        pass
+
+    calls, limit = [], None
+
+    def on_call(name):
+        calls.append(name)
+        if limit is not None and len(calls) > limit:
+            raise Killed
+
+    scene, _ = damaged("all")
+    plan = make_plan(checked(scene.root), SIZES)
+    Repair(plan, FailingDisk(on_call)).run()
+    total = len(calls)
+    for limit in range(3, total, max(1, total // 6)):
+        scene, planted = damaged(limit)
+        plan = make_plan(checked(scene.root), SIZES)
+        calls.clear()
+        with pytest.raises(Killed):
+            Repair(plan, FailingDisk(on_call)).run()
+        assert repaired(scene.root).left == []
+        assert grave(checked(scene.root)) == [], limit
+        assert complaints(scene, planted, scene.root) == [], limit
+        shutil.rmtree(scene.root.parent)
+
+
+def test_a_store_that_somebody_holds_is_not_repaired(scene):
+    FAULTS["hole in a queue"](scene)
+    plan = make_plan(checked(scene.root), SIZES)
+    before = tree(scene.root)
+    lock = Disk().lock(scene.root / "lock")
+    try:
+        with pytest.raises(StoreLockedError):
+            Repair(plan).run()
+    finally:
+        lock.release()
+    assert tree(scene.root) == before | {"lock": b"lock"}
+
+
+def test_a_sound_store_needs_nothing_and_a_check_that_was_stopped_makes_no_plan(scene):
+    before = tree(scene.root)
+    plan = repaired(scene.root)
+    assert (plan.actions, plan.left, tree(scene.root)) == ([], [], before)
+    stopped = StoreCheck(scene.root, should_stop=lambda: True)
+    stopped.run()
+    with pytest.raises(MisuseError):
+        make_plan(stopped)
+
+
+def test_a_disk_that_refuses_ends_the_repair_with_what_it_says(scene):
+    FAULTS["hole in a queue"](scene)
+    plan = make_plan(checked(scene.root), SIZES)
+
+    def refuse(name):
+        if name == "rename":
+            raise StoreError("no more")
+
+    with pytest.raises(StoreError, match="no more"):
+        Repair(plan, FailingDisk(refuse)).run()
+    repaired(scene.root)
+    assert grave(checked(scene.root)) == []
+
+
+def test_every_kind_of_finding_has_a_meaning(tmp_path):
+    """Each kind that the check may tell is explained: its source is searched for them."""
+    import re
+    from pathlib import Path
+
+    from broker_store.engine import check, check_index
+
+    source = "".join(Path(module.__file__).read_text() for module in (check, check_index))
+    kinds = set(re.findall(r'(?:ERROR|WARNING|NOTE|severity|behind|_chain_severity\(\)),\s*"([a-z-]+)"', source)) | set(re.findall(r'_tell_unindexed\("([a-z-]+)"\)', source))
+    assert kinds | {"torn-tail", "bad-record"} == set(doctor.MEANINGS)
