@@ -8,7 +8,7 @@
     │   ├── ProtocolError       a frame cannot be parsed: close that connection
     │   ├── FieldError          one header field is missing or wrong: answer so
     │   ├── LimitError          there are as many of something as there may be
-    │   └── NameError_          a topic or group name is not allowed
+    │   └── NameError_          the name of a topic, group or file is not allowed
     ├── FormatError             bytes or values are not what their format says: who read them knows whose they are
     ├── StoreError              what is on disk, or the disk itself
     │   ├── StoreLockedError    somebody else holds the store
@@ -61,7 +61,7 @@ class FieldError(PeerError):
 
 
 class NameError_(PeerError):
-    """A topic or group name is not allowed."""
+    """The name of a topic, group or file is not allowed."""
 
 
 class LimitError(PeerError):

@@ -61,7 +61,10 @@ from broker_store.formats import message_id, names, properties, record, traces
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.traces import TraceEvent
+from broker_store.inside.chains import chains
 from broker_store.inside.directory import StoreDirectory
+from broker_store.inside.explain import explain
+from broker_store.inside.slots import heat_map
 from broker_store.messages import LOOPBACK_HOST, GetRequest, GetStatus, Message
 from broker_store.protocol.command import VERSION
 from broker_store.server.admin import RUNNING_VERSION, Admin
@@ -70,6 +73,7 @@ from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
 from mqadmin import waiting
+from mqadmin.inside.slot_watch import SlotWatch
 
 CALL_SECONDS = 3.0
 READ_BYTES = 1 << 20  # asked for in one read of a queue
@@ -155,6 +159,7 @@ class EmbeddedCluster:
         self._readers: dict[tuple[str, str, int], object] = {}
         self._arrivals: dict[tuple[str, int], set[asyncio.Event]] = {}
         self._listened_to = None
+        self._slot_watch = SlotWatch()
 
     # -- in every state
 
@@ -264,8 +269,21 @@ class EmbeddedCluster:
         return self._parts.store.index_files()
 
     async def explain(self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int = 64) -> list[dict]:
-        """The steps of a key lookup: {"step", "why", and its numbers}."""
-        return await self._in_thread(self._parts.store.explain_key(topic, key, begin_ms, FOR_EVER_MS if end_ms is None else end_ms, limit))
+        """The steps of a key lookup, see inside/explain.py."""
+        end_ms, positions = FOR_EVER_MS if end_ms is None else end_ms, self._parts.store.positions()
+        return await self._in_thread(explain, self.directory(), topic, key, begin_ms, end_ms, limit, positions)
+
+    async def index_slots(self, name: str) -> dict:
+        """The slots of an index file, folded into cells, see inside/slots.py."""
+        return await self._in_thread(heat_map, self.directory(), name)
+
+    async def index_chains(self, name: str) -> dict:
+        """The chains of an index file by length, see inside/chains.py."""
+        return await self._in_thread(chains, self.directory(), name)
+
+    def watched_slots(self, name: str) -> dict:
+        """What index_slots gives, with the cells that changed in place of all of them. In a thread."""
+        return self._slot_watch.look(self.call(self.directory), name)
 
     def rebuild_index(self) -> dict:
         """Have the engine's own worker build the index anew; the same as rebuild_state."""

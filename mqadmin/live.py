@@ -35,7 +35,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, StoreClosedError
-from broker_store.formats import names
+from broker_store.formats import index_file, names
 from broker_store.server.problems import Problem
 from mqadmin import clusters, jobs
 from mqadmin.middleware import MUST_SET_PASSWORD
@@ -76,6 +76,11 @@ def log_files(cluster) -> list[dict]:
     ]
 
 
+def _index(cluster, name: str) -> dict:
+    """The index files; of the one that is named also its slots."""
+    return cluster.watched_slots(name) if name else {"files": cluster.call(cluster.store_index)}
+
+
 def _jobs(cluster, name: str) -> dict:
     return jobs.moving()
 
@@ -103,7 +108,7 @@ class Stream:
 STREAMS: dict[str, Stream] = {
     "overview": Stream(lambda cluster, name: cluster.overview(), 4),
     "store.positions": Stream(_positions, 1),
-    "store.index": Stream(lambda cluster, name: {"files": cluster.store_index()}, 4),
+    "store.index": Stream(_index, 4, lambda name: name and index_file.check_name(name), in_thread=True),
     "store.files": Stream(_files, 4),
     "recovery": Stream(lambda cluster, name: {"recovery": cluster.recovery(), **cluster.state()}, 1),
     "group": Stream(lambda cluster, name: cluster.group(name), 4, names.check_group),

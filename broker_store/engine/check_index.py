@@ -45,7 +45,7 @@ class IndexCheck:
         report, directory = self._check.report, self._check.root / "index"
         for name in self._check.disk.list_names(directory):
             path = directory / name
-            if len(name) != 17 or not name.isascii() or not name.isdigit():
+            if not index_file.is_name(name):
                 report.add(ERROR, "stray-file", str(path), None, "does not belong into index/, Apache refuses to start with it")
                 continue
             size = self._check.size_of(path)

@@ -27,8 +27,6 @@ from broker_store.kernels.index import entries_below, link_slots, slots_used
 from broker_store.kernels.scan import data_end
 
 ENTRY_STRIDE = 16 << 20
-_NAME_DIGITS = 17
-_MOST_STEPS = 1000
 _MOST_FOUND = 4096
 _WORTH_A_SPARE = 100_000  # entries; a smaller file is made in the turn that needs it
 
@@ -139,7 +137,7 @@ class HashIndex:
             path = self.directory / name
             if self.disk.is_directory(path):
                 continue
-            if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdigit()):
+            if not index_file.is_name(name):
                 raise DamagedStoreError(
                     "is no index file (its name must be a time of 17 digits)",
                     file=str(path),
@@ -183,7 +181,7 @@ class HashIndex:
         self.disk.make_directory(self.directory)
         # Names must ascend, though two files of a millisecond, a clock put back and the end of summer time say otherwise.
         newest = max((int(file.name) for file in (*self.files, *self.spares)), default=0)
-        path = self.directory / f"{max(int(local_time_name(self._clock())), newest + 1):0{_NAME_DIGITS}d}"
+        path = self.directory / f"{max(int(local_time_name(self._clock())), newest + 1):0{index_file.NAME_DIGITS}d}"
         file = IndexFile(self.disk, path, self.geometry, self.disk.create_region(path, self.geometry.file_bytes))
         file.allocated_entries = 0
         try:
@@ -500,14 +498,12 @@ class HashIndex:
 
 
 class IndexWalk:
-    """A lookup by position in files that were there when it was made. It may wait for the disk."""
+    """A lookup by position in files that were there when it was made. It may wait for the disk. inside/explain.py tells each step."""
 
     def __init__(self, files: list[tuple[IndexFile, Reader]], topic: str, key: str, most: int, begin_ms: int, end_ms: int):
         self._files, self._most, self._begin_ms, self._end_ms = files, most, begin_ms, end_ms
-        self._text = index_file.key_text(topic, key)
-        self._hashed = index_file.key_hash(self._text)
+        self._hashed = index_file.key_hash(index_file.key_text(topic, key))
         self._found: list[int] = []
-        self._steps: list[dict] | None = None
 
     def find(self) -> tuple[list[int], int, int]:
         """(log offsets, newest file first and newest entry first; store time and log offset of the last entry of all): zeros when
@@ -515,90 +511,28 @@ class IndexWalk:
         newest = self._all()
         return (self._found, newest.end_timestamp, newest.end_offset) if self._found else ([], 0, 0)
 
-    def explain(self) -> list[dict]:
-        """The same with each step told, but not without end: `step` names it, the rest are its numbers."""
-        self._steps = [{"step": "hash", "key": self._text, "hash": self._hashed}]
-        self._all()
-        return self._steps
-
-    def _tell(self, step: str, **numbers) -> None:
-        if self._steps is not None:
-            self._steps.append({"step": step, **numbers})
-
-    @property
-    def _has_told_enough(self) -> bool:
-        return self._steps is not None and len(self._steps) > _MOST_STEPS
-
     def _all(self) -> IndexHeader | None:
         """The newest file's header."""
         newest = None
         for file, reader in self._files:
             header = index_file.decode_header(reader.read(0, HEADER.size))
             newest = newest or header
-            self._one(file, reader, header)
-            if len(self._found) >= self._most:
-                self._tell("stop", why=f"{self._most} entries were found, more were not asked for")
-                break
-            if FIRST_ENTRY < header.count and header.begin_timestamp < self._begin_ms:
-                self._tell("stop", why="older files end before the time asked for")
-                break
-            if self._has_told_enough:
-                self._tell("stop", why=f"{_MOST_STEPS} steps are told at the most")
-                break
-        else:
-            self._tell("stop", why="there is no older file")
+            if header.count > FIRST_ENTRY and header.begin_timestamp <= self._end_ms and header.end_timestamp >= self._begin_ms:
+                self._chain(file, reader, header.begin_timestamp)
+            if len(self._found) >= self._most or (header.count > FIRST_ENTRY and header.begin_timestamp < self._begin_ms):
+                break  # enough, or older files end before the time asked for
         return newest
-
-    def _one(self, file: IndexFile, reader: Reader, header: IndexHeader) -> None:
-        begin_ms, end_ms = header.begin_timestamp, header.end_timestamp
-        why_not = ""
-        if header.count <= FIRST_ENTRY:
-            why_not = "the file holds no entry"
-        elif begin_ms > self._end_ms or end_ms < self._begin_ms:
-            why_not = "its time range does not overlap the one asked for"
-        self._tell(
-            "file",
-            file=file.name,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
-            entries=header.count - FIRST_ENTRY,
-            used=not why_not,
-            why=why_not or "its time range overlaps the one asked for",
-        )
-        if not why_not:
-            self._chain(file, reader, begin_ms)
 
     def _chain(self, file: IndexFile, reader: Reader, file_begin_ms: int) -> None:
         geometry = file.geometry
-        slot = self._hashed % geometry.slots
-        number = index_file.decode_slot(reader.read(geometry.slot_at(slot), SLOT.size))
-        self._tell("slot", file=file.name, slot=slot, of=geometry.slots, entry=number)
+        number = index_file.decode_slot(reader.read(geometry.slot_at(self._hashed % geometry.slots), SLOT.size))
         # Bounded by the file, not by the header's count: that was read before, and the loop may have linked entries since.
-        while 0 < number < geometry.entries and len(self._found) < self._most and not self._has_told_enough:
+        while 0 < number < geometry.entries and len(self._found) < self._most:
             entry = index_file.decode_entry(reader.read(geometry.entry_at(number), ENTRY.size))
             at_ms = file_begin_ms + entry.seconds * 1000
-            fits = entry.seconds >= 0 and self._begin_ms <= at_ms <= self._end_ms
-            kept = entry.key_hash == self._hashed and fits
-            why = "the hash is the same and the time fits"
-            if entry.key_hash != self._hashed:
-                why = "another hash that shares the slot"
-            elif not fits:
-                why = "outside the time asked for"
-            self._tell(
-                "entry",
-                file=file.name,
-                entry=number,
-                hash=entry.key_hash,
-                log_offset=entry.log_offset,
-                at_ms=at_ms,
-                previous=entry.previous,
-                kept=kept,
-                why=why,
-            )
-            if kept:
+            if entry.key_hash == self._hashed and entry.seconds >= 0 and self._begin_ms <= at_ms <= self._end_ms:
                 self._found.append(entry.log_offset)
             if entry.seconds < 0 or at_ms < self._begin_ms or entry.previous >= number:
-                self._tell("chain end", why="older entries are outside, or the chain does not descend")
                 break
             number = entry.previous
 

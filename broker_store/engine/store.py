@@ -551,12 +551,6 @@ class MessageStore:
             file.unmap()
         self._tombstones.drop_below(minimum)
 
-    # Keys ---------------------------------------------------------------------------------------------------------------
-
-    def explain_key(self, topic: str, key: str, begin_ms: int = 0, end_ms: int = 1 << 62, max_count: int = 64) -> Callable[[], list[dict]]:
-        """What gives each step that a key query takes, in words and numbers. It may wait for the disk: call it in another thread."""
-        return self.index.walk(topic, key, max_count, begin_ms, end_ms).explain
-
     # Rebuilding the index ----------------------------------------------------------------------------------------------
 
     def rebuild_index(self) -> dict:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker_store.errors import FormatError
+from broker_store.errors import FormatError, NameError_
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.layout import Layout
 from broker_store.formats.properties import split_keys
@@ -30,6 +30,7 @@ SLOT = Layout(("entry", "i"))
 ENTRY = Layout(("key_hash", "i"), ("log_offset", "q"), ("seconds", "i"), ("previous", "i"))
 FIRST_ENTRY = 1
 MAX_SECONDS = 0x7FFFFFFF
+NAME_DIGITS = 17
 KEY_SEPARATOR = "#"
 TAGS_MARK = "T"  # since 5.4.0 the tag is indexed too, under `topic#T#tag`
 
@@ -75,6 +76,18 @@ class IndexGeometry:
 
     def entry_at(self, number: int) -> int:
         return self.entries_at + number * ENTRY.size
+
+
+def is_name(name: str) -> bool:
+    """Whether a file of the index may be called so: yyyyMMddHHmmssSSS."""
+    return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def check_name(name: str) -> str:
+    """`name` when a file of the index may be called so; else NameError_."""
+    if not is_name(name):
+        raise NameError_(f"An index file's name has {NAME_DIGITS} digits.")
+    return name
 
 
 def encode_header(header: IndexHeader) -> bytes:

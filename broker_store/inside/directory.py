@@ -8,6 +8,7 @@ the engine, as far as they can be known.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from broker_store.formats.index_file import IndexGeometry
 
 CHUNK_BYTES = 4 << 20  # of the log, read at once
 MAX_HEX_BYTES = 64 << 10
-MAX_CHAIN = 10_000  # entries of one slot followed; more are a damaged file
 
 
 class StoreDirectory:
@@ -136,67 +136,26 @@ class StoreDirectory:
             at += head.total_size
         return base + at
 
-    def explain(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[dict]:
-        """Each step of a lookup by key, newest file first, in the shape of the engine's; a kept entry names its message."""
-        text = index_file.key_text(topic, key)
-        hashed = index_file.key_hash(text)
-        steps: list[dict] = [{"step": "hash", "key": text, "hash": hashed}]
-        left = limit
-        for path, header, shape in reversed(list(self._index_files())):
-            step = {"step": "file", "file": path.name, "begin_ms": header.begin_timestamp, "end_ms": header.end_timestamp, "entries": header.count - 1}
-            if shape is None:
-                steps.append(step | {"used": False, "why": "its length fits no known numbers of slots and entries; give --slots and --entries"})
-                continue
-            if header.begin_timestamp > end_ms or header.end_timestamp < begin_ms:
-                steps.append(step | {"used": False, "why": "its time range does not overlap the one asked for"})
-                continue
-            steps.append(step | {"used": True, "why": "its time range overlaps the one asked for"})
-            with self.disk.open_reader(path) as reader:
-                for entry in self._explain_file(reader, path.name, header, shape, hashed, topic, key, begin_ms, end_ms):
-                    steps.append(entry)
-                    left -= entry.get("kept", False)
-                    if left <= 0:
-                        return [*steps, {"step": "stop", "why": f"{limit} entries were found, more were not asked for"}]
-        return [*steps, {"step": "stop", "why": "there is no older file"}]
+    def log_range(self) -> tuple[int, int]:
+        """Where the log's first file begins and its last one ends; zeros without a file."""
+        log = list(self._log_files())
+        return (log[0][0], log[-1][0] + log[-1][1]) if log else (0, 0)
 
-    def _explain_file(self, reader, name, header, shape, hashed, topic, key, begin_ms, end_ms) -> Iterator[dict]:
-        slot = hashed % shape.slots
-        number = index_file.decode_slot(reader.read(shape.slot_at(slot), index_file.SLOT.size))
-        yield {"step": "slot", "file": name, "slot": slot, "of": shape.slots, "entry": number}
-        for _ in range(MAX_CHAIN):
-            if not 0 < number < header.count:
-                return
-            entry = index_file.decode_entry(reader.read(shape.entry_at(number), index_file.ENTRY.size))
-            at_ms = header.begin_timestamp + entry.seconds * 1000
-            step = {
-                "step": "entry",
-                "file": name,
-                "entry": number,
-                "hash": entry.key_hash,
-                "log_offset": entry.log_offset,
-                "at_ms": at_ms,
-                "previous": entry.previous,
-            }
-            if entry.key_hash != hashed:
-                yield step | {"kept": False, "why": "another hash that shares the slot"}
-            elif not begin_ms <= at_ms <= end_ms:
-                yield step | {"kept": False, "why": "outside the time asked for"}
-            else:
-                yield step | self._look_up(entry.log_offset, topic, key)
-            if entry.previous >= number:
-                yield {"step": "stop", "why": f"damaged: entry {number} names entry {entry.previous} as the one before it"}
-                return
-            number = entry.previous
+    def index_files(self) -> list[tuple[str, index_file.IndexHeader, IndexGeometry | None]]:
+        """(name, header, geometry) of each index file, oldest first; the geometry is None when no known one has a file's length."""
+        return [(path.name, header, shape) for path, header, shape in self._index_files()]
 
-    def _look_up(self, log_offset: int, topic: str, key: str) -> dict:
-        """What became of an entry whose hash is the right one."""
-        try:
-            message = record.decode(self.record_at(log_offset))
-        except (FormatError, NotFoundError):
-            return {"kept": False, "why": "no message is there any more"}
-        if message.topic != topic or key not in (*message.keys, message.unique_key):
-            return {"kept": False, "why": "another key of the same hash"}
-        return {"kept": True, "message_id": message.message_id, "why": "the message has this key"}
+    @contextlib.contextmanager
+    def open_index(self, name: str) -> Iterator[tuple[Reader, IndexGeometry]]:
+        """An index file to be read. NotFoundError without it, StoreError when it is none or its geometry is not known."""
+        path = self.root / "index" / index_file.check_name(name)
+        if not self.disk.exists(path):
+            raise NotFoundError(f"there is no index file {name}")
+        geometry = self._geometry_of(self.disk.size_of(path))
+        if geometry is None:
+            raise StoreError(f"index/{name} has a length that fits no known numbers of slots and entries; give --slots and --entries")
+        with self.disk.open_reader(path) as reader:
+            yield reader, geometry
 
     def record_at(self, log_offset: int) -> bytes:
         """The bytes of the record that begins there; NotFoundError when none does."""
@@ -235,7 +194,7 @@ class StoreDirectory:
                     yield topic, int(queue), top / topic / queue
 
     def _index_names(self) -> list[str]:
-        return [name for name in self._names(self.root / "index") if len(name) == 17 and name.isascii() and name.isdigit()]
+        return [name for name in self._names(self.root / "index") if index_file.is_name(name)]
 
     def _index_files(self) -> Iterator[tuple[Path, index_file.IndexHeader, IndexGeometry | None]]:
         for name in self._index_names():
@@ -245,7 +204,11 @@ class StoreDirectory:
                 continue
             with self.disk.open_reader(path) as reader:
                 header = index_file.decode_header(reader.read(0, index_file.HEADER.size))
-            yield path, header, self.geometry if self.geometry is not None and self.geometry.file_bytes == size else _usual_geometry(size)
+            yield path, header, self._geometry_of(size)
+
+    def _geometry_of(self, size: int) -> IndexGeometry | None:
+        """Of an index file of that many bytes: the one that is known, or the usual one."""
+        return self.geometry if self.geometry is not None and self.geometry.file_bytes == size else _usual_geometry(size)
 
     def _numbered(self, directory: Path) -> list[str]:
         return [name for name in self._names(directory) if len(name) == 20 and name.isascii() and name.isdigit()]

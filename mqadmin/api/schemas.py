@@ -357,7 +357,7 @@ class Explain(In):
     key: Annotated[str, Field(min_length=1, max_length=1_024)]
     from_ms: Time | None = None
     to_ms: Time | None = None
-    limit: Annotated[int, Field(ge=1, le=64)] = 32
+    limit: Annotated[int, Field(ge=1, le=64)] = 64
 
 
 class FactsPage(Page):
@@ -500,6 +500,7 @@ class AuditRecords(Page):
 
 SMALL_NUMBERS = frozenset(
     {"queue_id", "count", "queues", "slots", "slots_used", "commit_log_files", "read_queues", "write_queues", "messages_read", "step", "used_ratio"}
+    | {"cells", "cell", "cell_slots", "columns", "rows", "counted"}
 )
 
 

@@ -223,40 +223,6 @@ def test_keys_tags_and_unique_keys_are_found_in_their_topic_and_time(open_store,
     assert result.index_last_timestamp == clock.now_ms
 
 
-def test_an_explanation_tells_each_file_slot_and_entry_looked_at(open_store):
-    store = open_store()
-    for number in range(60):
-        store.put(message(keys=(f"k{number}",)))
-    steps = store.explain_key("topic", "k3")()
-    assert steps[0] == {"step": "hash", "key": "topic#k3", "hash": abs(java_hash("topic#k3"))}
-    kept = [step["log_offset"] for step in steps if step["step"] == "entry" and step["kept"]]
-    assert kept == store.query_keys("topic", "k3", 9).offsets
-    assert {"file", "slot", "entry", "stop"} <= {step["step"] for step in steps}
-
-
-def test_an_explanation_passes_over_and_stops_where_a_lookup_does(open_store, clock):
-    store = open_store()
-    for _ in range(200):
-        clock.advance(1000)
-        store.put(message(keys=("same",)))
-    names = [file["name"] for file in store.index_files()][::-1]
-    assert len(names) == 4
-
-    def told(*range_ms, most=64):
-        range_ms = range_ms or (0, 1 << 62)
-        steps = store.explain_key("topic", "same", *range_ms, most)()
-        kept = [step["log_offset"] for step in steps if step["step"] == "entry" and step["kept"]]
-        assert sorted(kept) == store.query_keys("topic", "same", most, *range_ms).offsets
-        return [(step["file"], step["used"]) for step in steps if step["step"] == "file"], steps[-1]["why"]
-
-    assert told() == ([(name, True) for name in names[:2]], "64 entries were found, more were not asked for")
-    assert told(most=3) == ([(names[0], True)], "3 entries were found, more were not asked for")
-    old_ms = START_MS + 10_000
-    assert told(START_MS, old_ms) == ([(name, False) for name in names[:3]] + [(names[3], True)], "there is no older file")
-    assert told(old_ms, old_ms)[0][-1] == (names[3], True) and told(old_ms, old_ms)[1] == "older files end before the time asked for"
-    assert told(clock.now_ms + 1, clock.now_ms + 2) == ([(names[0], False)], "older files end before the time asked for")
-
-
 def test_without_an_index_a_key_is_not_found_and_all_else_works(directory, clock):
     store = HandStore(small_settings(directory / "store", message_index_enable=False), clock).begin()
     store.put(message(keys=("k",)))

@@ -47,6 +47,7 @@ VALUES = {
     "log_offset": "40000", "part": "record", "topic": "orders", "group": "billing", "queue_id": "0", "message_id": "x", "job_id": "x", "token_id": "999", "job": "audit", "run_id": "x", "schedule_id": "999",
     "queue_index": "0", "connection_index": "0", "scheduler_name": "x", "cron_job_name": "x", "result_id": "x", "key": "rq:worker:x",
     "content_type_id": "1", "token": "x", "app_label": "auth", "whatever": "nothing-here",
+    "file": "20251123050000000",
 }  # fmt: skip
 BODIES = {
     "/api/v1/topics": {"name": "orders"},
@@ -88,7 +89,7 @@ def routes() -> Iterator[str]:
 
 def doors() -> list[tuple[str, str]]:
     """(method, address) of everything that can be asked."""
-    contract = api.get_openapi_schema(path_prefix="/api/v1")["paths"]
+    contract = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
     operations = {re.sub(r"\{(\w+)\}", r"<\1>", path): [method.upper() for method in methods] for path, methods in contract.items()}
     assert operations.keys() <= set(routes())
     return [WEBSOCKET] + [(method, route) for route in routes() for method in sorted(operations.get(route, ("GET", "POST")))]

@@ -328,9 +328,20 @@ async def test_an_unknown_field_is_an_error_that_names_it(cluster, local):
     assert answer.json()["errors"][0]["field"].endswith("queues")
 
 
+async def test_an_index_file_is_shown_by_its_name(cluster, local):
+    name = cluster.store_index()[-1]["name"]
+    header, slots, chains = [(await local.get(f"/api/v1/store/index/{name}{part}")).json() for part in ("", "/slots", "/chains")]
+    assert header["name"] == slots["name"] == chains["name"] == name
+    assert (len(slots["cells"]), sum(slots["cells"])) == (10_000, slots["counted"])
+    assert sum(int(row["slots"]) for row in chains["lengths"]) > 0 and chains["longest"][0]["keys"][0]["key"] == "customer-9"
+    for part in ("", "/slots", "/chains"):
+        assert (await local.get(f"/api/v1/store/index/20010101000000000{part}")).status_code == 404
+        assert (await local.get(f"/api/v1/store/index/..%2Fcommitlog{part}")).status_code in (400, 404)
+
+
 async def test_explain_gives_each_step(cluster, local):
     steps = (await _post(local, "/api/v1/store/index/explain", {"topic": "orders", "key": "k"})).json()["items"]
-    assert [step["step"] for step in steps] == ["hash", "file", "slot", "entry", "entry", "stop"]
+    assert [step["step"] for step in steps] == ["hash", "file", "slot", "entry", "entry", "entry", "chain end", "behind", "stop"]
 
 
 async def test_refusals_come_with_the_values_that_caused_them(cluster, local):

@@ -15,7 +15,7 @@ from tests.support.fake_cluster import FakeCluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-VALUES = {"{topic}": "orders", "{group}": "billing", "{queue_id}": "0", "{message_id}": "x", "{job_id}": "x", "{token_id}": "999", "{job}": "audit", "{run_id}": "x", "{schedule_id}": "999"}
+VALUES = {"{topic}": "orders", "{group}": "billing", "{queue_id}": "0", "{message_id}": "x", "{job_id}": "x", "{token_id}": "999", "{job}": "audit", "{run_id}": "x", "{schedule_id}": "999", "{file}": "20251123050000000"}
 BODIES = {
     "/topics": {"name": "fresh"},
     "/groups": {"name": "fresh"},
@@ -35,7 +35,7 @@ QUERIES = {
 
 
 def operations() -> list[tuple[str, str]]:
-    schema = api.get_openapi_schema(path_prefix="")
+    schema = api.get_openapi_schema(path_prefix="/")
     return [(method.upper(), path) for path, methods in schema["paths"].items() for method in methods]
 
 

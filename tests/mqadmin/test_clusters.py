@@ -337,6 +337,28 @@ async def test_a_lookup_is_explained_step_by_step(cluster):
     assert steps[0]["step"] == "hash"
     kept = [step for step in steps if step["step"] == "entry" and step["kept"]]
     assert [step["log_offset"] for step in kept] == [int(receipts[3]["log_offset"])]
+    assert steps[-1]["why"] == "there is no older file" and not [step for step in steps if step["step"] in ("behind", "gone")]
+
+
+async def test_slots_and_chains_of_the_running_store_are_counted_from_its_files(cluster):
+    await _fill(cluster)
+    (file,) = cluster.store_index()
+    picture, told = await cluster.index_slots(file["name"]), await cluster.index_chains(file["name"])
+    assert (picture["counted"], picture["entries"], picture["findings"]) == (file["slots_used"], file["entries"], [])
+    assert (told["used"], told["unreachable"], told["findings"]) == (file["slots_used"], 0, [])
+    assert {"topic": "orders", "key": "all", "entries": 20}.items() <= told["longest"][0]["keys"][0].items()
+    with pytest.raises(NotFoundError):
+        await cluster.index_slots("20010101000000000")
+    # Somebody watches: what was added since the first look comes as cells that changed.
+    before = await asyncio.to_thread(cluster.watched_slots, file["name"])
+    assert (before["changed"], before["cells"]) == ([], None)
+    await cluster.send("orders", b"x", keys=("another",))
+    after = await asyncio.to_thread(cluster.watched_slots, file["name"])
+    assert 0 < len(after["changed"]) <= 4 and after["since_ms"] <= before["at_ms"]
+    now = (await cluster.index_slots(file["name"]))["cells"]
+    for cell, used in zip(after["changed"][::2], after["changed"][1::2], strict=True):
+        assert used == now[cell] > picture["cells"][cell]
+    assert len(after["changed"]) // 2 == sum(a != b for a, b in zip(now, picture["cells"], strict=True))
 
 
 async def test_another_thread_calls_on_the_loop(cluster):

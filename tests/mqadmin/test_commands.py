@@ -107,6 +107,15 @@ async def test_the_store_is_shown_by_the_running_broker(cluster, tmp_path):
         assert len(json.loads(await run(tmp_path, "store", "files", "--json", "--kind", "index"))) == 2
         assert "slot 2734551" in await run(tmp_path, "store", "explain", "orders", "order-1")
         assert "20,000,000" in await run(tmp_path, "store", "index")
+        picture = await run(tmp_path, "store", "slots")
+        assert "Index file 20251123050000000" in picture and len([line for line in picture.splitlines() if "█" in line or "▇" in line]) >= 50
+        assert json.loads(await run(tmp_path, "store", "slots", "20251122090000000", "--json"))["name"] == "20251122090000000"
+        told = await run(tmp_path, "store", "chains")
+        assert "31 of orders#customer-9; 8 of hash 77" in told and "1 chains are not whole" in told
+        with pytest.raises(CommandError, match="no index file"):
+            await run(tmp_path, "store", "chains", "20010101000000000")
+        with pytest.raises(CommandError, match="17 digits"):
+            await run(tmp_path, "store", "slots", "../commitlog")
 
 
 def test_a_store_of_the_real_broker_is_read_without_a_broker(clean_store):
@@ -120,6 +129,10 @@ def test_a_store_of_the_real_broker_is_read_without_a_broker(clean_store):
         json.loads(offline("store", "hex", "0", "--store", clean_store, "--json"))["message"]["message_id"]
     ]
     assert "the message has this key" in offline("store", "explain", "TopicX", "k1", "--store", clean_store)
+    assert "of 1,000 slots are used" in offline("store", "slots", "--store", clean_store)
+    chains = json.loads(offline("store", "chains", index["name"], "--store", clean_store, "--json"))
+    assert (chains["used"], chains["entries"], sum(row["slots"] for row in chains["lengths"])) == (index["slots_used"], 82, 1000)
+    assert "82 entries in 1,000 slots" in offline("store", "chains", "--store", clean_store)
     first = json.loads(offline("store", "hex", "0", "--store", clean_store, "--json"))
     assert (first["message"]["topic"], first["message"]["body"]) == ("TopicX", "hello")
     assert first["hex"].startswith("000000eddaa320a7")

@@ -393,17 +393,57 @@ class FakeCluster:
     async def pull(self, topic, queue_id, offset, limit, wait_ms) -> Found:
         return await self.messages_at(topic, queue_id, 0 if offset is None else offset, limit)
 
-    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=32) -> list[dict]:
+    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=64) -> list[dict]:
         self._running()
-        now_ms, file = self._now_ms(), "20251123050000000"
-        return [
-            {"step": "hash", "key": f"{topic}#{key}", "hash": 1_182_734_551},
+        now_ms, file, hashed = self._now_ms(), "20251123050000000", 1_182_734_551
+        entry = {"file": file, "hash": hashed, "at_ms": now_ms - 4_000, "counts": True, "kept": True, "message_id": None}
+        steps = [
+            {"step": "hash", "key": f"{topic}#{key}", "hash": hashed},
             {"step": "file", "file": file, "begin_ms": now_ms - 39_600_000, "end_ms": now_ms, "entries": 7_204_110, "used": True, "why": "its time range overlaps the one asked for"},
-            {"step": "slot", "file": file, "slot": 2_734_551, "of": 5_000_000, "entry": 7_204_110},
-            {"step": "entry", "file": file, "entry": 7_204_110, "hash": 1_182_734_551, "log_offset": 40_000, "at_ms": now_ms - 4_000, "previous": 401_223, "kept": True, "why": "the hash is the same and the time fits"},
-            {"step": "entry", "file": file, "entry": 401_223, "hash": 99_120, "log_offset": 12_000, "at_ms": now_ms - 90_000, "previous": 0, "kept": False, "why": "another hash that shares the slot"},
-            {"step": "stop", "why": "there is no older file"},
-        ]
+            {"step": "slot", "file": file, "slot": 2_734_551, "of": 5_000_000, "entry": 7_204_110, "at": 10_938_244, "why": "entry 7,204,110 is its newest"},
+            {"step": "entry", "entry": 7_204_110, "at": 164_082_240, "log_offset": 40_000, "previous": 401_223, **entry, "message_id": "0A00030E1BC863947C6B000000000028", "why": "the message has this key"},
+            {"step": "entry", "entry": 401_223, "at": 28_024_500, "log_offset": 12_000, "previous": 300, **entry, "hash": 99_120, "counts": False, "kept": False, "why": "another hash that shares the slot"},
+            {"step": "entry", "entry": 300, "at": 20_006_040, "log_offset": 10_000, "previous": 0, **entry, "kept": False, "why": "another key of the same hash: the message is of topic orders and has order-7"},
+            {"step": "chain end", "file": file, "why": "no older entry is in this slot"},
+            {"step": "behind", "log_offset": 52_000, "bytes": 4_000, "why": "the index is filled up to position 52,000 of 56,000: messages behind are not found yet"},
+            {"step": "stop", "why": "there is no older file", "messages": 1, "counted": 2, "entries": 3, "files": 1, "total_us": 212.0},
+        ]  # fmt: skip
+        return [{"us": 11.5, **step} for step in steps]
+
+    async def index_slots(self, name) -> dict:
+        return self.watched_slots(name) | {"cells": self._cells(name), "changed": None, "since_ms": None}
+
+    def watched_slots(self, name) -> dict:
+        """A few cells move each second in the file that is written."""
+        facts = next((file for file in self.store_index() if file["name"] == name), None)
+        if facts is None:
+            raise NotFoundError(f"there is no index file {name}")
+        cells, now_ms = self._cells(name), self._now_ms()
+        cell = {"cell": 17, "first_slot": 8_500, "last_slot": 8_999, "used": cells[17], "share": cells[17] / 500}
+        return {
+            "name": name, "at_ms": now_ms, "took_ms": 5.5, "slots": 5_000_000, "entries": facts["entries"], "max_entries": facts["max_entries"],
+            "slots_used": facts["slots_used"], "counted": sum(cells), "moving": facts["state"] == "writing", "expected_share": 0.763, "spread": 0.0191, "expected_spread": 0.019,
+            "cell_slots": 500, "columns": 100, "rows": 100, "cells": None, "shares": [{"from": n / 10, "to": (n + 1) / 10, "cells": 5_000 if n in (7, 8) else 0} for n in range(10)],
+            "emptiest": [cell] * 5, "fullest": [cell] * 5, "findings": [f"The header says that {facts['slots_used']:,} slots are used, {sum(cells):,} are."],
+            "changed": [number for cell in range(40) for number in (cell, cells[cell])], "since_ms": now_ms - 6_000,
+        }  # fmt: skip
+
+    def _cells(self, name) -> list[int]:
+        ticks = int(self.clock() - self.started)
+        low = 480 if name == "20251122090000000" else 370
+        return [min(500, low + (cell * 7919 % 23) + (ticks + cell if cell < 40 else 0) % 13) for cell in range(10_000)]
+
+    async def index_chains(self, name) -> dict:
+        facts = await self.index_slots(name)
+        lengths = [(n, n, 1_183_000 // (n + 1), 1_180_000.4 / (n + 1)) for n in range(16)] + [(16, 31, 40, 12.5), (32, 63, 2, 0.0)]
+        keys = [{"hash": 1_182_734_551, "entries": 31, "log_offset": 40_000, "topic": "orders", "key": "customer-9"}, {"hash": 77, "entries": 8, "log_offset": 12_000, "topic": None, "key": None}]
+        return {
+            "name": name, "at_ms": facts["at_ms"], "took_ms": 290.0, "slots": 5_000_000, "entries": facts["entries"], "max_entries": facts["max_entries"], "moving": facts["moving"],
+            "used": facts["counted"], "expected_used": 3_814_000.2, "mean": 1.44, "mean_used": 1.89, "touched_by_hit": 2.61, "even_touched_by_hit": 2.44, "touched_by_miss": 1.44,
+            "lengths": [{"from": low, "to": high, "slots": slots, "expected": even} for low, high, slots, even in lengths],
+            "longest": [{"slot": 2_734_551 + n, "entries": 41 - n, "looked_at": 41 - n, "foreign": 10, "foreign_share": 10 / (41 - n), "hashes": 4, "keys": keys} for n in range(10)],
+            "broken": 1, "unreachable": 2, "unreachable_is_exact": True, "findings": ["1 chains are not whole: 2 of their entries are not reached from their slot, so no lookup finds them."],
+        }  # fmt: skip
 
     async def offset_by_time(self, topic, queue_id, time_ms) -> int:
         return self._queue(topic, queue_id)["max_offset"] // 2

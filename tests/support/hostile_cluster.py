@@ -58,5 +58,11 @@ class HostileCluster(FakeCluster):
         facts = {"kind": "prepared", "waits": True, "due_ms": None, "topic": "payments", "queue_id": 3, "level": None, "checks": 1, "recalls": None}
         return facts | {"group": self.payloads[stored.queue_offset % len(self.payloads)]}
 
-    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=32) -> list[dict]:
-        return [step | {"why": text, "key": text} for text, step in zip(self.payloads, await super().explain(topic, key), strict=False)]
+    async def explain(self, topic, key, begin_ms=0, end_ms=None, limit=64) -> list[dict]:
+        steps = [step | {"why": text, "key": text} for text, step in zip(self.payloads, await super().explain(topic, key), strict=False)]
+        return [step | {"message_id": step["why"]} if "message_id" in step else step for step in steps]
+
+    async def index_chains(self, name) -> dict:
+        told = await super().index_chains(name)
+        longest = [chain | {"keys": [key | {"topic": text, "key": text} for key in chain["keys"]]} for text, chain in zip(self.payloads, told["longest"], strict=False)]
+        return told | {"longest": longest, "findings": list(self.payloads)}

@@ -4,4 +4,7 @@ from __future__ import annotations
 
 from ninja import Router
 
+from mqadmin.api.inside import index
+
 router = Router()
+router.add_router("", index.router)

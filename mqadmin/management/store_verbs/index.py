@@ -1,25 +1,116 @@
-"""manage.py store index, explain: the hash index."""
+"""manage.py store index, slots, chains, explain: the hash index."""
 
+from broker_store.errors import NotFoundError
+from broker_store.formats.index_file import check_name
 from broker_store.formats.names import check_topic
-from mqadmin.management.base import cell
+from broker_store.inside.chains import chains as chains_of
+from broker_store.inside.explain import FOR_EVER_MS
+from broker_store.inside.explain import explain as explain_in
+from broker_store.inside.slots import heat_map
+from mqadmin.management.base import cell, printable
 
-FAR_AWAY_MS = (1 << 63) - 1
 COLUMNS = {"name": "NAME", "entries": "ENTRIES", "max_entries": "OF", "slots_used": "SLOTS USED", "slots": "OF", "begin_ms": "FROM", "end_ms": "TO"}
+LEVELS = " ▁▂▃▄▅▆▇█"  # of a share, eighths
+BAR = 40  # characters of the longest
+TOLD_KEYS = 60  # characters of a key
+NEVER_TOLD = {"step", "why", "us", "total_us", "counts", "message_id"}  # with the numbers of a step
 
 
 def add(verb) -> None:
     verb("index", "the index files and how full they are")
+    for name, help in (("slots", "heat map of an index file: which share of its slots is used"), ("chains", "chains of an index file by length, and the longest")):
+        verb(name, help).add_argument("file", nargs="?", help="its name, 17 digits; the newest when absent")
     explain = verb("explain", "each step of a lookup by key")
     explain.add_argument("topic")
     explain.add_argument("key")
     explain.add_argument("--from-ms", type=int, default=0)
-    explain.add_argument("--to-ms", type=int, default=FAR_AWAY_MS)
-    explain.add_argument("--limit", type=int, default=32)
+    explain.add_argument("--to-ms", type=int, default=FOR_EVER_MS)
+    explain.add_argument("--limit", type=int, default=64, help="entries that end the lookup, as maxMsgsNumBatch does (%(default)s)")
 
 
 def index(command, options) -> None:
     files = command.ask(options, lambda broker: broker.get("/store/index")["items"], lambda store: store.index())
     command.show_table(files, COLUMNS, empty="There are no index files.")
+
+
+def slots(command, options) -> None:
+    picture = _of_file(command, options, "slots", heat_map)
+    command.show(picture, "\n".join(_heat_map(picture)))
+
+
+def chains(command, options) -> None:
+    told = _of_file(command, options, "chains", chains_of)
+    command.show(told, "\n".join(_chains(told)))
+
+
+def _of_file(command, options, part: str, look) -> dict:
+    """What `look` tells of the file that was named, or of the newest."""
+    wanted = options["file"] and check_name(options["file"])
+
+    def online(broker) -> dict:
+        return broker.get(f"/store/index/{wanted or _newest(broker.get('/store/index')['items'])}/{part}")
+
+    return command.ask(options, online, lambda store: look(store, wanted or _newest(store.index())))
+
+
+def _newest(files: list[dict]) -> str:
+    if not files:
+        raise NotFoundError("there are no index files")
+    return files[-1]["name"]
+
+
+def _heat_map(picture: dict):
+    cells, columns, slots, per_cell = picture["cells"], picture["columns"], picture["slots"], picture["cell_slots"]
+    counted = picture["counted"]
+    yield f"Index file {picture['name']}: {counted:,} of {slots:,} slots are used ({counted / slots:.1%}), the header says {picture['slots_used']:,}."
+    yield (
+        f"{int(picture['entries']):,} of {int(picture['max_entries']):,} entries; an even hash would use {picture['expected_share']:.1%}."
+        f" Cells differ by {picture['spread']:.2%} (standard deviation), by chance {picture['expected_spread']:.2%}."
+    )
+    yield from picture["findings"]
+    yield ""
+    # Two rows of cells are one of characters, which are twice as high as wide.
+    for row in range(0, picture["rows"], 2):
+        line = ""
+        for column in range(columns):
+            pair = [n for n in (row * columns + column, (row + 1) * columns + column) if n < len(cells)]
+            room = sum(min(per_cell, slots - n * per_cell) for n in pair)
+            line += LEVELS[min(8, -(-8 * sum(cells[n] for n in pair) // room))] if room else ""
+        yield line.rstrip()
+    yield ""
+    yield f"A character is {2 * per_cell:,} slots: blank none used, ▁ up to an eighth, █ more than seven eighths."
+    for row in picture["shares"]:
+        if row["cells"]:
+            yield f"{row['from']:>4.0%} to {row['to']:>4.0%}  {row['cells']:>6,} cells"
+
+
+def _chains(told: dict):
+    slots, entries = told["slots"], int(told["entries"])
+    yield f"Index file {told['name']}: {entries:,} entries in {slots:,} slots, {told['mean']:.2f} a slot."
+    if told["touched_by_hit"] is not None:
+        yield (
+            f"A lookup of a key that is there touches {told['touched_by_hit']:.2f} entries (an even hash: {told['even_touched_by_hit']:.2f}),"
+            f" of one that is not {told['touched_by_miss']:.2f}."
+        )
+    yield from told["findings"]
+    yield ""
+    most = max(max(int(row["slots"]), row["expected"]) for row in told["lengths"])
+    yield f"{'LENGTH':>11}  {'SLOTS':>10}  {'EVEN':>12}"
+    for row in told["lengths"]:
+        low, high, have = int(row["from"]), int(row["to"]), int(row["slots"])
+        length = f"{low:,}" if low == high else f"{low:,}–{high:,}"
+        expected = round(BAR * row["expected"] / most)
+        bar = "█" * round(BAR * have / most)
+        bar = bar.ljust(expected) + "│" if len(bar) <= expected else bar[:expected] + "│" + bar[expected + 1 :]
+        yield f"{length:>11}  {have:>10,}  {row['expected']:>12,.1f}  {bar}"
+    yield "│ marks what an even hash would give."
+    for chain in told["longest"]:
+        keys = "; ".join(f"{int(key['entries']):,} of {_key(key)}" for key in chain["keys"])
+        yield f"slot {int(chain['slot']):,}: {int(chain['entries']):,} entries, {int(chain['foreign']):,} of {int(chain['looked_at']):,} looked at are foreign: {keys}"
+
+
+def _key(key: dict) -> str:
+    return f"hash {int(key['hash'])}" if key["key"] is None else printable(f"{key['topic']}#{key['key']}"[:TOLD_KEYS])
 
 
 def explain(command, options) -> None:
@@ -28,15 +119,16 @@ def explain(command, options) -> None:
     steps = command.ask(
         options,
         lambda broker: broker.post("/store/index/explain", asked)["items"],
-        lambda store: store.explain(topic, key, begin, end, limit),
+        lambda store: explain_in(store, topic, key, begin, end, limit),
     )
     command.show(steps, "\n".join(_words(step) for step in steps))
 
 
 def _words(step: dict) -> str:
-    """One step of a lookup for people: its name, its numbers, and why."""
-    numbers = ", ".join(f"{name.replace('_', ' ')} {cell(value, name)}" for name, value in step.items() if name not in ("step", "why"))
-    return f"{step['step']:<6}{numbers}" + (f": {step['why']}" if numbers and "why" in step else step.get("why", ""))
+    """One step of a lookup for people: its name, the time it took, its numbers, and why."""
+    numbers = ", ".join(f"{name.replace('_', ' ')} {cell(value, name)}" for name, value in step.items() if name not in NEVER_TOLD)
+    why = printable(step.get("why", ""))
+    return f"{step['step']:<10}{step['us']:>8,.0f} µs  {numbers}{': ' if numbers and why else ''}{why}"
 
 
-VERBS = {"index": index, "explain": explain}
+VERBS = {"index": index, "slots": slots, "chains": chains, "explain": explain}

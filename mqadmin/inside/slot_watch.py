@@ -1,0 +1,60 @@
+"""The slots of index files while somebody watches them: once a second the numbers, and the cells that are not what they were.
+
+A frame has the cells that changed since `since_ms`, so a browser that has a picture from then or later, and missed none or some
+frames, is up to date with the newest one. An older picture is fetched anew by REST. When most cells changed all of them come.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from broker_store.formats import index_file
+from broker_store.formats.index_file import IndexHeader
+from broker_store.inside.directory import StoreDirectory
+from broker_store.inside.slots import heat_map
+
+REMEMBERED_MS = 5_000  # a picture serves as the one to compare with for so long, and once more as long
+MOST_FILES = 8
+
+
+@dataclass(slots=True)
+class _Watched:
+    header: IndexHeader  # read before the picture was made
+    picture: dict
+    pictures: list[tuple[int, np.ndarray]] = field(default_factory=list)  # (ms, cells): to compare with, oldest first
+
+
+class SlotWatch:
+    """Remembers of each file that is watched what it showed last. `look` runs in a thread, one at a time for a file."""
+
+    def __init__(self):
+        self._files: dict[str, _Watched] = {}
+
+    def look(self, directory: StoreDirectory, name: str) -> dict:
+        """heat_map(), counted only when the header says that something was added; `changed` are pairs (cell, used) in one list and
+        `cells` is None, or the other way round."""
+        with directory.open_index(name) as (reader, _):
+            header = index_file.decode_header(reader.read(0, index_file.HEADER.size))
+        watched = self._files.get(name)
+        if watched is None or watched.header != header:
+            fresh = _Watched(header, heat_map(directory, name), watched.pictures if watched else [])
+            if len(self._files) >= MOST_FILES and name not in self._files:
+                self._files.pop(next(iter(self._files)), None)
+            watched = self._files[name] = fresh
+        picture = watched.picture | {"at_ms": int(time.time() * 1000)}
+        cells = np.array(picture["cells"])
+        _remember(watched.pictures, watched.picture["at_ms"], cells)
+        since_ms, before = watched.pictures[0]
+        changed = np.flatnonzero(cells != before) if len(before) == len(cells) else np.arange(len(cells))
+        if 2 * len(changed) > len(cells):
+            return picture | {"changed": None, "since_ms": None}
+        return picture | {"cells": None, "changed": np.column_stack((changed, cells[changed])).ravel().tolist(), "since_ms": since_ms}
+
+
+def _remember(pictures: list[tuple[int, np.ndarray]], at_ms: int, cells: np.ndarray) -> None:
+    if not pictures or at_ms - pictures[-1][0] >= REMEMBERED_MS:
+        pictures.append((at_ms, cells))
+        del pictures[:-2]
