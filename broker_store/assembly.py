@@ -9,16 +9,24 @@ Web, Redis and job workers are the dashboard's; whoever starts those puts them a
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from broker_store.broker.history import SAMPLE_MS, History
 from broker_store.config import NameServerSettings, Settings
+from broker_store.engine import samples
 from broker_store.engine.disk import Disk, StoreLock
+from broker_store.engine.samples import SampleFiles
 from broker_store.engine.store import MessageStore, wall_clock_ms
+from broker_store.engine.worker import Worker
+from broker_store.errors import StoreError
 from broker_store.nameserver.handlers import NameServer
 from broker_store.server.broker import Broker, NameServerPort
 from broker_store.server.parts import BrokerParts, build_parts
+
+log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
 _KV_FILE = "kvConfig.json"
@@ -38,6 +46,11 @@ def build_name_server(settings: NameServerSettings, directory: Path) -> NameServ
         order_topics_in_routes=settings.order_message_enable,
         acting_masters=settings.support_acting_master,
     )
+
+
+def _sampler_failed(name: str, error: BaseException) -> None:
+    """Charts end here; nothing that matters to a message does."""
+    log.error("%s has ended: no more samples are taken", name, exc_info=error)
 
 
 class BrokerProcess:
@@ -64,6 +77,7 @@ class BrokerProcess:
         self.name_server_port: NameServerPort | None = None
         self.broker: Broker | None = None
         self.parts: BrokerParts | None = None
+        self._sampler: Worker | None = None
         self.store = MessageStore(
             settings.store,
             wake=self._wake,
@@ -105,10 +119,27 @@ class BrokerProcess:
             self.broker = broker
             await broker.start(self.bind)
             self.store.appender.store_host = parts.store_host
+            self._remember(parts)
             self.parts = parts
         except BaseException:
             await self.stop()
             raise
+
+    def _remember(self, parts: BrokerParts) -> None:
+        """Begin to take samples; what they need is all there now."""
+        files = SampleFiles(self.store.disk, self.store.root.parent / samples.DIRECTORY)
+        parts.history = History(self.store, parts.offsets, parts.clients, files, clock=wall_clock_ms)
+        self._sampler = Worker("sampler", parts.history.step, SAMPLE_MS / 1000, _sampler_failed, niceness=5)
+        self._sampler.start()
+
+    def _forget(self) -> None:
+        """The last notes are written before connections close: that everybody leaves with the broker is no news of a group."""
+        sampler, self._sampler = self._sampler, None
+        sampler.stop()
+        try:
+            self.parts.history.write_events()
+        except StoreError as error:
+            log.warning("what happened to groups last is not kept: %s", error)
 
     async def _in_thread(self, function: Callable[[], object]) -> None:
         """Run a blocking step in a thread of its own; a stop that comes meanwhile waits for it."""
@@ -137,6 +168,8 @@ class BrokerProcess:
 
     async def stop(self) -> None:
         """Ports closed and waiting pulls answered, then the store. Idempotent."""
+        if self._sampler is not None and self.parts is not None:
+            await self._in_thread(self._forget)
         if self.broker is not None:
             await self.broker.stop()
         if self.name_server_port is not None:

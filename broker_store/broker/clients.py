@@ -71,6 +71,8 @@ class Clients:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Channel, Client]] = {}
         self.on_group_changed: Callable[[ConsumerGroup], None] = lambda group: None
+        # (group, who came, who went, how many there are): hears of the last one that goes, too.
+        self.on_members_changed: Callable[[str, list[str], list[str], int], None] = lambda group, came, went, clients: None
 
     def heartbeat(self, channel: Channel, heartbeat: Heartbeat, language: str, version: int, now_ms: int) -> bool:
         """Take in what a client says of itself; whether a group's subscriptions differ from what was known.
@@ -113,6 +115,8 @@ class Clients:
         differs = group.fingerprint != heartbeat.fingerprint or heartbeat.fingerprint == 0
         group.fingerprint = heartbeat.fingerprint
         topics_changed = False if heartbeat.without_sub else _update(group.subscriptions, wanted)
+        if joined:
+            self.on_members_changed(group.name, [client.client_id], [], len(group.members))
         if joined or topics_changed:
             self.on_group_changed(group)
         return differs
@@ -154,8 +158,8 @@ class Clients:
         return list(gone)
 
     def _leave(self, group: ConsumerGroup, channels: Iterable[Channel]) -> None:
-        for channel in channels:
-            del group.members[channel]
+        gone = [group.members.pop(channel).client_id for channel in channels]
+        self.on_members_changed(group.name, [], gone, len(group.members))
         if not group.members:
             del self._consumers[group.name]
         else:

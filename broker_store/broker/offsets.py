@@ -30,6 +30,7 @@ class Offsets:
         self._groups: dict[str, set[str]] = {}
         self.data_version = DataVersion(timestamp=clock())
         self.dirty = False
+        self.on_reset: Callable[[str, str, int, int | None, int], None] = lambda group, topic, queue_id, before, after: None
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """The committed offset, a pending reset first; None when there is none."""
@@ -72,6 +73,7 @@ class Offsets:
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an offset against the consumers' own view; their next pull is sent there."""
+        self.on_reset(group, topic, queue_id, self.query(group, topic, queue_id), offset)
         self._resets.setdefault((group, topic), {})[queue_id] = offset
         self._store(group, topic, queue_id, offset)
 
@@ -97,6 +99,10 @@ class Offsets:
 
     def of(self, group: str, topic: str) -> dict[int, int]:
         return dict(self._table.get((group, topic), {}))
+
+    def everything(self) -> list[tuple[str, str, dict[int, int]]]:
+        """(group, topic, queue -> offset) of all, also of those that broadcast, as they are now. Any thread."""
+        return [(group, topic, dict(queues)) for (group, topic), queues in list(self._table.items())]
 
     def groups(self) -> list[str]:
         """The groups that committed offsets; those that only broadcast have none."""

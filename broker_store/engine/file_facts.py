@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from broker_store.engine import samples
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.disk import Disk
@@ -81,3 +82,37 @@ def kept_facts(disk: Disk, root: Path) -> dict:
     except StoreError:
         # Where the store is the top of a file system, that has a directory of this name, which is root's.
         return {"files": None, "bytes": None}
+
+
+def bytes_by_kind(disk: Disk, root: Path, log_directory: Path) -> dict[str, int]:
+    """Disk blocks, in bytes, of what the store at `root` holds: commitlog, consumequeue, index, timer, config, lost+found, samples."""
+    places = {
+        "commitlog": [log_directory],
+        "consumequeue": _below(disk, root / "consumequeue", 2),
+        "index": [root / "index"],
+        "timer": [root / "timerlog", root / "timerwheel"],
+        "config": [root / "config"],
+        "lost+found": _below(disk, root.parent / LOST_AND_FOUND, 1),
+        "samples": [root.parent / samples.DIRECTORY],
+    }
+    return {kind: sum(_blocks(disk, path) for path in paths) for kind, paths in places.items()}
+
+
+def _below(disk: Disk, directory: Path, depth: int) -> list[Path]:
+    """The directories so deep below a directory."""
+    found = [directory]
+    for _ in range(depth):
+        found = [above / name for above in found if disk.is_directory(above) for name in disk.list_names(above)]
+    return found
+
+
+def _blocks(disk: Disk, path: Path) -> int:
+    """Of a file, or of the files in a directory; nothing for one that went away meanwhile, or that may not be looked at."""
+    try:
+        if disk.is_directory(path):
+            return sum(_blocks(disk, path / name) for name in disk.list_names(path))
+        return disk.allocated_bytes(path)
+    except StoreError:
+        if disk.exists(path) and not disk.is_directory(path):
+            raise
+        return 0

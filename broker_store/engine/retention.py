@@ -11,6 +11,7 @@ the tables. The flag clears itself when the cause is gone.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +39,7 @@ class Retention:
         """`paths` are the directories that may lie on disks of their own; the fullest one counts."""
         self._disk, self._settings, self._paths = disk, settings, paths
         self.last: Decision | None = None
-        self.hours = {int(hour) for hour in settings.delete_when.split(";") if hour.strip().isdigit()}
+        self.hours = settings.delete_hours
 
     def look(self, now_ms: int) -> Decision:
         settings = self._settings
@@ -47,7 +48,7 @@ class Retention:
         full = used > settings.disk_space_warning_level_ratio
         forcibly = full or used > settings.disk_space_clean_forcibly_ratio
         tight = used > settings.disk_max_used_space_ratio
-        its_hour = time.localtime(now_ms / 1000).tm_hour in self.hours
+        its_hour = next_cleaning_ms(now_ms, self.hours) == now_ms
         why = f"{used:.1f} % of the disk is used"
         self.last = Decision(
             usage=usage,
@@ -59,4 +60,20 @@ class Retention:
         return self.last
 
     def is_expired(self, modified_ms: int, now_ms: int) -> bool:
-        return modified_ms + self._settings.file_reserved_time * _HOUR_MS <= now_ms
+        return expires_ms(modified_ms, self._settings.file_reserved_time) <= now_ms
+
+
+def expires_ms(modified_ms: int, reserved_hours: int) -> int:
+    """When a log file that was written to last at `modified_ms` is too old."""
+    return modified_ms + reserved_hours * _HOUR_MS
+
+
+def next_cleaning_ms(from_ms: int, hours: Collection[int]) -> int | None:
+    """The first moment not before `from_ms` in one of the host's `hours`; None when there are none."""
+    at_ms = from_ms
+    for _ in range(26):  # a day may have 25 hours
+        local = time.localtime(at_ms / 1000)
+        if local.tm_hour in hours:
+            return at_ms
+        at_ms = at_ms // 1000 * 1000 - (60 * local.tm_min + local.tm_sec) * 1000 + _HOUR_MS
+    return None

@@ -678,6 +678,11 @@ class MessageStore:
             path = self.root / "config" / name
             self._disk.replace_file(path, text.encode(), self.root / "config" / f"{name}.bak")
 
+    @property
+    def disk(self) -> Disk:
+        """For who looks at the store's files."""
+        return self._disk
+
     # Facts --------------------------------------------------------------------------------------------------------------
 
     def positions(self) -> dict:

@@ -28,7 +28,8 @@ from broker_store.messages import LOOPBACK_HOST
 class BrokerParts:
     """The parts of one broker. `clock` gives milliseconds since 1970; `address` is what clients are told (`host:port`).
 
-    `nameserver` is the embedded name server or None; `sends`, `pulls` and `registration` are set by `server.broker`.
+    `nameserver` is the embedded name server or None; `sends`, `pulls` and `registration` are set by `server.broker`,
+    `history` by `assembly` where one is kept.
     """
 
     settings: BrokerSettings
@@ -54,6 +55,7 @@ class BrokerParts:
     sends: Any = None
     pulls: Any = None
     registration: Any = None
+    history: Any = None
     listeners: list = field(default_factory=list)
 
     def listens_on(self, port: int) -> None:

@@ -48,6 +48,10 @@ class FailingDisk(Disk):
         self.on_call("set_length")
         super().set_length(path, length)
 
+    def append(self, path: Path, data: bytes) -> None:
+        self.on_call("append")
+        super().append(path, data)
+
     def unlink(self, path: Path, missing_ok: bool = False) -> None:
         self.on_call("unlink")
         super().unlink(path, missing_ok)
