@@ -31,7 +31,7 @@ FILE_NAME = "delayOffset.json"
 BATCH = 64
 RETRY_MS = 100
 # A message with a level asks for no time besides: it would be a timer message once it is delivered.
-_NO_TIME = dict.fromkeys(properties.TIMER_ASKING)
+_NO_TIME: dict[str, str | None] = dict.fromkeys(properties.TIMER_ASKING)
 
 
 @dataclass(slots=True)
@@ -70,15 +70,12 @@ class Delay:
     def schedule(self, message: Message, level: int) -> None:
         """Turn a message for its topic into one that waits; `level` above the highest counts as the highest."""
         level = min(level, self.max_level)
-        message.properties = properties.set_values(
-            message.properties,
-            {
-                properties.DELAY: str(level),
-                properties.REAL_TOPIC: message.topic,
-                properties.REAL_QUEUE_ID: str(message.queue_id),
-                **_NO_TIME,
-            },
-        )
+        encoded = message.properties
+        changes: dict[str, str | None] = dict(_NO_TIME) if b"TIMER_" in encoded else {}
+        if encoded.count(b"DELAY") != 1 or b"\x02DELAY\x01%d\x02" % level not in encoded:
+            changes[properties.DELAY] = str(level)
+        changes |= {properties.REAL_TOPIC: message.topic, properties.REAL_QUEUE_ID: str(message.queue_id)}
+        message.properties = properties.set_values(encoded, changes)
         message.topic = SCHEDULE_TOPIC
         message.queue_id = level - 1
 

@@ -53,6 +53,7 @@ _HOURS_TOLD = 7 * 24
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _LONG = 1 << 63
 _QUEUE_DIGITS = 4
+_MOST_COUNTED = (1 << 31) - 1  # of a slot; a limit that is not below is none
 # What the store will not take however often it is tried.
 _FINAL = (PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
@@ -111,7 +112,7 @@ class Timer:
         enabled: bool = True,
         max_delay_ms: int = 3 * 86_400_000,
         window_ms: int = 2 * 86_400_000,
-        most_a_slot: int = (1 << 31) - 1,
+        most_a_slot: int = _MOST_COUNTED,
         chance: Callable[[], float] = random.random,
     ):
         self._store, self._clock, self._chance = store, clock, chance
@@ -171,6 +172,8 @@ class Timer:
         return None
 
     def _is_crowded(self, out_ms: int) -> bool:
+        if self._most_a_slot >= _MOST_COUNTED:
+            return False
         slot = self._files.slot(out_ms // PRECISION_MS)
         beyond = (0 if slot is None else slot.count) - self._most_a_slot
         # More of them the fuller it is, all at twice the limit.

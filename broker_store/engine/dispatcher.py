@@ -8,7 +8,7 @@ from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.mapped_file import MappedFile
-from broker_store.engine.rows import WriterContext
+from broker_store.engine.rows import Words, WriterContext
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import queue_unit, record
 from broker_store.kernels import context as c
@@ -30,6 +30,9 @@ class Dispatcher:
     ):
         self._context, self._log, self._queues, self._index = context, log, queues, index
         self._delay_levels_ms = delay_levels_ms
+        self._delays = Words(max(1, len(delay_levels_ms)))
+        self._delays.array[: len(delay_levels_ms)] = delay_levels_ms
+        context.view[c.DELAYS], context.view[c.DELAY_COUNT] = self._delays.address, len(delay_levels_ms)
         self._file: MappedFile | None = None
 
     @property
@@ -97,7 +100,7 @@ class Dispatcher:
             )
 
     def compute_tags_code(self, file: MappedFile, offset: int) -> None:
-        """For the kernel: the tags code of the delayed record at log offset `offset`, which is its delivery time."""
+        """For a kernel that cannot tell it: the tags code of the delayed record at log offset `offset`, its delivery time."""
         found = _record_at(file, offset)
         delay = found.properties.get("DELAY")
         view = self._context.view

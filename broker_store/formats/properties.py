@@ -55,7 +55,12 @@ def encode(pairs: Mapping[str, str | None]) -> bytes:
 
     FormatError for an empty name or value (which no reader would give back) and for a separator within one.
     """
-    return "".join(_pair(name, value) for name, value in pairs.items() if value is not None).encode("utf-8", "replace")
+    told = [(name, value) for name, value in pairs.items() if value is not None]
+    text = "".join([f"{name}\x01{value}\x02" for name, value in told])
+    is_plain = text.count("\x01") == text.count("\x02") == len(told)
+    if not is_plain or "\x01\x02" in text or "\x02\x01" in text or text[:1] == "\x01":
+        text = "".join([_pair(name, value) for name, value in told])  # tells which of them cannot be
+    return text.encode("utf-8", "replace")
 
 
 def _pair(name: str, value: str) -> str:
@@ -88,6 +93,12 @@ def get(encoded: bytes, name: str) -> str | None:
         if value:
             return java_text(value)
     return None
+
+
+def get_some(encoded: bytes, names: Iterable[str]) -> dict[str, str]:
+    """Those of a few properties that are there."""
+    found = {name: get(encoded, name) for name in names if name.encode() in encoded}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def append(encoded: bytes, more: bytes) -> bytes:

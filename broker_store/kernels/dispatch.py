@@ -41,6 +41,8 @@ _BLANK = 32
 _KEYS = int.from_bytes(b"KEYS", "big")
 _TAGS = int.from_bytes(b"TAGS", "big")
 _UNIQ_KEY = int.from_bytes(b"UNIQ_KEY", "big")
+_D, _ELAY = int.from_bytes(b"D", "big"), int.from_bytes(b"ELAY", "big")
+_LONGEST_LEVEL = 9  # digits
 _LINK_BEHIND = 24  # entries between adding one to the index and linking it: eight records of three
 
 
@@ -103,6 +105,28 @@ def find_properties(address, length):
                 unique, unique_length = value, value_length
         at = stop + 1
     return keys, keys_length, tags, tags_length, unique, unique_length
+
+
+@inlined
+def delivery_ms(context, properties, length, store_ms):
+    """When a message of a delay level is due: 0 when it names no level, -1 when Python has to read what it names."""
+    at, end = properties, properties + length
+    value, digits = 0, 0
+    while at < end:
+        stop = find_byte(at, end, _PROPERTY_END)
+        if stop - at > 6 and load_u8(at) == _D and load_be32(at + 1) == _ELAY and load_u8(at + 5) == _NAME_END:
+            value, digits = at + 6, stop - at - 6
+        at = stop + 1
+    if digits > _LONGEST_LEVEL:
+        return -1
+    level = 0
+    for place in range(digits):
+        digit = load_u8(value + place) - 48
+        if digit < 0 or digit > 9:
+            return -1
+        level = 10 * level + digit
+    level = min(level, get(context, c.DELAY_COUNT))
+    return store_ms + get(get(context, c.DELAYS), level - 1) if level > 0 else 0
 
 
 @inlined
@@ -236,10 +260,14 @@ def dispatch_records(context, most):
                     break
                 tags_code = java_hash(0, tags, tags_length) if tags != 0 else 0
                 if get(topic, c.T_DELAYED) == 1:
-                    if get(context, c.TAGS_CODE_AT) != base + at:
-                        stopped = c.DELAYED_RECORD
-                        break
-                    tags_code = get(context, c.TAGS_CODE)
+                    due_ms = delivery_ms(context, properties, properties_length, store_ms)
+                    if due_ms > 0:
+                        tags_code = due_ms
+                    elif due_ms < 0:
+                        if get(context, c.TAGS_CODE_AT) != base + at:
+                            stopped = c.DELAYED_RECORD
+                            break
+                        tags_code = get(context, c.TAGS_CODE)
                 target = get(queue, c.Q_FILE_ADDRESS) + (unit - get(queue, c.Q_FILE_FIRST)) * UNIT_BYTES
                 # The size is written last: a unit without it is no unit.
                 store_be64(target, base + at)

@@ -262,17 +262,20 @@ def encode_send_answer(
     region: str = "DefaultRegion",
     code: int = 0,
     remark: str | None = None,
+    recall_handle: str | None = None,
 ) -> bytes:
     """The whole frame that answers a send which was stored (codes 0, 10, 11, 12).
 
     `message_id` is the offset id, comma-joined for a batch; `transaction_id` the message's unique key. `region` comes
-    from the settings and must need no escapes.
+    from the settings and must need no escapes; nor does a `recall_handle`, which is base64.
     """
     if request.serialization != JSON or remark is not None:
         fields = {"queueId": str(queue_id), "msgId": message_id, "queueOffset": str(queue_offset)}
         fields |= {"MSG_REGION": region, "TRACE_ON": "true"}
         if transaction_id is not None:
             fields["transactionId"] = transaction_id
+        if recall_handle is not None:
+            fields["recallHandle"] = recall_handle
         return encode_frame(request.answer(code, remark, fields))
     if transaction_id is None:
         transaction = ""
@@ -280,6 +283,8 @@ def encode_send_answer(
         transaction = f',"transactionId":"{transaction_id}"'
     else:
         transaction = f',"transactionId":{_dumps(transaction_id).decode()}'
+    if recall_handle is not None:
+        transaction += f',"recallHandle":"{recall_handle}"'
     header = (
         f'{{"code":{code:d},"extFields":{{"queueId":"{queue_id}","msgId":"{message_id}"{transaction}'
         f',"TRACE_ON":"true","queueOffset":"{queue_offset}","MSG_REGION":"{region}{_SEND_TAIL}{request.opaque}{_ANSWER_END}'

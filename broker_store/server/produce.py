@@ -41,6 +41,8 @@ TRANSACTION_BITS = 0xC
 IPV6_BITS = 0x30  # the store sets them as the hosts are
 INNER_BATCH_BIT = 0x80
 SPECIAL_BITS = TRANSACTION_BITS | IPV6_BITS | INNER_BATCH_BIT
+# What makes a message wait, or tells how.
+_ASKING = (properties.TRANSACTION_PREPARED, properties.DELAY, *properties.TIMER_ASKING, properties.TIMER_OUT_MS, properties.TIMER_DELETE_KEY)
 # More than this in one group would hold up everything else on the loop; the rest follows in the next turn.
 MAX_GROUP_MESSAGES = 2_000
 
@@ -390,7 +392,7 @@ class Produce:
         encoded = message.properties
         if not (header.sys_flag & TRANSACTION_BITS or b"TRAN_MSG\x01" in encoded or b"TIMER_" in encoded or b"DELAY\x01" in encoded):
             return
-        pairs = properties.decode(message.properties)
+        pairs = properties.get_some(encoded, _ASKING)
         level = delay_level(pairs)
         half = pairs.get(properties.TRANSACTION_PREPARED, "").lower() == "true"
         if half and not (header.reconsume_times > 0 and level > 0):
@@ -448,10 +450,10 @@ class Produce:
         if handle is None or result.status not in SENT:
             self._stored(context[:4], result)
         elif not command.is_oneway and not channel.closed:
-            fields = {"queueId": str(queue_id), "msgId": f"{self._id_prefix}{result.log_offset:016X}", "queueOffset": str(result.queue_offset)}
-            fields |= {"transactionId": unique_key, "recallHandle": handle, **self._region_fields}
             code = 0 if result.status is PutStatus.PUT_OK else int(ANSWERS[result.status][0])
-            self._answers.setdefault(channel, []).append(encode_frame(command.answer(code, None, fields)))
+            message_id = f"{self._id_prefix}{result.log_offset:016X}"
+            frame = encode_send_answer(command, message_id, queue_id, result.queue_offset, unique_key, self._region, code, recall_handle=handle)
+            self._answers.setdefault(channel, []).append(frame)
 
     def _stored(self, context: tuple[Command, Channel, str | None, int], result: PutResult) -> None:
         command, channel, unique_key, queue_id = context

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_store.formats import queue_unit
+from broker_store.formats import properties, queue_unit
 from broker_store.messages import Message
 from tests.support import engine_data
 from tests.support.engine_data import hand_store, log_files
@@ -79,9 +79,14 @@ def test_keys_fill_one_file_and_go_on_in_the_next_within_a_record():
 
 def test_a_delayed_message_has_its_time_of_delivery_in_its_unit():
     store = hand_store()
-    for level in (b"1", b"3", b"99", b"0", b"x"):
-        store.put(Message("SCHEDULE_TOPIC_XXXX", 2, b"x", b"DELAY\x01" + level + b"\x02TAGS\x01a\x02"))
-    codes = [unit.tags_code for unit in store.read_units("SCHEDULE_TOPIC_XXXX", 2, 0, 9)]
+    levels = ("1", "3", "99", "0", "x", "007", "4294967297", "18446744073709551617", "+2", " 2", "1_0", "\u0663", "-1", "2\x02DELAY\x013", "2\x02DELAY\x01", "2\x02XDELAY\x019")
+    written = [f"TAGS\x01a\x02DELAY\x01{level}\x02".encode() for level in levels] + [b"TAGS\x01a\x02"]
+    for pairs in written:
+        store.put(Message("SCHEDULE_TOPIC_XXXX", 2, b"x", pairs))
+    codes = [unit.tags_code for unit in store.read_units("SCHEDULE_TOPIC_XXXX", 2, 0, len(written))]
     now = store.clock()
-    assert codes == [now + 1000, now + 10_000, now + 7_200_000, 97, 97]
+    assert codes[:5] == [now + 1000, now + 10_000, now + 7_200_000, 97, 97]
+    # Whatever a level looks like, what the kernel makes of it is what the format's own function does.
+    expected = [queue_unit.tags_code("SCHEDULE_TOPIC_XXXX", "a", properties.get(pairs, "DELAY"), now) for pairs in written]
+    assert codes == expected and len(set(codes)) > 5
     store.die()

@@ -159,12 +159,15 @@ def test_every_command_survives_the_wire(code, opaque, flag, version, remark, fi
 
 @pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
 @pytest.mark.parametrize("transaction_id", ["7F0000010A2318B4", 'a "quoted"\x01 key', None])
-def test_the_fast_send_answer_says_what_the_slow_one_says(serialization, transaction_id):
+@pytest.mark.parametrize("handle", ["djEgVCBi_A==", None])
+def test_the_fast_send_answer_says_what_the_slow_one_says(serialization, transaction_id, handle):
     request = Command.request(310, opaque=99, serialization=serialization)
     fields = {"queueId": "1", "msgId": "7F00", "queueOffset": "12", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     if transaction_id is not None:
         fields["transactionId"] = transaction_id
-    data = framing.encode_send_answer(request, "7F00", 1, 12, transaction_id)
+    if handle is not None:
+        fields["recallHandle"] = handle
+    data = framing.encode_send_answer(request, "7F00", 1, 12, transaction_id, recall_handle=handle)
     assert decode_frame(data[4:]) == request.answer(0, None, fields)
     assert struct.unpack_from(">I", data)[0] == len(data) - 4
 
