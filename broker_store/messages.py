@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -50,6 +51,10 @@ class PutStatus(enum.IntEnum):
     WHEEL_TIMER_NOT_ENABLE = 14
 
 
+# What becomes of a message that waited when it is tried again: the same.
+FINAL = (PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+
+
 @dataclass(slots=True)
 class PutResult:
     """What became of one put. Offsets are -1 when nothing was stored.
@@ -69,6 +74,15 @@ class PutResult:
     @property
     def ok(self) -> bool:
         return self.status is PutStatus.PUT_OK
+
+
+class MovedOn(NamedTuple):
+    """What became of records that waited and were put where they belong: a status each, the log position behind the last
+    that was stored, and (topic, messages, bytes of their bodies) for each queue that got some."""
+
+    statuses: list[PutStatus]
+    log_end: int = 0
+    stored: Sequence[tuple[str, int, int]] = ()
 
 
 class GetStatus(enum.Enum):

@@ -6,9 +6,9 @@ long, so a level is delivered in its order: only its head has to be looked at.
 
     step(now) -> the time of the next delivery, None when nothing waits
 
-reads what is due of each level and puts it to its real place. The position of a level moves on when the put was
-accepted; what is *saved* moves on only when the log has been synced beyond that put. A crash therefore delivers some
-messages twice, as Apache does, and never forgets one, which Apache may after a power cut.
+reads what is due of each level and has the store put it to its real place, many in one call (`put_waited`). The position
+of a level moves on when the put was accepted; what is *saved* moves on only when the log has been synced beyond that put.
+A crash therefore delivers some messages twice, as Apache does, and never forgets one, which Apache may after a power cut.
 
 The delivered record keeps DELAY, REAL_TOPIC and REAL_QID, as Apache's does; it is put to the store directly and so is
 not delayed again.
@@ -20,16 +20,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from broker_store.broker.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from broker_store.broker.topics import FORBIDDEN_TO_SEND, SCHEDULE_TOPIC
 from broker_store.errors import DamagedStoreError, FormatError
-from broker_store.formats import config_json, properties, record
+from broker_store.formats import config_json, properties
 from broker_store.formats.config_json import DataVersion
-from broker_store.messages import GetRequest, GetResult, GetStatus, Message
+from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus, Message, PutStatus
 
 FILE_NAME = "delayOffset.json"
-# With so many deliveries a step ends, so that it stays within a few milliseconds; one level makes no more.
-BATCH = 64
+# With so many deliveries a step ends, so that it stays within a millisecond or two; one level makes no more.
+BATCH = 128
+BATCH_BYTES = 1 << 20
 RETRY_MS = 100
+# A level that delivered all that was due rests so long.
+PAUSE_MS = 5
 # A message with a level asks for no time besides: it would be a timer message once it is delivered.
 _NO_TIME: dict[str, str | None] = dict.fromkeys(properties.TIMER_ASKING)
 
@@ -42,6 +45,7 @@ class _Level:
     queue_id: int
     offset: int = 0
     saved: int = 0
+    due_end: int = 0  # messages before it were seen to be due
     retry_ms: int = 0
     reading: bool = False
     watched: bool = False
@@ -61,7 +65,7 @@ class Delay:
         self.dropped = 0
         self.failures = 0
         self.on_ready: Callable[[], None] = lambda: None
-        self.on_delivered: Callable[[list[Message], list], None] = lambda messages, results: None
+        self.on_delivered: Callable[[Sequence[tuple[str, int, int]]], None] = lambda stored: None
 
     @property
     def max_level(self) -> int:
@@ -116,12 +120,20 @@ class Delay:
             count += 1
         if not count:
             return units[0][2]
-        request = GetRequest(SCHEDULE_TOPIC, level.queue_id, level.offset, max_count=count)
-        result = self._store.get(request, lambda result: self._arrived(level, result))
-        if result is None:
-            level.reading = True
-            return None
-        return self._deliver(level, result, now_ms)
+        level.due_end = level.offset + count
+        size = 0
+        while level.offset < level.due_end and size < BATCH_BYTES:
+            request = GetRequest(SCHEDULE_TOPIC, level.queue_id, level.offset, max_count=level.due_end - level.offset)
+            result = self._store.get(request, lambda result: self._arrived(level, result))
+            if result is None:
+                level.reading = True
+                return None
+            self._deliver(level, result, now_ms)
+            if level.retry_ms > now_ms:
+                return level.retry_ms
+            size += len(result.body)
+        # What becomes due meanwhile goes together: a group costs hardly more than one message.
+        return now_ms if count == BATCH or level.offset < level.due_end else now_ms + PAUSE_MS
 
     def _nothing_at(self, level: _Level, now_ms: int) -> int | None:
         low = self._store.min_offset(SCHEDULE_TOPIC, level.queue_id)
@@ -141,40 +153,33 @@ class Delay:
         self._deliver(level, result, self._clock())
         self.on_ready()
 
-    def _deliver(self, level: _Level, result: GetResult, now_ms: int) -> int:
-        """Put what was read to its real place; the time of the level's next step."""
+    def _deliver(self, level: _Level, result: GetResult, now_ms: int) -> None:
+        """Put what was read to its real place, or have it read again after a while."""
         if result.status is not GetStatus.FOUND:
             # Records that are gone are passed over; a read that did not get on (the readers are busy) is repeated later.
             if result.status is GetStatus.MESSAGE_DAMAGED and result.next_offset == level.offset:
                 # All groups share a level: one message that is not as it was stored must not keep back those behind it.
                 self.dropped += 1
                 level.offset += 1
-                return now_ms
+                return
             level.retry_ms = 0 if result.next_offset > level.offset else now_ms + RETRY_MS
             level.offset = max(level.offset, result.next_offset)
-            return level.retry_ms or now_ms
-        stored = record.decode_all(result.body, check_crc=False)
-        waiting = [(item.queue_offset, _real_message(item)) for item in stored]
-        messages = [message for _, message in waiting if message is not None]
-        self.dropped += len(waiting) - len(messages)
-        results = iter(self._store.put_many(messages) if messages else ())
-        accepted = []
-        for queue_offset, message in waiting:
-            put = next(results) if message is not None else None
-            if put is not None and not put.ok:
-                self.failures += 1
-                level.retry_ms = now_ms + RETRY_MS
-                break
-            level.offset = queue_offset + 1
-            level.done.append((level.offset, put.log_end if put else 0))
-            if put is not None:
-                accepted.append(put)
-        else:
-            level.retry_ms = 0
-        self.delivered += len(accepted)
-        if accepted:
-            self.on_delivered(messages[: len(accepted)], accepted)
-        return level.retry_ms or now_ms
+            return
+        moved = self._store.put_waited(result.body, result.count, SCHEDULE_TOPIC, FORBIDDEN_TO_SEND)
+        failed = next((number for number, status in enumerate(moved.statuses) if status not in FINAL), None)
+        taken = moved.statuses[:failed]
+        delivered = taken.count(PutStatus.PUT_OK)
+        level.retry_ms = 0
+        if failed is not None:
+            self.failures += 1
+            level.retry_ms = now_ms + RETRY_MS
+        if taken:
+            level.offset += len(taken)
+            level.done.append((level.offset, moved.log_end))
+        self.delivered += delivered
+        self.dropped += len(taken) - delivered
+        if moved.stored:
+            self.on_delivered(moved.stored)
 
     def facts(self) -> list[dict]:
         """level, delay, position and end of each level that was ever used; how many wait in it and when the first is due."""
@@ -231,24 +236,3 @@ class Delay:
         except FormatError as error:
             advice = "restore the file from its .bak; without it all that is kept in the delay queues is delivered again"
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
-
-
-def _real_message(stored: record.StoredMessage) -> Message | None:
-    """The message as it goes to its real place; None for one that must not, or does not say where."""
-    topic = stored.properties.get(properties.REAL_TOPIC)
-    queue_id = stored.properties.get(properties.REAL_QUEUE_ID, "")
-    if not topic or topic == HALF_TOPIC or not queue_id.isascii() or not queue_id.isdigit():
-        return None
-    return Message(
-        topic,
-        int(queue_id),
-        stored.body,
-        stored.raw_properties,
-        stored.flag,
-        stored.sys_flag,
-        stored.born_timestamp,
-        stored.born_host,
-        stored.store_host,
-        stored.reconsume_times,
-        stored.prepared_transaction_offset,
-    )

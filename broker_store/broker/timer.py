@@ -24,7 +24,7 @@ import heapq
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, TIMER_TOPIC
@@ -136,7 +136,7 @@ class Timer:
         self.metrics_version = DataVersion(timestamp=clock())
         self.counts = {"enqueued": 0, "delivered": 0, "rolled": 0, "deleted": 0, "dropped": 0, "failures": 0}
         self.on_ready: Callable[[], None] = lambda: None
-        self.on_delivered: Callable[[list[Message], list], None] = lambda messages, results: None
+        self.on_delivered: Callable[[Sequence[tuple[str, int, int]]], None] = lambda stored: None
 
     # Accepting --------------------------------------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ class Timer:
         due, slot.in_hand = slot.in_hand, []
         messages = [_message_for(raw, each, now_ms) for each, raw in zip(due, records, strict=True)]
         results = iter(self._store.put_many([message for message in messages if message is not None]))
-        delivered, accepted = [], []
+        delivered = []
         for each, message in zip(due, messages, strict=True):
             put = next(results) if message is not None else None
             if put is not None and put.status not in _FINAL:
@@ -360,9 +360,8 @@ class Timer:
                 self._was_late(now_ms - each.due_ms, now_ms)
                 if not each.rolls:
                     delivered.append(message)
-                    accepted.append(put)
-        if accepted:
-            self.on_delivered(delivered, accepted)
+        if delivered:
+            self.on_delivered([(message.topic, 1, len(message.body)) for message in delivered])
 
     def _done(self, slot: _Slot, each: _Waiting, what: str) -> None:
         self.counts[what] += 1

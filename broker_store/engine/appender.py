@@ -1,15 +1,16 @@
 """The writer: messages into the log, a group by one kernel call, and what the kernel stops for.
 
-    put, put_many, put_batch ──► append kernel ──► log (──► queues, index with ASYNC_FLUSH)
-                                    └── stops ──► room in the log, a queue, the index; a queue to open; a message to make plain
+    put, put_many, put_batch, put_waited ──► append kernel ──► log (──► queues, index with ASYNC_FLUSH)
+                                                └── stops ──► room in the log, a queue, the index; a queue to open; a message to make plain
 
 Loop thread. Every message of a group has a row of its own in the kernel's rows; its results are read there.
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -23,8 +24,9 @@ from broker_store.engine.rows import Words, WriterContext
 from broker_store.errors import DiskFullError, NameError_, StoreError, SyncError
 from broker_store.formats import names, record
 from broker_store.kernels import context as c
-from broker_store.kernels.append import append_group, append_on, record_offsets
-from broker_store.messages import Message, PutResult, PutStatus
+from broker_store.kernels.append import append_group, append_on, append_waited, record_offsets
+from broker_store.kernels.waited import MOST_ADDED
+from broker_store.messages import Message, MovedOn, PutResult, PutStatus
 
 NUDGE_BYTES = 2 << 20  # appended between two looks of the preallocator
 LONGEST_BUSY_MS = 10_000_000  # longer than this no append takes: the clock was set
@@ -43,6 +45,7 @@ _STATUS = {
     c.D_PROPERTIES_TOO_LONG: PutStatus.PROPERTIES_SIZE_EXCEEDED,
     c.D_TOO_LARGE: PutStatus.MESSAGE_ILLEGAL,
     c.D_ILLEGAL: PutStatus.MESSAGE_ILLEGAL,
+    c.D_NO_PLACE: PutStatus.MESSAGE_ILLEGAL,
 } | {_REFUSED + status: status for status in PutStatus}
 
 
@@ -77,6 +80,20 @@ class PutResults(Sequence):
         if status:
             return PutResult(_STATUS[status])
         return PutResult(_OK, log_offset, queue_offset, self._now_ms, log_offset + size, records)
+
+
+class _Waited:
+    """Records that waited, in the place of a group's messages; `times` and `room` are held here while the kernel works."""
+
+    def __init__(self, records: bytes, count: int, topic: int, times: np.ndarray | None, room: np.ndarray, forbidden: Collection[str]):
+        self._records, self._count, self._topic, self._times, self._room, self.forbidden = records, count, topic, times, room, forbidden
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, context: int, now_ms: int) -> int:
+        times = 0 if self._times is None else self._times.ctypes.data
+        return append_waited(context, self._records, len(self._records), self._count, now_ms, self._topic, times, self._room.ctypes.data)
 
 
 class Surroundings(Protocol):
@@ -131,6 +148,7 @@ class Appender:
         self._row_hosts = np.zeros(_GROUP * c.HOST_ROOM, dtype=np.uint8)
         self._layout = message_layout()
         self._offsets = Words(_MOST_OFFSETS)
+        self._room = np.empty(0, dtype=np.uint8)
         self._view[c.DESCRIPTORS] = self._rows.ctypes.data
         self._view[c.ROW_HOSTS] = self._row_hosts.ctypes.data
         self._view[c.LAYOUT] = self._layout.address
@@ -193,20 +211,49 @@ class Appender:
         log_offsets = tuple(self._offsets.array[:records].tolist())
         return PutResult(_OK, log_offset, queue_offset, now_ms, log_offset + size, records, log_offsets)
 
-    def _append_group(self, messages: tuple[Message, ...], is_batch: int = 0) -> int:
+    def put_waited(self, records: bytes, count: int, topic: str, forbidden: Collection[str], written_ms: Sequence[int] | None = None) -> MovedOn:
+        """Append records that waited in `topic`, back to back and at most 1,024, where their REAL_TOPIC and REAL_QID say.
+
+        Those that do not say it, or name a forbidden topic, are MESSAGE_ILLEGAL. With `written_ms`, a time each, their properties
+        tell when they were put on the timer wheel and taken off.
+        """
+        if self.refusal is not None:
+            return MovedOn([self._count_refusal(self.refusal) for _ in range(count)])
+        times = None if written_ms is None else np.array(written_ms, dtype=np.int64)
+        if times is not None and len(self._room) < len(records) + count * MOST_ADDED:
+            self._room = np.empty(len(records) + count * MOST_ADDED, dtype=np.uint8)
+        self._append_group(_Waited(records, count, self._context.topics[topic].row.address, times, self._room, forbidden))
+        rows = self._rows[:count]
+        if not self._view[c.REFUSED_ROWS]:
+            statuses = [_OK] * count
+        else:
+            statuses = [_STATUS[status] if status else _OK for status in rows[:, c.D_STATUS].tolist()]
+        totals: dict[int, list[int]] = {}
+        log_end = 0
+        for status, (queue, _, length), (log_offset, _, size) in zip(
+            statuses, rows[:, c.D_QUEUE : c.D_BODY_LENGTH + 1].tolist(), rows[:, c.D_LOG_OFFSET : c.D_SIZE + 1].tolist(), strict=True
+        ):
+            if status is _OK:
+                total = totals.setdefault(queue, [0, 0])
+                total[0] += 1
+                total[1] += length
+                log_end = log_offset + size
+        return MovedOn(statuses, log_end, [(self._queues.by_row(queue).topic, messages, size) for queue, (messages, size) in totals.items()])
+
+    def _append_group(self, messages: tuple[Message, ...] | _Waited, is_batch: int = 0) -> int:
         """Run the kernel until all of `messages` are in or refused; returns their store time."""
         view = self._view
         now_ms = self._clock()
         if now_ms < self.last_ms:
             # The clock stepped back: store times never decrease along the log, or recovery would start too late.
             now_ms = self.last_ms
-        stopped = append_group(self._address, messages, now_ms, is_batch)
+        stopped = append_group(self._address, messages, now_ms, is_batch) if messages.__class__ is tuple else messages.append(self._address, now_ms)
         while stopped:
             if stopped >= c.LOG_FILE_END:
                 self._around.settle(stopped)
                 break
             if stopped >= c.QUEUE_NOT_OPEN:
-                self._help_describe(stopped, messages[view[c.DESCRIBED]])
+                self._help_describe(stopped, messages)
             else:
                 self._make_room(stopped, messages)
             stopped = append_on(self._address)
@@ -234,19 +281,31 @@ class Appender:
 
     # What the kernel stops for ------------------------------------------------------------------------------------
 
-    def _help_describe(self, stopped: int, message: Message) -> None:
+    def _help_describe(self, stopped: int, messages: tuple[Message, ...] | _Waited) -> None:
         """Open the queue of the message the kernel stopped at, or make its fields plain; or refuse it."""
+        number = self._view[c.DESCRIBED]
         try:
-            if stopped == c.QUEUE_NOT_OPEN:
-                fits = self._open_queue(message.topic, message.queue_id)
+            if messages.__class__ is not tuple:
+                fits = self._open_real_queue(self._rows[number], messages.forbidden)
+            elif stopped == c.QUEUE_NOT_OPEN:
+                fits = self._open_queue(messages[number].topic, messages[number].queue_id)
             else:
-                fits = _make_plain(message)
+                fits = _make_plain(messages[number])
         except (NameError_, ValueError):
             fits = False
         if not fits:
-            number = self._view[c.DESCRIBED]
             self._rows[number, c.D_STATUS] = _REFUSED + PutStatus.MESSAGE_ILLEGAL
             self._view[c.DESCRIBED] = number + 1
+            if messages.__class__ is not tuple:
+                self._view[c.WAITED_AT] += int(self._rows[number, c.D_SIZE])
+
+    def _open_real_queue(self, row: np.ndarray, forbidden: Collection[str]) -> bool:
+        """The place that a record names which waited. As `_open_queue`."""
+        topic = ctypes.string_at(int(row[c.D_PROPERTIES]), int(row[c.D_PROPERTIES_LENGTH])).decode()
+        if topic in forbidden or not self._open_queue(topic, int(row[c.D_QUEUE_OFFSET])):
+            return False
+        self._context.topics[topic].row[c.T_IS_REAL] = 1
+        return True
 
     def _open_queue(self, topic: str, queue_id: int) -> bool:
         """False for a name that no message may have. Raises NameError_ and ValueError."""
@@ -257,7 +316,7 @@ class Appender:
         self._context.topics[topic].row[c.T_TAKES] = 1
         return True
 
-    def _make_room(self, stopped: int, messages: tuple[Message, ...]) -> None:
+    def _make_room(self, stopped: int, messages: tuple[Message, ...] | _Waited) -> None:
         """Give the row that stopped the kernel what it lacks, or refuse it."""
         view = self._view
         number = view[c.DESCRIPTOR_DONE]
@@ -275,7 +334,7 @@ class Appender:
                 self._queues.by_row(int(row[c.D_QUEUE])).give_room(int(row[c.D_COUNT]))
             else:
                 self._index.adopt_prepared()
-                self._index.give_room(view[c.QUEUED_KEYS] + self._exact_keys(number, messages[number]))
+                self._index.give_room(view[c.QUEUED_KEYS] + self._exact_keys(row, messages))
                 view[c.KEY_ROOM_GRANTED] = number
             return
         except DiskFullError as error:
@@ -289,10 +348,11 @@ class Appender:
         view[c.REFUSED_ROWS] += 1
         view[c.DESCRIPTOR_DONE] = number + 1
 
-    def _exact_keys(self, number: int, message: Message) -> int:
+    def _exact_keys(self, row: np.ndarray, messages: tuple[Message, ...] | _Waited) -> int:
         """Index entries the row's records will get, counted as dispatch will count them."""
-        if not self._rows[number, c.D_BATCH]:
-            return HashIndex.keys_of(message.properties)
+        if not row[c.D_BATCH]:
+            return HashIndex.keys_of(ctypes.string_at(int(row[c.D_PROPERTIES]), int(row[c.D_PROPERTIES_LENGTH])))
+        message = messages[0]
         keys = at = 0
         while at < len(message.body):
             (size,) = struct.unpack_from(">i", message.body, at)

@@ -31,7 +31,8 @@ from broker_store.kernels.memory import (
     store_be64,
     store_u8,
 )
-from broker_store.kernels.objects import argument, door, has_failed, int_argument, new_int, wrong_call
+from broker_store.kernels.objects import argument, bytes_data, door, has_failed, int_argument, new_int, wrong_call
+from broker_store.kernels.waited import describe_waited
 
 MAGIC_V1 = -626843481
 MAGIC_V2 = -626843477
@@ -41,6 +42,7 @@ _MAX_PROPERTIES = 32767
 _LAST_TOPIC_LENGTH_V1 = 127
 _BORN_V6 = 0x10
 _STORE_V6 = 0x20
+_WAITED = 2  # in GROUP_BATCH
 _NO_QUEUE_OFFSET = 0x4  # prepared and rollback: the bit that both have
 
 
@@ -260,13 +262,25 @@ def _go_on(context):
     need not come first; DONE or the stop code of any of these."""
     stopped = c.DONE
     if get(context, c.DESCRIBED) < get(context, c.DESCRIPTOR_COUNT):
-        stopped = describe_messages(context)
+        stopped = describe_waited(context) if get(context, c.GROUP_BATCH) == _WAITED else describe_messages(context)
     if stopped == c.DONE:
         stopped = _append_rows(context)
     if stopped != c.DONE or get(context, c.SYNC_FIRST) == 1:
         return stopped
     put(context, c.CONFIRMED, get(context, c.LOG_BASE) + get(context, c.LOG_AT))
     return dispatch_records(context, 0x7FFFFFFFFFFFFFFF)
+
+
+@inlined
+def _begin(context, now_ms, kind):
+    """A new group."""
+    put(context, c.NOW_MS, now_ms)
+    put(context, c.GROUP_BATCH, kind)
+    put(context, c.DESCRIBED, 0)
+    put(context, c.DESCRIPTOR_DONE, 0)
+    put(context, c.REFUSED_ROWS, 0)
+    put(context, c.KEY_ROOM_GRANTED, -1)
+    return _go_on(context)
 
 
 @door
@@ -280,13 +294,28 @@ def append_group(self, arguments, count):
     if has_failed():
         return 0
     take_group(context, argument(arguments, 1))
-    put(context, c.NOW_MS, now_ms)
-    put(context, c.GROUP_BATCH, is_batch)
-    put(context, c.DESCRIBED, 0)
-    put(context, c.DESCRIPTOR_DONE, 0)
-    put(context, c.REFUSED_ROWS, 0)
-    put(context, c.KEY_ROOM_GRANTED, -1)
-    return new_int(_go_on(context))
+    return new_int(_begin(context, now_ms, is_batch))
+
+
+@door
+def append_waited(self, arguments, count):
+    """(context, bytes of records that waited, their length, how many, store time, row of the topic they waited in, address of times
+    or 0, address of room for properties) -> the same; the caller holds the bytes, the times and the room."""
+    if count != 8:
+        return wrong_call()
+    context = int_argument(arguments, 0)
+    records = bytes_data(argument(arguments, 1))
+    length, number, now_ms = int_argument(arguments, 2), int_argument(arguments, 3), int_argument(arguments, 4)
+    topic, times, room = int_argument(arguments, 5), int_argument(arguments, 6), int_argument(arguments, 7)
+    if has_failed():
+        return 0
+    put(context, c.WAITED_AT, records)
+    put(context, c.WAITED_END, records + length)
+    put(context, c.WAITED_TOPIC, topic)
+    put(context, c.WAITED_TIMES, times)
+    put(context, c.WAITED_ROOM, room)
+    put(context, c.DESCRIPTOR_COUNT, number)
+    return new_int(_begin(context, now_ms, _WAITED))
 
 
 @door

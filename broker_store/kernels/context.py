@@ -64,7 +64,7 @@ DESCRIPTOR_DONE = 50  # out: rows appended so far
 KEY_ROOM_GRANTED = 51  # row number whose room was counted exactly by Python, -1 none
 DESCRIBED = 52  # out: rows made from message objects so far
 REFUSED_ROWS = 53  # out: rows with another status than D_OK
-GROUP_BATCH = 54  # 1: each body is a chain of messages (spec 2.6)
+GROUP_BATCH = 54  # 1: each body is a chain of messages (spec 2.6); 2: not messages, but records that waited (kernels/waited.py)
 MESSAGES = 55  # address of DESCRIPTOR_COUNT addresses of Message objects
 
 # The log's files, for readers; set whenever a file comes, goes, is mapped or unmapped.
@@ -73,7 +73,14 @@ LOG_RESIDENCY = 57  # address of the addresses of what is known about their page
 LOG_FIRST = 58  # log offset of the first file
 LOG_FILE_BYTES = 59
 
-CONTEXT_WORDS = 64
+# Records that waited and go on to their real place; set for each group of them.
+WAITED_AT = 60  # address of the record that is described next
+WAITED_END = 61
+WAITED_TOPIC = 62  # address of the row of the topic they waited in
+WAITED_TIMES = 63  # address of a time each at which it was put on the timer wheel, 0 where none is told
+WAITED_ROOM = 64  # address of room for properties that are written anew
+
+CONTEXT_WORDS = 72
 
 # Where the parts of a Message object lie, found out once (engine/object_layout) -------------------------------------
 M_TOPIC = 0  # byte offset of the field's object address, and so on
@@ -133,6 +140,7 @@ T_QUEUE_COUNT = 5
 T_DELAYED = 6  # units of this topic hold a delivery time
 T_DELETED_BEFORE = 7  # records below this log offset belong to a deleted topic of that name: no units
 T_TAKES = 8  # 1: its name was found fit for messages
+T_IS_REAL = 9  # 1: and for those that waited
 T_WORDS = 10
 
 # A message to append ----------------------------------------------------------------------------------------------
@@ -162,6 +170,7 @@ D_BAD_PROPERTIES = 2
 D_PROPERTIES_TOO_LONG = 3
 D_TOO_LARGE = 4
 D_ILLEGAL = 5
+D_NO_PLACE = 6  # a record that waited does not say where it belongs, or not so that it may go there
 
 # What a kernel stops with -------------------------------------------------------------------------------------------
 DONE = 0

@@ -88,7 +88,7 @@ def _host(layout, host, room):
 
 
 @inlined
-def _names_inner_count(properties, length):
+def names_inner_count(properties, length):
     """Whether they hold INNER_NUM\\x01, which only Apache's own batch consume queues may."""
     at, end = properties, properties + length
     while True:
@@ -159,7 +159,7 @@ def describe_messages(context):
         body_length, properties_length = load64(body + _SIZE), load64(properties + _SIZE)
         properties += get(layout, c.M_BYTES_DATA)
         number += 1
-        if body_length > get(context, c.MAX_BODY) or flags & _INNER_BATCH or _names_inner_count(properties, properties_length):
+        if body_length > get(context, c.MAX_BODY) or flags & _INNER_BATCH or names_inner_count(properties, properties_length):
             put(row, c.D_STATUS, c.D_ILLEGAL)
             continue
         flags &= ~_BOTH_V6

@@ -15,7 +15,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from broker_store.broker import delay, groups, offsets, topics
 from broker_store.server.keeper import Keeper
@@ -184,9 +184,9 @@ class Broker:
         for steps in self._all_steps():
             steps.now()
 
-    def _count_delivered(self, messages: list, results: list) -> None:
-        for message in messages:
-            self.parts.statistics.stored(message.topic, 1, len(message.body))
+    def _count_delivered(self, stored: Sequence[tuple[str, int, int]]) -> None:
+        for topic, messages, size in stored:
+            self.parts.statistics.stored(topic, messages, size)
 
     # Saving
 

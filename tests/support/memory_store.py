@@ -14,7 +14,7 @@ from pathlib import Path
 from broker_store.engine.timer_files import TimerFiles
 from broker_store.formats import properties, record
 from broker_store.formats.java_hash import java_hash
-from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult, Message, PutResult, PutStatus
+from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult, Message, MovedOn, PutResult, PutStatus
 from tests.support.simulated_disk import SimulatedDisk
 
 ROOT = Path("/data/store")
@@ -83,6 +83,18 @@ class MemoryStore:
         first, last = results[0], results[-1]
         first.count, first.log_end, first.log_offsets = len(results), last.log_end, tuple(r.log_offset for r in results)
         return first
+
+    def put_waited(self, records, count, topic, forbidden, written_ms=None) -> MovedOn:
+        waited = record.decode_all(records)
+        assert len(waited) == count
+        messages = [
+            real_message(one, topic, forbidden, None if written_ms is None else (written_ms[number], self.clock())) for number, one in enumerate(waited)
+        ]
+        good = [message for message in messages if message is not None]
+        results = iter(self.put_many(good) if good else ())
+        found = [next(results) if message is not None else PutResult(PutStatus.MESSAGE_ILLEGAL) for message in messages]
+        stored = [(message.topic, 1, len(message.body)) for message, result in zip(messages, found, strict=True) if result.ok]
+        return MovedOn([result.status for result in found], max([result.log_end for result in found]), stored)
 
     def _append(self, message: Message) -> PutResult:
         if self.refuse is not None:
@@ -247,6 +259,22 @@ class MemoryStore:
     def messages(self, topic: str, queue_id: int = 0) -> list[record.StoredMessage]:
         """What a queue holds, decoded; for tests."""
         return [record.decode(self._records[unit[0]]) for unit in self._queues.get((topic, queue_id), ())]
+
+
+def real_message(waited: record.StoredMessage, topic: str, forbidden, times=None) -> Message | None:
+    """A message that waited as it goes to its real place, with the times it was put on the wheel and taken off; None for one that may not."""
+    real, queue_id = waited.properties.get(properties.REAL_TOPIC), waited.properties.get(properties.REAL_QUEUE_ID, "")
+    is_number = queue_id.isascii() and queue_id.isdigit() and len(queue_id) < 10 and int(queue_id) < 65536
+    if waited.topic != topic or not real or real in forbidden or not is_number:
+        return None
+    told, prepared = waited.raw_properties, waited.prepared_transaction_offset
+    if times is not None:
+        longer = properties.set_values(told, dict(zip((properties.TIMER_ENQUEUE_MS, properties.TIMER_DEQUEUE_MS), map(str, times), strict=True)))
+        told, prepared = longer if len(longer) <= properties.MAX_BYTES else told, 0
+    return Message(
+        real, int(queue_id), waited.body, told, waited.flag, waited.sys_flag & ~0x30, waited.born_timestamp, waited.born_host, waited.store_host,
+        waited.reconsume_times, prepared,
+    )  # fmt: skip
 
 
 def _tags_code(message: Message, now_ms: int) -> int:

@@ -1,0 +1,199 @@
+"""Waited: from records that waited for their time to the rows that append takes, so that each goes on to its real place.
+
+    record in SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer ──► row of the queue that its REAL_TOPIC and REAL_QID name
+
+The record stays what it was: body, flags, hosts, times and properties. One with a timer is told when it was put on the wheel
+and taken off; its properties are written anew for that, in room that the caller gives. The records lie back to back in memory
+that the caller holds. Their lengths are not believed: one that does not add up gets no place, and so does all behind it.
+"""
+
+from __future__ import annotations
+
+from broker_store.kernels import context as c
+from broker_store.kernels.describe import names_inner_count
+from broker_store.kernels.dispatch import find_queue, find_topic
+from broker_store.kernels.memory import (
+    copy_memory,
+    find_byte,
+    get,
+    inlined,
+    load64,
+    load_be16,
+    load_be32,
+    load_be64,
+    load_u8,
+    put,
+    same_bytes,
+    store64,
+    store_u8,
+)
+
+MOST_ADDED = 80  # bytes that the two times add to a record's properties
+_MAGIC_V1 = -626843481
+_MAGIC_V2 = -626843477
+_LEAST_RECORD = 91
+_MOST_PROPERTIES = 32767
+_HIGHEST_QUEUE = 65535
+_QUEUE_DIGITS = 9
+_BORN_V6 = 0x10
+_STORE_V6 = 0x20
+_INNER_BATCH = 0x80
+_NAME_END = 1
+_PROPERTY_END = 2
+
+
+def _word(text: str) -> int:
+    """Eight letters as they lie in memory."""
+    return int.from_bytes(text.encode(), "little")
+
+
+# TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS differ in two letters.
+_TIMER_EN, _TIMER_DE, _QUEUE_MS = _word("TIMER_EN"), _word("TIMER_DE"), _word("QUEUE_MS")
+_REAL_TOP, _REAL_QID = _word("REAL_TOP"), _word("REAL_QID")
+_I, _C = ord("I"), ord("C")
+
+
+@inlined
+def _real_place(properties, length):
+    """(address of REAL_TOPIC's value, its length, the queue id), as the last of each name says; -1 for no queue id."""
+    topic, topic_length, queue_at, digits = 0, 0, 0, 0
+    at, end = properties, properties + length
+    while at < end:
+        stop = find_byte(at, end, _PROPERTY_END)
+        if stop - at > 11 and load64(at) == _REAL_TOP and load_u8(at + 8) == _I and load_u8(at + 9) == _C and load_u8(at + 10) == _NAME_END:
+            topic, topic_length = at + 11, stop - at - 11
+        elif stop - at > 9 and load64(at) == _REAL_QID and load_u8(at + 8) == _NAME_END:
+            queue_at, digits = at + 9, stop - at - 9
+        at = stop + 1
+    if digits == 0 or digits > _QUEUE_DIGITS:
+        return topic, topic_length, -1
+    queue_id = 0
+    for place in range(digits):
+        digit = load_u8(queue_at + place) - 48
+        if digit < 0 or digit > 9:
+            return topic, topic_length, -1
+        queue_id = 10 * queue_id + digit
+    return topic, topic_length, queue_id if queue_id <= _HIGHEST_QUEUE else -1
+
+
+@inlined
+def _write_time(target, second_word, time_ms):
+    """A property of a time; the address behind it."""
+    store64(target, second_word)
+    store64(target + 8, _QUEUE_MS)
+    store_u8(target + 16, _NAME_END)
+    digits, rest = 1, time_ms // 10
+    while rest > 0:
+        digits += 1
+        rest //= 10
+    for place in range(digits):
+        store_u8(target + 16 + digits - place, 48 + time_ms % 10)
+        time_ms //= 10
+    store_u8(target + 17 + digits, _PROPERTY_END)
+    return target + 18 + digits
+
+
+@inlined
+def _with_times(target, properties, length, enqueued_ms, dequeued_ms):
+    """Write the properties with these two times for any they had; how many bytes."""
+    to, at, end = target, properties, properties + length
+    while at < end:
+        stop = find_byte(at, end, _PROPERTY_END)
+        size = stop - at
+        is_time = size >= 16 and (load64(at) == _TIMER_EN or load64(at) == _TIMER_DE) and load64(at + 8) == _QUEUE_MS
+        if is_time and size > 16:
+            is_time = load_u8(at + 16) == _NAME_END
+        if size > 0 and not is_time:
+            copy_memory(to, at, size)
+            store_u8(to + size, _PROPERTY_END)
+            to += size + 1
+        at = stop + 1
+    return _write_time(_write_time(to, _TIMER_EN, enqueued_ms), _TIMER_DE, dequeued_ms) - target
+
+
+@inlined
+def describe_waited(context):
+    """Make the rows that are left; DONE, or QUEUE_NOT_OPEN with the place that the record DESCRIBED names in its row."""
+    count = get(context, c.DESCRIPTOR_COUNT)
+    number = get(context, c.DESCRIBED)
+    end = get(context, c.WAITED_END)
+    waits_in = get(context, c.WAITED_TOPIC)
+    times = get(context, c.WAITED_TIMES)
+    room = get(context, c.WAITED_ROOM)
+    while number < count:
+        record = get(context, c.WAITED_AT)
+        row = get(context, c.DESCRIPTORS) + number * c.D_WORDS * 8
+        put(context, c.DESCRIBED, number)
+        put(row, c.D_QUEUE, 0)
+        put(row, c.D_STATUS, c.D_NO_PLACE)
+        number += 1
+        if end - record < _LEAST_RECORD:
+            continue
+        total, magic, sys_flag = load_be32(record), load_be32(record + 4), load_be32(record + 36)
+        if (magic != _MAGIC_V1 and magic != _MAGIC_V2) or total < _LEAST_RECORD or total > end - record:
+            put(context, c.WAITED_AT, end)
+            continue
+        put(context, c.WAITED_AT, record + total)
+        stop = record + total
+        born_bytes = 20 if sys_flag & _BORN_V6 else 8
+        store_host = record + 56 + born_bytes
+        told = store_host + (20 if sys_flag & _STORE_V6 else 8)  # reconsume times, prepared offset, length of the body
+        if told + 16 > stop:
+            continue
+        body_length = load_be32(told + 12)
+        name = told + 16 + body_length
+        if body_length < 0 or name + 4 > stop:
+            continue
+        if magic == _MAGIC_V1:
+            name_length = load_u8(name)
+            name += 1
+        else:
+            name_length = load_be16(name)
+            name += 2
+        properties = name + name_length + 2
+        if name_length < 0 or properties > stop or properties + load_be16(properties - 2) != stop:
+            continue
+        if get(waits_in, c.T_LENGTH) != name_length or not same_bytes(get(waits_in, c.T_NAME), name, name_length):
+            continue  # something else lies there now
+        properties_length = stop - properties
+        real, real_length, queue_id = _real_place(properties, properties_length)
+        if real_length == 0 or queue_id < 0:
+            continue
+        topic = find_topic(context, real, real_length)
+        queue = 0
+        if topic != 0 and get(topic, c.T_IS_REAL) == 1:
+            queue = find_queue(topic, queue_id)
+        if queue == 0:
+            put(row, c.D_PROPERTIES, real)
+            put(row, c.D_PROPERTIES_LENGTH, real_length)
+            put(row, c.D_QUEUE_OFFSET, queue_id)
+            put(row, c.D_SIZE, total)
+            put(context, c.WAITED_AT, record)
+            return c.QUEUE_NOT_OPEN
+        if body_length > get(context, c.MAX_BODY) or sys_flag & _INNER_BATCH or names_inner_count(properties, properties_length):
+            put(row, c.D_STATUS, c.D_ILLEGAL)
+            continue
+        prepared = load_be64(told + 4)
+        if times != 0:
+            prepared = 0
+            length = _with_times(room, properties, properties_length, get(times, number - 1), get(context, c.NOW_MS))
+            if length <= _MOST_PROPERTIES:  # where there is no room for the times, the message matters more
+                properties, properties_length = room, length
+                room += length
+        put(row, c.D_QUEUE, queue)
+        put(row, c.D_BODY, told + 16)
+        put(row, c.D_BODY_LENGTH, body_length)
+        put(row, c.D_PROPERTIES, properties)
+        put(row, c.D_PROPERTIES_LENGTH, properties_length)
+        put(row, c.D_FLAG, load_be32(record + 16))
+        put(row, c.D_SYS_FLAG, sys_flag)
+        put(row, c.D_BORN_MS, load_be64(record + 40))
+        put(row, c.D_BORN_HOST, record + 48 if sys_flag & _BORN_V6 else load_be64(record + 48))
+        put(row, c.D_STORE_HOST, store_host if sys_flag & _STORE_V6 else load_be64(store_host))
+        put(row, c.D_RECONSUME_TIMES, load_be32(told))
+        put(row, c.D_PREPARED_OFFSET, prepared)
+        put(row, c.D_BATCH, 0)
+        put(row, c.D_STATUS, c.D_OK)
+        put(context, c.WAITED_ROOM, room)
+    put(context, c.DESCRIBED, count)
+    return c.DONE
