@@ -61,9 +61,11 @@ from broker_store.formats import message_id, names, properties, record, traces
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.traces import TraceEvent
+from broker_store.inside.bytes import MAX_BYTES, Place, Viewer
 from broker_store.inside.chains import chains
 from broker_store.inside.directory import StoreDirectory
 from broker_store.inside.explain import explain
+from broker_store.inside.knowing import FromFiles, Knowing
 from broker_store.inside.slots import heat_map
 from broker_store.messages import LOOPBACK_HOST, GetRequest, GetStatus, Message
 from broker_store.protocol.command import VERSION
@@ -73,6 +75,7 @@ from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
 from mqadmin import waiting
+from mqadmin.inside.knowing import FromBroker
 from mqadmin.inside.slot_watch import SlotWatch
 
 CALL_SECONDS = 3.0
@@ -252,6 +255,15 @@ class EmbeddedCluster:
         settings = self._store.settings
         geometry = IndexGeometry(settings.max_hash_slot_num, settings.max_index_num)
         return StoreDirectory(settings.store_path_root_dir, log_directory=settings.store_path_commit_log, geometry=geometry)
+
+    def knowing(self) -> Knowing:
+        """What is known of the store beyond its files: by its broker, or while that starts only what the files tell."""
+        parts = None if self._process is None else self._process.parts
+        return FromFiles(self.directory()) if parts is None else FromBroker(parts, self.call, self._group_names)
+
+    async def look_at(self, place: Place, most: int = MAX_BYTES) -> dict:
+        """A stretch of a file of the store with its fields: see broker_store/inside/bytes.py."""
+        return await self._in_thread(lambda: Viewer(self.directory(), self.knowing(), most).look(place))
 
     def queue_files(self, search: str, begin: int, count: int) -> tuple[list[dict], int]:
         """The files of `count` queues from the `begin`-th on whose topic has `search` in its name, each with its queue's

@@ -10,6 +10,7 @@ from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
 from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics, waiting
+from mqadmin.views.inside import bytes
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -25,6 +26,7 @@ urlpatterns = [
     path("store/", store.store, name="store"),
     path("store/index/", store.index, name="index"),
     path("store/recovery/", store.recovery, name="recovery"),
+    path("store/bytes/", bytes.bytes_page, name="bytes"),
     path("jobs/", jobs.jobs, name="jobs"),
     path("jobs/start", jobs.start_job, name="start_job"),
     path("jobs/<str:job_id>/", jobs.job, name="job"),

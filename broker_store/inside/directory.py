@@ -181,6 +181,29 @@ class StoreDirectory:
         except FormatError:
             return None
 
+    def log_files(self) -> list[tuple[int, int, Path]]:
+        """(first log offset, size, path) of the files of the log, ascending."""
+        return list(self._log_files())
+
+    def queues(self) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue that has a directory."""
+        return [(topic, queue_id) for topic, queue_id, _ in self._queues()]
+
+    def queue_files(self, topic: str, queue_id: int) -> list[tuple[int, int, Path]]:
+        """(first byte of the queue, size, path) of the files of a queue, ascending; none of one that is not there."""
+        directory = self.root / "consumequeue" / topic / str(queue_id)
+        return [(int(name), self.disk.size_of(directory / name), directory / name) for name in self._numbered(directory)]
+
+    def timer_log_files(self) -> list[tuple[int, int, Path]]:
+        """(first byte, size, path) of the files of the timer log, ascending."""
+        directory = self.root / "timerlog"
+        return [(int(name), self.disk.size_of(directory / name), directory / name) for name in self._numbered(directory)]
+
+    def config(self, name: str) -> str | None:
+        """The text of a file of `config/`, None when there is none."""
+        raw = self.disk.read_file(self.root / "config" / name)
+        return None if raw is None else raw.decode(errors="replace")
+
     def _log_files(self) -> Iterator[tuple[int, int, Path]]:
         for name in self._numbered(self.log_directory):
             path = self.log_directory / name

@@ -14,10 +14,11 @@ from django.urls import reverse
 from broker_store.errors import NotFoundError
 from broker_store.formats import names
 from broker_store.formats.message_id import host_text
+from broker_store.inside.bytes import record_view
 from broker_store.server.documents import inflate
 from broker_store.server.http import MAX_LIMIT
 from mqadmin import clusters
-from mqadmin.views.bytes_view import byte_lines, record_fields
+from mqadmin.views.inside.bytes import SHOWN_BYTES, shown
 from mqadmin.views.page import page, trouble, whole
 
 LIMIT = 32
@@ -126,15 +127,14 @@ async def message(request, log_offset):
     stored, raw = await clusters.current().message(log_offset)
     inflated = inflate(stored.body, stored.sys_flag)
     body = stored.body if inflated is None else inflated
-    fields = record_fields(raw, stored)
     context = {
         "message": stored,
         "fate": clusters.current().fate(stored),
         "hosts": {"born": host_text(stored.born_host), "store": host_text(stored.store_host)},
         "keys": stored.keys,
         "properties": sorted(stored.properties.items()),
-        "fields": fields,
-        **byte_lines(raw, fields),
+        **shown(record_view(raw, stored.log_offset, SHOWN_BYTES)),
+        "flat": True,
         "raw_bytes": len(raw),
         "record_end": stored.log_offset + len(raw),
         "body_bytes": len(stored.body),

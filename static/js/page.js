@@ -7,8 +7,23 @@
     const field = event.target.closest?.("[data-field]")?.dataset.field;
     if (field) for (const element of document.querySelectorAll(`[data-field="${field}"]`)) element.classList.toggle("lit", on);
   };
-  addEventListener("mouseover", (event) => light(event, true));
-  addEventListener("mouseout", (event) => light(event, false));
+  // What a field is stands in its row; a line above the bytes says it of the one that is pointed at.
+  const tell = (event) => {
+    const field = event.target.closest?.("[data-field]")?.dataset.field, line = document.querySelector("[data-told]:not(tr)");
+    const row = field && document.querySelector(`tr[data-field="${field}"]`);
+    if (line && row) line.textContent = row.dataset.told;
+  };
+  for (const [name, on] of [["mouseover", true], ["focusin", true], ["mouseout", false], ["focusout", false]]) {
+    addEventListener(name, (event) => { light(event, on); if (on) tell(event); });
+  }
+  // Arrow keys step through the fields of the bytes; each field's first bytes take the focus, and a link follows Enter.
+  addEventListener("keydown", (event) => {
+    const hex = event.target.closest?.("[data-hex]"), step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!hex || !step) return;
+    const runs = [...hex.querySelectorAll("[data-first]")], now = runs.indexOf(event.target);
+    const next = runs[now < 0 ? (step > 0 ? 0 : runs.length - 1) : now + step];
+    if (next) { event.preventDefault(); next.focus(); }
+  });
   // Only the fields of the chosen search are shown.
   const way = document.querySelector("select[data-way]");
   if (way) {

@@ -19,7 +19,7 @@ from tests.support.fake_runs import RUNS
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/recovery/", "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
+PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/recovery/", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +207,33 @@ def test_a_field_and_its_bytes_light_up_together(page, address):
     page.hover("tr[data-field=topic]")
     assert page.locator(".run.lit[data-field=topic]").count() >= 1
     assert page.locator(".run.lit:not([data-field=topic])").count() == 0
+
+
+def test_bytes_are_stepped_through_by_keyboard_and_pointers_lead_around(page, address):
+    page.goto(f"{address}/store/bytes/?kind=consumequeue&topic=TopicX&queue=1&unit=0")
+    page.focus("[data-hex]")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("[data-told]:not(tr)").startswith("log offset = 0 — where the message's record begins")
+    assert page.locator("tr.lit").count() == 1
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/store/bytes/?kind=commitlog&offset=0")
+    page.hover(".run[data-field=body_crc]")
+    assert "(right)" in page.inner_text("[data-told]:not(tr)")
+    page.click("text=Index entry of its key k1")
+    page.wait_for_url("**/store/bytes/?kind=index&name=*&entry=2")
+    page.focus("[data-hex]")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text("[data-told]:not(tr)").startswith("log offset = 0 — ")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/store/bytes/?kind=commitlog&offset=0")
+    page.select_option("#kind", "index")
+    page.fill("#slot", "304")
+    page.click("text=Show")
+    page.wait_for_url("**slot=304**")
+    assert "304" in page.inner_text("table.fields tbody tr")
+    assert page.complaints == []
 
 
 def test_a_search_field_narrows_the_table_as_one_types(page, address):

@@ -233,7 +233,7 @@ def test_a_body_with_another_checksum_is_shown_as_wrong(fake_cluster, client_of_
         return record.decode(raw, check_crc=False), bytes(raw)
 
     monkeypatch.setattr(fake_cluster, "message", message)
-    assert "(WRONG)" in client_of_role("viewer").get("/messages/40000/").content.decode()
+    assert "(WRONG: the body has 0x" in client_of_role("viewer").get("/messages/40000/").content.decode()
 
 
 HOSTILE = (

@@ -6,15 +6,22 @@ and `run_fake_dashboard` gets a store in which something moves. Messages are rea
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from broker_store.errors import NotFoundError, StoreClosedError
 from broker_store.formats import message_id, properties, record
 from broker_store.formats.traces import TraceEvent
+from broker_store.inside.bytes import MAX_BYTES, Viewer
+from broker_store.inside.directory import StoreDirectory
 from broker_store.messages import Message
 from mqadmin.clusters import STARTING, Found, Traces
+from tests.support import stores
 
 MIB = 1 << 20
 FILE_BYTES = 64 * MIB
@@ -38,6 +45,14 @@ GROUPS = {
     "nightly-report": ("normal", ["orders"], 0, None, 0.0),
     "CID_RMQ_SYS_TRANS": ("system", [], 0, None, None),
 }
+
+
+@functools.cache
+def golden_directory() -> StoreDirectory:
+    """The files of a small store, unpacked once a process."""
+    unpacked = tempfile.TemporaryDirectory()
+    atexit.register(unpacked.cleanup)
+    return StoreDirectory(stores.unpack("golden-clean", Path(unpacked.name)))
 
 
 class FakeCluster:
@@ -444,6 +459,11 @@ class FakeCluster:
             "longest": [{"slot": 2_734_551 + n, "entries": 41 - n, "looked_at": 41 - n, "foreign": 10, "foreign_share": 10 / (41 - n), "hashes": 4, "keys": keys} for n in range(10)],
             "broken": 1, "unreachable": 2, "unreachable_is_exact": True, "findings": ["1 chains are not whole: 2 of their entries are not reached from their slot, so no lookup finds them."],
         }  # fmt: skip
+
+    async def look_at(self, place, most=MAX_BYTES) -> dict:
+        """Of a store that the real broker wrote: bytes are not invented."""
+        self._running()
+        return Viewer(golden_directory(), most=most).look(place)
 
     async def offset_by_time(self, topic, queue_id, time_ms) -> int:
         return self._queue(topic, queue_id)["max_offset"] // 2

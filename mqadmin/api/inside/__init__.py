@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ninja import Router
 
-from mqadmin.api.inside import index
+from mqadmin.api.inside import bytes, index
 
 router = Router()
-router.add_router("", index.router)
+for module in (bytes, index):
+    router.add_router("", module.router)

@@ -1,0 +1,65 @@
+"""What the broker of this process knows of its store beyond the files: see broker_store/inside/knowing.py."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from broker_store.formats.record import StoredMessage
+from mqadmin import waiting
+
+
+class FromBroker:
+    """For one look, in a thread: what it asks is looked up on the loop by `call`, positions once."""
+
+    source = "measured in the running broker"
+
+    def __init__(self, parts, call: Callable[..., Any], group_names: Callable[[], list[str]]):
+        self._parts, self._call, self._group_names = parts, call, group_names
+        self.is_tried = parts.store.settings.inspect
+        if self.is_tried:
+            self.source = "read from the store's files, and from what a start made of them in memory"
+
+    def positions(self) -> dict:
+        return self._positions
+
+    @functools.cached_property
+    def _positions(self) -> dict:
+        known = self._call(self._parts.store.positions)
+        # A start in memory flushes nothing: what it looks at is on the disk, as far as anybody knows.
+        return known | {"flushed": None, "checkpoint_position": None} if self.is_tried else known
+
+    def queue_span(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        store = self._parts.store
+        return self._call(lambda: (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)) if queue_id in store.queue_ids(topic) else None)
+
+    def group_names(self) -> list[str]:
+        return self._call(self._group_names)
+
+    def groups(self, topic: str, queue_id: int) -> list[dict]:
+        return self._call(self._groups, topic, queue_id)
+
+    def _groups(self, topic: str, queue_id: int) -> list[dict]:
+        offsets, clients = self._parts.offsets, self._parts.clients
+        found = []
+        for group in sorted({*offsets.groups_of_topic(topic), *clients.groups_of_topic(topic)}):
+            online = clients.consumer_group(group)
+            wanted = clients.subscription(group, topic)
+            offset = offsets.query(group, topic, queue_id)
+            if offset is None:
+                offset = offsets.of_broadcast(group).get(topic, {}).get(queue_id)
+            found.append(
+                {
+                    "group": group,
+                    "offset": offset,
+                    "clients": len(online.members) if online else 0,
+                    "expression": wanted.expression if wanted else None,
+                    "tags": sorted(wanted.tags) if wanted and wanted.tags else None,
+                    "broadcast": online.broadcasting if online else None,
+                }
+            )
+        return found
+
+    def fate(self, stored: StoredMessage) -> dict | None:
+        return self._call(waiting.fate, self._parts, stored)
