@@ -19,6 +19,7 @@ from broker_store.config import NameServerSettings, Settings
 from broker_store.engine import samples
 from broker_store.engine.disk import Disk, StoreLock
 from broker_store.engine.samples import SampleFiles
+from broker_store.engine.start_records import StartRecords
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.engine.worker import Worker
 from broker_store.errors import StoreError
@@ -83,6 +84,7 @@ class BrokerProcess:
             wake=self._wake,
             live_page_path=data / "run" / "live" if data is not None else None,
             lock=lock,
+            records=StartRecords(data / "recoveries", Path(settings.store.store_path_root_dir)) if data is not None else None,
         )
 
     def _wake(self, function: Callable[[], None]) -> None:

@@ -26,6 +26,7 @@ Where this differs from Apache's and why stands in RELIABILITY.md section 1.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.hash_index import HashIndex, IndexPlace
 from broker_store.engine.mapped_file import MappedFile
-from broker_store.engine.report import RecoveryReport
+from broker_store.engine.report import SCAN, RecoveryReport
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import queue_unit
@@ -85,6 +86,7 @@ class Recovery:
         self._max_record = settings.max_message_size + MAX_BEYOND_BODY
         self.last_store_ms = 0
         self._was_clean = False
+        self._queue_files_gone = 0
         self.has_changed_files = False
 
     def run(self, clean: bool) -> int:
@@ -94,7 +96,8 @@ class Recovery:
         self._load()
         if not self._log.files:
             report.kind = "first start" if clean and not len(self._queues) else "normal" if clean else "abnormal"
-            self._empty_log()
+            with report.step("begin an empty log"):
+                self._empty_log()
             report.log_end = 0
             return 0
         report.kind = "normal" if clean else "abnormal"
@@ -104,15 +107,18 @@ class Recovery:
                 self._find_queue_end(queue, clean)
             step.detail = _counted(len(self._queues), "queue")
         start = self._choose_start(clean)
-        place = self._index_place(start, clean)
-        agreement = Agreement(self._context, self._queues, self._index, self._dispatcher, place)
+        with report.step("find how far the index is sure"):
+            place = self._index_place(start, clean)
+            agreement = Agreement(self._context, self._queues, self._index, self._dispatcher, place)
         compared_from = self._compare_before(start, place, agreement)
         end = self._scan(start, agreement)
         self.has_changed_files = True
         self._cut_log(end)
-        self._lower_stamps()
+        with report.step("lower the checkpoint's stamps") as step:
+            step.detail = "they claimed more than there is" if self._lower_stamps() else "they claim no more than there is"
         with report.step("cut queues at the log's end") as step:
             cut = sum(self._cut_queue(queue, end) for queue in self._queues)
+            report.cut["consumequeue"]["files"] = self._queue_files_gone
             step.detail = f"{cut:,} units pointed at or beyond {end:,}" if cut else "nothing beyond the log's end"
         agreed = end if agreement.end is None else agreement.end
         dispatch_from = self._mend_index(start.base, agreement.index_place(agreed), end, place)
@@ -124,7 +130,9 @@ class Recovery:
                     queue.minimum = max(queue.minimum, queue.files[0].base // UNIT)
                 queue.correct_minimum(self._log.minimum)
         self._context.view[c.QUEUED_KEYS] = 0
-        self._log.start_writing(end)
+        with report.step("make the log ready to write") as step:
+            step.file = self._log.files[-1].path.name
+            self._log.start_writing(end)
         if not clean:
             self._take_over_unsynced(start, end)
         self._dispatcher.start_at(end)
@@ -144,6 +152,13 @@ class Recovery:
         with report.step("load the checkpoint") as step:
             self._checkpoint.load()
             stamps = self._checkpoint.stamps
+            report.checkpoint = {
+                "found": self._checkpoint.found,
+                "physic_ms": stamps.physic_msg_timestamp,
+                "logics_ms": stamps.logics_msg_timestamp,
+                "index_ms": stamps.index_msg_timestamp,
+                "limit_ms": max(0, stamps.min_timestamp),
+            }
             step.detail = (
                 f"log {_time(stamps.physic_msg_timestamp)}, queues {_time(stamps.logics_msg_timestamp)}, index {_time(stamps.index_msg_timestamp)}"
                 if self._checkpoint.found
@@ -227,6 +242,7 @@ class Recovery:
             file = queue.files.pop()
             file.unmap()
             self._keep_away(file.path)
+            self._queue_files_gone += 1
         if queue.files and queue.files[-1].end > end * UNIT:
             at, region = end * UNIT - queue.files[-1].base, queue.files[-1].map()
             if _data_end(region, at) > at:
@@ -237,26 +253,41 @@ class Recovery:
     # 3 --------------------------------------------------------------------------------------------------------------
 
     def _choose_start(self, clean: bool) -> MappedFile:
-        files = self._log.files
-        with self._report.step("choose the file to scan from") as step:
+        """The newest file that begins with what is known to be safe; the first when none does."""
+        files, report = self._log.files, self._report
+        with report.step("choose the file to scan from") as step:
             if clean:
                 known = max((queue.row[c.Q_LOG_END] for queue in self._queues), default=0)
-                chosen = next((file for file in reversed(files) if file.base <= known), files[0])
-                step.detail = f"the queues know the log up to {known:,}"
+                why = f"the queues know the log up to {known:,}"
+                chosen = self._first_safe(lambda file, _: file.base <= known, f"begins behind {known:,}, which is how far the queues know the log")
             else:
                 limit = self._checkpoint.stamps.min_timestamp
-                chosen = files[0]
-                for file in reversed(files):
-                    first_ms = self._first_store_ms(file)
-                    if first_ms is not None and 0 < first_ms <= limit:
-                        chosen = file
-                        break
-                step.detail = (
-                    f"its first record must not be younger than {_time(limit)} (the checkpoint less 3 s)" if limit > 0 else "the checkpoint lacks a time, so all are scanned"
-                )
-            step.file = chosen.path.name
-            self._report.total_bytes = files[-1].end - chosen.base
+                why = f"its first record must not be younger than {_time(limit)} (the checkpoint less 3 s)" if limit > 0 else "the checkpoint lacks a time, so all are scanned"
+                late = f"its first record is younger than {_time(limit)}" if limit > 0 else "the checkpoint lacks a time"
+                chosen = self._first_safe(lambda _, first_ms: first_ms is not None and 0 < first_ms <= limit, late)
+            step.detail, step.file = why, chosen.path.name
+            report.start = {"file": chosen.path.name, "base": chosen.base, "why": why if report.tried[-1]["taken"] else f"none is safe, so it is the first; {why}"}
+            report.total_bytes = self._end_of_data() - chosen.base
         return chosen
+
+    def _first_safe(self, is_safe: Callable[[MappedFile, int | None], bool], otherwise: str) -> MappedFile:
+        """From the newest file backwards to the first that is safe to begin with; each is told."""
+        for file in reversed(self._log.files):
+            first_ms = self._first_store_ms(file)
+            taken = is_safe(file, first_ms)
+            why = "taken" if taken else otherwise if first_ms is not None else f"no good record begins it; {otherwise}" if self._was_clean else "no good record begins it"
+            self._report.try_file(file.path.name, file.base, first_ms, taken, why)
+            if taken:
+                return file
+        return self._log.files[0]
+
+    def _end_of_data(self) -> int:
+        """Behind the last byte of the log that may hold data: a file that was made ahead is not read through."""
+        for file in reversed(self._log.files):
+            end = file.map().data_end()
+            if end or file is self._log.files[0]:
+                return file.base + end
+        return 0
 
     def _first_store_ms(self, file: MappedFile) -> int | None:
         """Store time of the file's first record, None when that is not good."""
@@ -332,7 +363,7 @@ class Recovery:
             file = files[number]
             is_last = number == len(files) - 1
             words = self._scan_words(file)
-            with report.step("scan the log", file.path.name) as step:
+            with report.step(SCAN, file.path.name) as step:
                 while True:
                     words[c.S_SLICE_END] = min(words[c.S_AT] + _SLICE, file.size)
                     before = words[c.S_AT]
@@ -354,18 +385,36 @@ class Recovery:
                 number += 1
                 end = files[number].base
                 continue
-            if stopped == c.BAD_RECORD:
-                self._judge_end(file, words, last_ms if any_good else None)
-            elif stopped == c.EXHAUSTED and not is_last:
-                self._judge_end(file, words, last_ms if any_good else None)
+            self._note_end(file, words, stopped)
+            if stopped == c.BAD_RECORD or (stopped == c.EXHAUSTED and not is_last):
+                with report.step("judge the end of the log", file.path.name) as step:
+                    step.detail = self._judge_end(file, words, last_ms if any_good else None)
             self.last_store_ms = last_ms
             self._context.view[c.LAST_DISPATCHED_MS] = last_ms
             return end
 
     # 5 --------------------------------------------------------------------------------------------------------------
 
-    def _judge_end(self, file: MappedFile, words: Words, last_ms: int | None) -> None:
-        """The ordinary end of a crash, or damage? What the log stamp covers was on disk and cannot be missing."""
+    def _note_end(self, file: MappedFile, words: Words, stopped: int) -> None:
+        """Where the scan stopped, and why, as facts."""
+        at, is_bad = words[c.S_AT], stopped == c.BAD_RECORD
+        crc_failed = is_bad and words[c.S_REASON] == c.REASON_BODY_CRC
+        self._report.crc_failures += crc_failed
+        self._report.stopped = {
+            "file": file.path.name,
+            "at": at,
+            "log_offset": file.base + at,
+            "reason": _REASONS[words[c.S_REASON]] if is_bad else "a blank closes the last file" if stopped == c.LOG_FILE_END else "the file ends",
+            "crc_failed": crc_failed,
+            "data_follows": self._is_data(file, at),
+            "verdict": "end of the log",
+        }
+
+    def _judge_end(self, file: MappedFile, words: Words, last_ms: int | None) -> str:
+        """The ordinary end of a crash, or damage? What the log stamp covers was on disk and cannot be missing.
+
+        Returns the verdict in words. Raises DamagedStoreError.
+        """
         stamp = self._checkpoint.stamps.physic_msg_timestamp
         at = words[c.S_AT]
         reason = _REASONS.get(words[c.S_REASON], "the file ends without a blank")
@@ -374,11 +423,11 @@ class Recovery:
         stated_ms = self._stated_ms(file, at)
         was_synced = stated_ms is not None and (last_ms or 1) <= stated_ms < stamp + self._was_clean
         if (last_ms or 0) >= stamp and not was_synced:
-            if self._is_data(file, at):
-                self._report.finding(
-                    "warning", f"{reason}; what follows was not acknowledged as synced and is cut", file.path.name, at
-                )
-            return
+            if not self._is_data(file, at):
+                return "nothing follows: the ordinary end"
+            self._report.stopped["verdict"] = "cut: not acknowledged as synced"
+            self._report.finding("warning", f"{reason}; what follows was not acknowledged as synced and is cut", file.path.name, at)
+            return "what follows was not acknowledged as synced"
         last = self._log.files[-1]
         lost = max(last.base + last.map().data_end() - file.base - at, 0)
         what = (
@@ -386,8 +435,11 @@ class Recovery:
             f" (the last good one is of {_time(last_ms or 0)}); cutting here would lose what follows, up to {lost:,} bytes"
         )
         if self._settings.accept_damage:
+            self._report.stopped["verdict"] = "damage, accepted"
             self._report.finding("error", what + "; accepted", file.path.name, at)
-            return
+            return "damage, accepted"
+        self._report.stopped["verdict"] = "damage: the start stops"
+        self._report.finding("error", what, file.path.name, at)
         raise DamagedStoreError(
             what,
             file=str(file.path),
@@ -408,12 +460,14 @@ class Recovery:
         (stated_ms,) = STORE_TIMESTAMP.unpack(raw, FIXED[(sys_flag >> 4) & 1].offset["store_timestamp"])
         return stated_ms
 
-    def _lower_stamps(self) -> None:
+    def _lower_stamps(self) -> bool:
         """After damage was accepted the stamps claim more than there is; left so, they would stop every later start."""
         stamps, newest = self._checkpoint.stamps, self.last_store_ms
-        if max(stamps.physic_msg_timestamp, stamps.logics_msg_timestamp, stamps.index_msg_timestamp) > newest:
-            lowered = (min(stamp, newest) for stamp in stamps[:3])
-            self._checkpoint.write(Checkpoint(*lowered, stamps.master_flushed_offset, stamps.confirm_phy_offset))
+        if max(stamps.physic_msg_timestamp, stamps.logics_msg_timestamp, stamps.index_msg_timestamp) <= newest:
+            return False
+        lowered = (min(stamp, newest) for stamp in stamps[:3])
+        self._checkpoint.write(Checkpoint(*lowered, stamps.master_flushed_offset, stamps.confirm_phy_offset))
+        return True
 
     def _is_data(self, file: MappedFile, at: int) -> bool:
         return at + 8 <= file.size and any(file.map().read(at, 8))
@@ -459,6 +513,7 @@ class Recovery:
                 file.unmap()
                 self._keep_away(file.path)
                 removed += 1
+            self._report.cut["commitlog"] |= {"files": removed, "from": end}
             file = self._log.file_at(end)
             if file is not None:
                 at = end - file.base
@@ -468,6 +523,7 @@ class Recovery:
                     kept = self._lost_and_found() / f"commitlog.{file.path.name}.from-{at}"
                     self._disk.copy_range(region, at, last - at, kept)
                     self._report.cut_bytes += last - at
+                    self._report.cut["commitlog"] |= {"bytes": last - at}
                     self._report.finding("info", f"{last - at:,} bytes copied to {kept.relative_to(self._root.parent)}", file.path.name, at)
                     region.punch(at)
                 region.sync(at, region.size - at)
@@ -488,6 +544,7 @@ class Recovery:
                 break
             end -= 1
         if end < before:
+            self._report.cut_queue(queue.topic, queue.queue_id, end, before - end)
             if queue.files and end <= queue.files[0].base // UNIT:
                 end = 0
             self._drop_queue_files(queue, end)
@@ -519,6 +576,7 @@ class Recovery:
                     return agreed.log_offset
                 agreed = IndexPlace(len(index.files) - 1, newest.count, min(agreed.log_offset, start))
             cut, gone, linked = index.cut(agreed, place.file, self._keep_away, self._stored_ms)
+            self._report.cut["index"] = {"entries": cut, "files": gone, "linked": linked}
             index.start_writing()
             reached = index.newest()
             behind = reached.end_offset if reached is not None and reached.count > FIRST_ENTRY else None
@@ -579,10 +637,12 @@ class Recovery:
                 self._report.redispatched = sum(queue.maximum for queue in self._queues) - before
                 self._report.changed()
 
+            step.of_bytes = end - start
             self._dispatcher.catch_up(on_hole, on_progress)
             for queue in gone_back:
                 self._drop_queue_files(queue, queue.maximum)
             step.messages = self._report.redispatched
+            self._report.dispatched = {"from": walked_from, "to": end, "units": self._report.redispatched}
             step.detail = f"from {start:,} to {end:,}, {self._report.redispatched:,} units were written"
 
     # After the crash ------------------------------------------------------------------------------------------------

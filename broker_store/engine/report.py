@@ -1,4 +1,8 @@
-"""What a start found and did: kept as a record, and readable from any thread while it is being written."""
+"""What a start found and did: kept as a record, and readable from any thread while it is being written.
+
+Everything in it is bounded, whatever the store: of steps, findings and files looked at the first are kept, and how many
+were left out is told. Facts stand in fields of their own; `detail` and `what` are sentences for people.
+"""
 
 from __future__ import annotations
 
@@ -7,86 +11,199 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+MAX_STEPS = 200  # more of one name in a row, such as scanned files, are told as one
+MAX_FINDINGS = 200
+MAX_TRIED = 100  # files looked at backwards
+MAX_QUEUES_CUT = 100
+MAX_TEXT = 600
+SCAN = "scan the log"
+_MIN_RATE_MS = 20.0  # scanned for less than that, a rate says nothing
+
 
 @dataclass
 class Step:
-    """One step. `detail` says in words what was decided and why."""
+    """One step. `detail` says in words what was decided and why; `of_bytes` how many there are to do, None when that is not known."""
 
     name: str
     file: str | None
     started_ms: int
+    at_ms: float  # since the start began
     duration_ms: float | None = None
     bytes: int = 0
     messages: int = 0
+    of_bytes: int | None = None
+    times: int = 1
     detail: str = ""
 
     def as_dict(self) -> dict:
-        return dict(vars(self))
+        return {**vars(self), "detail": self.detail[:MAX_TEXT]}
 
 
 @dataclass
 class RecoveryReport:
-    """The shape that pages and REST show (`as_dict`). `on_change` is called after every change, in recovery's thread."""
+    """The shape that pages and REST show (`as_dict`). `on_change` is called after every change, in recovery's thread.
+
+    `timer` gives seconds that only go forward. What lies between the steps counts as `between_ms`: no work does.
+    """
 
     started_ms: int
     on_change: Callable[[RecoveryReport], None] | None = None
+    timer: Callable[[], float] = time.perf_counter
+    id: str = ""
+    purpose: str = "start"  # or inspect, dry run, lab
     kind: str = "unknown"
     state: str = "running"
     finished_ms: int | None = None
+    before_ms: int | None = None  # from when the store was asked for to when it was opened: the dashboard begins first
+    abort_found: bool | None = None
+    checkpoint: dict | None = None
+    tried: list[dict] = field(default_factory=list)
+    tried_left_out: int = 0
+    start: dict | None = None
     scanned_bytes: int = 0
     total_bytes: int = 0
     messages: int = 0
+    crc_failures: int = 0
+    stopped: dict | None = None
     log_end: int | None = None
     cut_bytes: int = 0
+    cut: dict = field(default_factory=lambda: {
+        "commitlog": {"bytes": 0, "files": 0, "from": None},
+        "consumequeue": {"units": 0, "files": 0, "queues": [], "queues_left_out": 0},
+        "index": {"entries": 0, "files": 0, "linked": 0},
+    })  # fmt: skip
+    dispatched: dict | None = None
     redispatched: int = 0
     lost_and_found: dict | None = None  # files and bytes that this start and all before took away; None before it was looked at
     steps: list[Step] = field(default_factory=list)
     findings: list[dict] = field(default_factory=list)
+    findings_left_out: int = 0
     error: str | None = None
+
+    def __post_init__(self) -> None:
+        self._began = self._took = self.timer()
+        self._made_ms = self.started_ms
+        self._ended = False
+
+    def begin(self, now_ms: int) -> None:
+        """The start begins now, not when the store was made."""
+        self.before_ms = max(0, now_ms - self._made_ms)
+        self.started_ms = now_ms
+        self.id = self.id or str(now_ms)
+        self._began = self.timer()
+        self.changed()
 
     @contextmanager
     def step(self, name: str, file: str | None = None):
         """Time a step; it is in the report from its beginning."""
-        entry = Step(name, file, int(time.time() * 1000))
+        began = self.timer()
+        entry = Step(name, file, int(time.time() * 1000), round((began - self._began) * 1000, 3))
         self.steps.append(entry)
         self.changed()
-        started = time.perf_counter()
+        began = self.timer()
         try:
             yield entry
         finally:
-            entry.duration_ms = round((time.perf_counter() - started) * 1000, 3)
+            entry.duration_ms = round((self.timer() - began) * 1000, 3)
+            self._join_steps()
             self.changed()
 
+    def _join_steps(self) -> None:
+        """Of very many files scanned one after another the last are told together."""
+        if len(self.steps) <= MAX_STEPS:
+            return
+        *_, joined, entry = self.steps
+        if joined.name == entry.name:
+            joined.duration_ms += entry.duration_ms
+            joined.bytes, joined.messages, joined.times = joined.bytes + entry.bytes, joined.messages + entry.messages, joined.times + 1
+            joined.file, joined.detail = entry.file, entry.detail
+            self.steps.pop()
+
     def finding(self, severity: str, what: str, file: str | None = None, offset: int | None = None) -> None:
-        self.findings.append({"severity": severity, "file": file, "offset": offset, "what": what})
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append({"severity": severity, "file": file, "offset": offset, "what": what[:MAX_TEXT]})
+        else:
+            self.findings_left_out += 1
         self.changed()
+
+    def try_file(self, file: str, base: int, first_ms: int | None, taken: bool, why: str) -> None:
+        """A log file that was looked at to begin with, newest first."""
+        if len(self.tried) < MAX_TRIED or taken:
+            self.tried.append({"file": file, "base": base, "first_ms": first_ms, "taken": taken, "why": why})
+        else:
+            self.tried_left_out += 1
+
+    def cut_queue(self, topic: str, queue_id: int, first: int, units: int) -> None:
+        """Units from number `first` on were taken away from a queue."""
+        cut = self.cut["consumequeue"]
+        cut["units"] += units
+        if len(cut["queues"]) < MAX_QUEUES_CUT:
+            cut["queues"].append({"topic": topic, "queue_id": queue_id, "first": first, "units": units})
+        else:
+            cut["queues_left_out"] += 1
 
     def changed(self) -> None:
         if self.on_change is not None:
             self.on_change(self)
 
     def finish(self, state: str, error: str | None = None) -> None:
-        self.state, self.error = state, error
+        self._took, self._ended = self.timer(), True
+        self.state, self.error = state, None if error is None else error[: 4 * MAX_TEXT]
         self.finished_ms = int(time.time() * 1000)
         self.changed()
 
     def as_dict(self) -> dict:
         steps = list(self.steps)
+        took_ms = ((self._took if self._ended else self.timer()) - self._began) * 1000
+        scan_ms = sum(self._lasted(step, took_ms) for step in steps if step.name == SCAN)
+        rate = self.scanned_bytes * 1000 / scan_ms if scan_ms >= _MIN_RATE_MS or (self._ended and scan_ms > 0) else None
+        running = self.state == "running"
         return {
-            "id": str(self.started_ms),
+            "id": self.id or str(self.started_ms),
+            "purpose": self.purpose,
             "started_ms": self.started_ms,
             "finished_ms": self.finished_ms,
+            "before_ms": self.before_ms,
+            "took_ms": round(took_ms, 3),
+            "between_ms": round(max(0.0, took_ms - sum(self._lasted(step, took_ms) for step in steps)), 3),
+            "left_ms": self._left_ms(steps, rate, took_ms) if running else None,
             "kind": self.kind,
             "state": self.state,
             "step": steps[-1].name if steps else "",
+            "abort_found": self.abort_found,
+            "checkpoint": self.checkpoint,
+            "start": self.start,
+            "tried": list(self.tried),
+            "tried_left_out": self.tried_left_out,
             "scanned_bytes": self.scanned_bytes,
             "total_bytes": self.total_bytes,
+            "scan_bytes_per_s": None if rate is None else round(rate),
             "messages": self.messages,
+            "crc_failures": self.crc_failures,
+            "stopped": self.stopped,
             "log_end": self.log_end,
             "cut_bytes": self.cut_bytes,
+            "cut": self.cut,
+            "dispatched": self.dispatched,
             "redispatched": self.redispatched,
             "lost_and_found": self.lost_and_found,
             "steps": [step.as_dict() for step in steps],
             "findings": list(self.findings),
+            "findings_left_out": self.findings_left_out,
             "error": self.error,
         }
+
+    def _lasted(self, step: Step, took_ms: float) -> float:
+        return max(0.0, took_ms - step.at_ms) if step.duration_ms is None else step.duration_ms
+
+    def _left_ms(self, steps: list[Step], scan_rate: float | None, took_ms: float) -> int | None:
+        """What is left of the step that runs, at the rate it was measured at; None when it cannot be told."""
+        if not steps or steps[-1].duration_ms is not None:
+            return None
+        step = steps[-1]
+        if step.name == SCAN:
+            return None if not scan_rate else round(max(0, self.total_bytes - self.scanned_bytes) * 1000 / scan_rate)
+        lasted = self._lasted(step, took_ms)
+        if step.of_bytes is None or not step.bytes or lasted < _MIN_RATE_MS:
+            return None
+        return round(max(0, step.of_bytes - step.bytes) * lasted / step.bytes)

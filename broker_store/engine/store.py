@@ -10,7 +10,6 @@ ASYNC_FLUSH may be answered at once, with SYNC_FLUSH when `confirmed` has reache
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -34,6 +33,7 @@ from broker_store.engine.recovery import Recovery
 from broker_store.engine.report import RecoveryReport
 from broker_store.engine.retention import Retention
 from broker_store.engine.rows import WriterContext
+from broker_store.engine.start_records import StartRecords
 from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.tombstones import Tombstones
 from broker_store.engine.worker import Worker
@@ -57,8 +57,6 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-_REPORTS_KEPT = 50  # of recovery, a few KB each: a store that ends again and again still shows how it began that day
-
 
 class MessageStore:
     """A store over `settings.store_path_root_dir`.
@@ -77,6 +75,8 @@ class MessageStore:
         live_page_path: Path | None = None,
         store_host: tuple[bytes, int] = (b"\x7f\x00\x00\x01", 10911),
         lock: StoreLock | None = None,
+        records: StartRecords | None = None,
+        purpose: str = "start",
     ):
         self.settings = settings
         self.root = Path(settings.store_path_root_dir)
@@ -113,7 +113,8 @@ class MessageStore:
             self._checkpoint,
             settings.flush_consume_queue_thorough_interval,
         )
-        self.report = RecoveryReport(clock())
+        self.report = RecoveryReport(clock(), purpose="inspect" if settings.inspect and purpose == "start" else purpose)
+        self._records = records
         self.state = "opening"
         self._lock = lock
         self._workers: list[Worker] = []
@@ -148,19 +149,27 @@ class MessageStore:
         """Load and recover; blocking, in any one thread. Raises StoreError (locked, damaged, disk full)."""
         report = self.report
         report.on_change = self._on_recovery_step(on_step)
+        report.begin(self._clock())
         try:
-            self.lock()
-            self.state = "recovering"
-            if self._live_page_path is not None:
-                self._live_page = LivePage(Disk() if self.settings.inspect else self._disk, self._live_page_path)
-            self._remove_leftovers()
+            with report.step("take the store for this process"):
+                self.lock()
+                self.state = "recovering"
+                if self._live_page_path is not None:
+                    self._live_page = LivePage(Disk() if self.settings.inspect else self._disk, self._live_page_path)
+            if self._records is not None:
+                with report.step("note that a start began"):
+                    self._records.begin(report)
             abort = self.root / "abort"
-            clean = not self._disk.exists(abort)
-            if clean:
-                # Before the first write of a run, so that no crash of recovery itself can pass for a clean stop.
-                self._disk.write_file(abort, str(os.getpid()).encode())
-                self._disk.sync_directory(self.root)
-            self._tombstones.load()
+            with report.step("look how the store was left") as step:
+                self._remove_leftovers()
+                clean = not self._disk.exists(abort)
+                report.abort_found = not clean
+                step.detail = "there is no abort: it was closed in order" if clean else "abort is there: whoever wrote last did not close it"
+                if clean:
+                    # Before the first write of a run, so that no crash of recovery itself can pass for a clean stop.
+                    self._disk.write_file(abort, str(os.getpid()).encode())
+                    self._disk.sync_directory(self.root)
+                self._tombstones.load()
             recovery = Recovery(
                 self._disk,
                 self.settings,
@@ -179,33 +188,41 @@ class MessageStore:
                 if clean and not recovery.has_changed_files:
                     self._disk.unlink(abort)
                 raise
-            self._tombstones.lower(end)
-            self.appender.last_ms = recovery.last_store_ms
-            self._log_flusher.flushed_ms = recovery.last_store_ms if self.log.flushed == end else 0
-            self.reads.begin(end)
-            self._view[c.CONFIRMED] = end
+            with report.step("make ready to read"):
+                self._tombstones.lower(end)
+                self.appender.last_ms = recovery.last_store_ms
+                self._log_flusher.flushed_ms = recovery.last_store_ms if self.log.flushed == end else 0
+                self.reads.begin(end)
+                self._view[c.CONFIRMED] = end
             if self.settings.timer_wheel_enable:
                 with report.step("put timer messages on the wheel"):
                     self.timer_files.open(end, self.record_at)
-            if not clean:
-                self._disk.write_file(abort, str(os.getpid()).encode())
-                self._disk.sync_directory(self.root)
             with report.step("bring what was mended to the disk"):
+                if not clean:
+                    self._disk.write_file(abort, str(os.getpid()).encode())
+                    self._disk.sync_directory(self.root)
                 self._round_flusher.round(self._clock())
-            report.lost_and_found = kept_facts(self._disk, self.root)
-            report.finish("done")
-            self._keep_report()
+            with report.step("count what was taken away"):
+                report.lost_and_found = kept_facts(self._disk, self.root)
+            self._end_report("done")
         except BaseException as error:
             self.state = "failed"
-            report.finish("failed", str(error))
+            self._end_report("failed", str(error))
             self._release()
             raise
         return report
+
+    def _end_report(self, state: str, error: str | None = None) -> None:
+        self.report.finish(state, error)
+        if self._records is not None:
+            self._records.write(self.report, at_once=True)
 
     def _on_recovery_step(self, on_step):
         def changed(report: RecoveryReport) -> None:
             if self._live_page is not None:
                 self._publish(report.scanned_bytes, report.total_bytes)
+            if self._records is not None:
+                self._records.write(report)
             if on_step is not None:
                 on_step(report)
 
@@ -219,15 +236,6 @@ class MessageStore:
             for name in self._disk.list_names(directory):
                 if name.endswith(".tmp"):
                     self._disk.unlink(directory / name)
-
-    def _keep_report(self) -> None:
-        kept = self.root.parent / "run"
-        if not self._disk.is_directory(kept):
-            return
-        self._disk.replace_file(kept / f"recovery-{self.report.started_ms}.json", json.dumps(self.report.as_dict()).encode())
-        reports = [name for name in self._disk.list_names(kept) if name.startswith("recovery-") and name.endswith(".json")]
-        for name in reports[:-_REPORTS_KEPT]:
-            self._disk.unlink(kept / name)
 
     def start(self) -> None:
         """Begin to take messages: workers run from here on. Loop thread."""

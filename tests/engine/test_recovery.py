@@ -278,24 +278,6 @@ def test_a_log_that_lies_elsewhere_recovers_there(open_store, directory):
     open_store()
 
 
-def test_a_report_is_kept_where_the_program_keeps_its_runs(open_store, directory):
-    (directory / "run").mkdir()
-    store = open_store()
-    (kept,) = (directory / "run").glob("recovery-*.json")
-    assert store.recovery_report()["id"] in kept.name
-
-
-def test_the_newest_fifty_reports_are_kept(open_store, directory):
-    (directory / "run").mkdir()
-    for started_ms in range(1_600_000_000_000, 1_600_000_000_060):
-        (directory / f"run/recovery-{started_ms}.json").write_text("{}")
-    (directory / "run/other.json").write_text("{}")
-    store = open_store()
-    names = sorted(path.name for path in (directory / "run").iterdir())
-    assert names[0] == "other.json" and len(names) == 51
-    assert names[1] == "recovery-1600000000011.json" and names[-1] == f"recovery-{store.recovery_report()['id']}.json"
-
-
 def test_a_file_that_is_taken_away_onto_another_disk_is_copied_and_never_lost(open_store, directory):
     log = directory / "log"
     store = open_store(store_path_commit_log=log)

@@ -1,0 +1,114 @@
+"""Records of starts: what each found and did, as a small JSON file in the data directory, also of one that failed or was killed.
+
+A record is there from the moment a start has the store, and is written again while it goes on. So one that still says
+`running` although its process is gone was killed in the middle; the next start, and whoever reads, say so.
+
+    DIR/recoveries/recovery-<id>.json      id: the time of the start in ms, and a number behind it should two have the same
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+from broker_store.engine.disk import Disk
+from broker_store.engine.report import RecoveryReport
+from broker_store.errors import StoreError
+
+MOST_RECORDS = 200
+MOST_BYTES = 16 << 20  # of all together; one has a few KB, and at most some hundred
+EVERY_S = 2.0  # while a start goes on
+ID = re.compile(r"\d{1,15}(-\d{1,3})?")
+ENDED_MIDWAY = "ended midway"
+
+
+class StartRecords:
+    """Writes the record of one start. `store` is told in it, as seen from the data directory when it lies there."""
+
+    def __init__(self, directory: Path, store: Path, disk: Disk | None = None, every_s: float = EVERY_S):
+        self.directory, self._disk, self._every_s = directory, disk or Disk(), every_s
+        self._store = str(store.relative_to(directory.parent)) if store.is_relative_to(directory.parent) else str(store)
+        self._path: Path | None = None
+        self._written = 0.0
+        self._gave_up = False
+
+    def begin(self, report: RecoveryReport) -> None:
+        """Give the start an id and write its record; the oldest go when there are too many."""
+        try:
+            self._disk.make_directory(self.directory)
+            self._mark_dead()
+            self._remove_old()
+            number = 0
+            while self._disk.exists(path := self.directory / f"recovery-{report.id}.json"):
+                number += 1
+                report.id = f"{report.started_ms}-{number}"
+            self._path = path
+        except StoreError as error:
+            self._give_up(report, error)
+            return
+        self.write(report, at_once=True)
+
+    def write(self, report: RecoveryReport, at_once: bool = False) -> None:
+        """Bring the record up to date, when that is due. What fails here must not fail the start: it becomes a finding."""
+        now = time.monotonic()
+        if self._path is None or self._gave_up or (not at_once and now - self._written < self._every_s):
+            return
+        self._written = now
+        try:
+            self._disk.replace_file(self._path, self._bytes(report.as_dict()))
+        except StoreError as error:
+            self._give_up(report, error)
+
+    def _bytes(self, facts: dict) -> bytes:
+        return json.dumps(facts | {"store": self._store, "pid": os.getpid()}).encode()
+
+    def _give_up(self, report: RecoveryReport, error: StoreError) -> None:
+        self._gave_up = True
+        report.finding("info", f"the record of this start cannot be kept: {error}")
+
+    def _mark_dead(self) -> None:
+        for name in names(self._disk, self.directory):
+            raw = self._disk.read_file(self.directory / name)
+            if raw is not None and b'"state": "running"' in raw and (found := parsed(raw)) and found["state"] == ENDED_MIDWAY:
+                self._disk.replace_file(self.directory / name, json.dumps(found).encode())
+
+    def _remove_old(self) -> None:
+        kept = names(self._disk, self.directory)
+        sizes = [self._disk.size_of(self.directory / name) for name in kept]
+        while kept and (len(kept) >= MOST_RECORDS or sum(sizes) > MOST_BYTES):
+            self._disk.unlink(self.directory / kept.pop(0))
+            sizes.pop(0)
+
+
+def names(disk: Disk, directory: Path) -> list[str]:
+    """Files of records, oldest first."""
+    found = [name for name in disk.list_names(directory) if name.startswith("recovery-") and ID.fullmatch(name[9:-5]) and name.endswith(".json")]
+    return sorted(found, key=lambda name: tuple(int(piece) for piece in name[9:-5].split("-")))
+
+
+def parsed(raw: bytes) -> dict | None:
+    """A record; None for what is none. One whose process is gone before it ended says so."""
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("id"), str) or not isinstance(found.get("steps"), list):
+        return None
+    if found.get("state") == "running" and not _exists(found.get("pid")):
+        found |= {"state": ENDED_MIDWAY, "left_ms": None, "error": f"its process ended in the middle of it, in the step “{found.get('step', '')}”"}
+    return found
+
+
+def _exists(pid: object) -> bool:
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
