@@ -7,6 +7,7 @@ that somebody else holds is told within moments. The management command then fin
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import ipaddress
 import json
 import os
@@ -16,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker_store.config import Settings, load_settings
+from broker_store.config import Settings, StoreSettings, load_settings
 from broker_store.engine.disk import Disk, StoreLock
 from broker_store.errors import ConfigError, StoreLockedError
 
@@ -52,11 +53,18 @@ class Launch:
         """Who holds the store, for a second start's refusal and for commands."""
         store = self.settings.store
         told = {"pid": os.getpid(), "store": str(store.store_path_root_dir.absolute()), "delay_levels": store.message_delay_level}
+        told["store_settings"] = _given(store)
         text = json.dumps(told | ports)
         Disk().replace_file(self.data / "run" / RUN_FILE, text.encode())
 
     def remove_run_file(self) -> None:
         Disk().unlink(self.data / "run" / RUN_FILE, missing_ok=True)
+
+
+def _given(store: StoreSettings) -> dict[str, object]:
+    """What is not as by default, for who looks at the store as this broker would; where it lies and how it is opened is for them to say."""
+    named = ((field.name, getattr(store, field.name), field.default) for field in dataclasses.fields(store))
+    return {name: value for name, value, default in named if value != default and not isinstance(value, Path) and name not in ("inspect", "accept_damage")}
 
 
 prepared: Launch | None = None
@@ -99,6 +107,8 @@ def prepare(argv: list[str]) -> Launch:
         os.environ["BROKER_WEB_HOST"] = ",".join(arguments.web_host)
     settings = _settings(arguments, data)
     check_bind(arguments.bind, arguments.insecure)
+    if settings.store.inspect and data.resolve().is_relative_to(Path(settings.store.store_path_root_dir).resolve()):
+        raise ConfigError("--data", str(data), "a store that is only looked at is not written to: give a directory outside of it")
     disk = Disk()
     disk.make_directory(data)
     for name in _DIRECTORIES:

@@ -248,6 +248,22 @@ class EmbeddedCluster:
         """Files of some kinds (commitlog, consumequeue, index), or of all."""
         return self._parts.store.files(*kinds)
 
+    async def file_map(self) -> list[dict]:
+        """All files, those that were deleted and are still held too; from the files alone when the store could not be opened."""
+        directory, store = self.directory(), self._store
+        if store.state in ("running", "read_only"):
+            return store.files() + await self._in_thread(store.hung_files)
+        return await self._in_thread(directory.files)
+
+    async def with_times(self, files: list[dict]) -> list[dict]:
+        """The files with the store times of what they hold; each costs short reads, so give those that are shown."""
+        return await self._in_thread(self.directory().with_times, files)
+
+    @property
+    def inspects(self) -> bool:
+        """Whether this process only looks at its store."""
+        return self._store is not None and self._store.settings.inspect
+
     def directory(self) -> StoreDirectory:
         """The store's files, read by position as from outside; also while it starts. For a thread: each read may wait for the disk."""
         if self._store is None:

@@ -48,6 +48,7 @@ from broker_store.server.documents import time_text
 from broker_store.server.http import Caller
 from broker_store.server.problems import Problem
 from mqadmin import children, clusters, dead_letters, exports, pipeline, run_file
+from mqadmin.inside import recoveries
 from mqadmin.rest_client import RestClient, segment
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
@@ -178,6 +179,15 @@ def check_store() -> dict:
     """Walk the whole store and verify it, up to where it is dispatched when a broker is running on it."""
     found = _run_command("check_store", str(run_file.store_directory(data_directory())), "--progress", "--json", allow=(0, 1))
     return {name: value for name, value in found.items() if name != "store"}  # where it lies on the disk is not for all who see jobs
+
+
+def dry_run(accept_damage: bool) -> dict:
+    """What would a start do now? Its record stands beside those of starts; the answer is what matters of it."""
+    more = ("--accept-damage",) if accept_damage else ()
+    found = _run_command("store", "dry-run", "--store", str(run_file.store_directory(data_directory())), "--keep", "--progress", *more)
+    facts = ("state", "kind", "took_ms", "scanned_bytes", "messages", "cut_bytes", "redispatched", "log_end", "error")
+    told = recoveries.without_paths(found | {"store": str(run_file.store_directory(data_directory()))})
+    return {"recovery": found["id"], **{name: told[name] for name in facts}, "findings": len(found["findings"])}
 
 
 def rebuild_index() -> dict:
@@ -334,6 +344,13 @@ def _check_nothing(parameters: dict) -> dict:
     return {}
 
 
+def _check_dry_run(parameters: dict) -> dict:
+    accept = parameters.get("accept_damage", False)
+    if parameters.keys() - {"accept_damage"} or not isinstance(accept, bool):
+        raise Problem("invalid", "this job has one parameter, accept_damage, true or false")
+    return {"accept_damage": accept}
+
+
 def _check_export(parameters: dict) -> dict:
     pipeline.refuse_unknown("this job", parameters, EXPORT_TAKES)
     form = parameters.get("form", "jsonl")
@@ -383,6 +400,7 @@ def _whole(value: object) -> int | None:
 
 KINDS: dict[str, Kind] = {
     "check_store": Kind(check_store, "Check the store", "default", "operator", 12 * 3600, (), _check_nothing),
+    "dry_run": Kind(dry_run, "Dry run of a start", "default", "operator", 900, ("accept_damage",), _check_dry_run),
     "rebuild_index": Kind(rebuild_index, "Rebuild the index", "default", "admin", 12 * 3600, (), _check_nothing),
     "export_messages": Kind(export_messages, "Export messages", "default", "operator", 12 * 3600, EXPORT_TAKES, _check_export),
     "resend_dead_letters": Kind(resend_dead_letters, "Send dead letters again", "default", "operator", 3600, RESEND_TAKES, _check_resend),

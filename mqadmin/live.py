@@ -38,6 +38,7 @@ from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, Sto
 from broker_store.formats import index_file, names
 from broker_store.server.problems import Problem
 from mqadmin import clusters, jobs
+from mqadmin.inside import recoveries
 from mqadmin.middleware import MUST_SET_PASSWORD
 
 log = logging.getLogger(__name__)
@@ -70,10 +71,11 @@ def _files(cluster, name: str) -> dict:
 def log_files(cluster) -> list[dict]:
     """The commit log's files, each with `dispatched`: how many of its bytes stand in queues and index."""
     dispatched = cluster.store()["positions"]["dispatched"]
-    return [
-        file | {"dispatched": None if dispatched is None else min(max(dispatched - file["base"], 0), file["wrote"])}
-        for file in cluster.store_files("commitlog")
-    ]
+    return with_dispatched(cluster.store_files("commitlog"), dispatched)
+
+
+def with_dispatched(files: list[dict], dispatched: int | None) -> list[dict]:
+    return [file | {"dispatched": None if dispatched is None or file["wrote"] is None else min(max(dispatched - file["base"], 0), file["wrote"])} for file in files]
 
 
 def _index(cluster, name: str) -> dict:
@@ -97,6 +99,10 @@ def _retries(cluster, name: str) -> dict:
     return cluster.retries(name)
 
 
+def _record(cluster, id: str) -> dict:
+    return {"recovery": recoveries.one(id)}
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     measure: Callable[[object, str], object]  # (cluster, name) -> a value for JSON
@@ -111,6 +117,7 @@ STREAMS: dict[str, Stream] = {
     "store.index": Stream(_index, 4, lambda name: name and index_file.check_name(name), in_thread=True),
     "store.files": Stream(_files, 4),
     "recovery": Stream(lambda cluster, name: {"recovery": cluster.recovery(), **cluster.state()}, 1),
+    "recovery.record": Stream(_record, 1, recoveries.check_id, in_thread=True),
     "group": Stream(lambda cluster, name: cluster.group(name), 4, names.check_group),
     "group.retries": Stream(_retries, 20, names.check_group, in_thread=True),
     "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),

@@ -1,6 +1,6 @@
 """What a running broker left in its data directory for other processes: run/broker.json and run/live.
 
-{"pid": 4711, "store": "/…/store", "delay_levels": "1s 5s …", "broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876", "web": "http://…"}
+{"pid": 4711, "store": "/…/store", "delay_levels": "1s 5s …", "store_settings": {…}, "broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876", "web": "http://…"}
 """
 
 from __future__ import annotations
@@ -33,6 +33,14 @@ def delay_levels(store: Path, data: Path) -> str | None:
         return None
     levels = (read(data) or {}).get("delay_levels")
     return levels if isinstance(levels, str) else None
+
+
+def store_settings(store: Path, data: Path) -> dict:
+    """What the broker that runs on `store`, or ended on it without a word, was told about it beside the defaults."""
+    if store_directory(data).resolve() != store.resolve():
+        return {}
+    given = (read(data) or {}).get("store_settings")
+    return given if isinstance(given, dict) else {}
 
 
 def live_position(store: Path, data: Path) -> LivePosition | None:

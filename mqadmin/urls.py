@@ -10,7 +10,7 @@ from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
 from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics, waiting
-from mqadmin.views.inside import bytes
+from mqadmin.views.inside import bytes, recoveries
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -25,7 +25,9 @@ urlpatterns = [
     path("groups/<str:name>/retries", groups.retries, name="group_retries"),
     path("store/", store.store, name="store"),
     path("store/index/", store.index, name="index"),
-    path("store/recovery/", store.recovery, name="recovery"),
+    path("store/recovery/", recoveries.recovery, name="recovery"),
+    path("store/recovery/dry-run", recoveries.dry_run, name="dry_run"),
+    path("store/recovery/<str:recovery_id>/", recoveries.record, name="recovery_record"),
     path("store/bytes/", bytes.bytes_page, name="bytes"),
     path("jobs/", jobs.jobs, name="jobs"),
     path("jobs/start", jobs.start_job, name="start_job"),

@@ -55,6 +55,11 @@ class LogReaders:
                 self._open.pop(next(iter(self._open)))
         return reader.read(offset - file.base, min(size, file.end - offset))
 
+    def held(self) -> frozenset[int]:
+        """Bases of the files that are open."""
+        with self._lock:
+            return frozenset(self._open)
+
     def forget(self, base: int) -> None:
         with self._lock:
             self._open.pop(base, None)

@@ -34,6 +34,7 @@ _MADV_POPULATE_WRITE = 23
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
+_DELETED = b" (deleted)"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -491,6 +492,39 @@ class Disk:
                 os.close(descriptor)
         except OSError as error:
             raise _store_error(error, f"copying {length} bytes", target) from error
+
+    def held_after_deletion(self, *directories: Path) -> list[tuple[Path, int]]:
+        """(path, bytes) of files below `directories` that were deleted while this process still maps them or has them open.
+
+        The system tells (/proc); where it does not, there are none.
+        """
+        held: dict[Path, int] = {}
+        tops = tuple(f"{os.path.realpath(directory)}/" for directory in directories)
+        try:
+            with open("/proc/self/maps", "rb") as maps:
+                for line in maps:
+                    if line.endswith(_DELETED + b"\n"):
+                        self._note_held(held, tops, line.split(maxsplit=5)[5].strip(), sum_of=line)
+            for name in os.listdir("/proc/self/fd"):
+                try:
+                    target, size = os.readlink(f"/proc/self/fd/{name}"), os.stat(f"/proc/self/fd/{name}").st_size
+                except OSError:
+                    continue  # closed since
+                self._note_held(held, tops, os.fsencode(target), size)
+        except OSError:
+            return []
+        return sorted(held.items())
+
+    @staticmethod
+    def _note_held(held: dict[Path, int], tops: tuple[str, ...], target: bytes, size: int = 0, sum_of: bytes = b"") -> None:
+        if not target.endswith(_DELETED):
+            return
+        path = os.fsdecode(target.removesuffix(_DELETED))
+        if path.startswith(tops):
+            if sum_of:
+                begin, _, end = sum_of.split(maxsplit=1)[0].partition(b"-")
+                size = int(end, 16) - int(begin, 16)
+            held[Path(path)] = max(held.get(Path(path), 0), size)
 
     def usage(self, path: Path) -> Usage:
         try:

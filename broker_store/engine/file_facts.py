@@ -1,15 +1,20 @@
 """What the map of files shows: a dict a file, measured now.
 
-Keys: kind (commitlog, consumequeue, index), name, topic, queue_id, base, size, allocated, wrote, flushed (bytes within the
-file, None when not known), state (full, writing, preallocated), mapped.
+Keys: kind (commitlog, consumequeue, index), name, topic, queue_id, base, size, allocated, wrote, confirmed (of the log: how
+far it may be shown), flushed (bytes within the file, None when not known), state, mapped, readers (descriptors by which cold
+reads hold it), first_ms and last_ms (store times, None when not known cheaply).
+
+A state is full, writing, preallocated (made ahead of the writer), warming (made ahead, its first pages are being touched),
+expired (full, and old enough to be deleted) or hung (deleted, and something of this process still holds it).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from broker_store.engine import samples
-from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.commit_log import POPULATE_STEP, CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.disk import Disk
 from broker_store.engine.hash_index import HashIndex
@@ -19,9 +24,26 @@ from broker_store.errors import StoreError
 LOST_AND_FOUND = "lost+found"  # beside the store's directory
 
 
-def log_file_facts(log: CommitLog) -> list[dict]:
-    prepared = [log.prepared] if log.prepared else []
-    return [_fact("commitlog", file, None, None, log.wrote, log.flushed) for file in [*log.files, *prepared]]
+def log_file_facts(log: CommitLog, confirmed: int, readers: Collection[int] = ()) -> list[dict]:
+    """`readers` are the bases of files that cold reads hold open."""
+    facts = [_fact("commitlog", file, None, None, log.wrote, log.flushed) for file in list(log.files)]
+    if (ahead := log.prepared) is not None:
+        is_warm = ahead.populated >= min(POPULATE_STEP, ahead.size)
+        facts.append(_fact("commitlog", ahead, None, None, log.wrote, log.flushed) | {"state": "preallocated" if is_warm else "warming"})
+    for fact in facts:
+        fact |= {"confirmed": min(max(confirmed - fact["base"], 0), fact["wrote"]), "readers": int(fact["base"] in readers)}
+    return facts
+
+
+def hung_facts(disk: Disk, root: Path, log_directory: Path) -> list[dict]:
+    """Files of the store that were deleted while something of this process holds them: their room is not free yet."""
+    facts = []
+    for path, size in disk.held_after_deletion(log_directory, root / "consumequeue", root / "index"):
+        kind = "commitlog" if path.parent == log_directory else path.relative_to(root).parts[0]
+        topic, queue_id = (path.parts[-3], int(path.parts[-2])) if kind == "consumequeue" and path.parts[-2].isdigit() else (None, None)
+        base = int(path.name) if path.name.isdigit() and kind != "index" else None
+        facts.append(_blank_fact(kind, path.name, topic, queue_id, base, size) | {"state": "hung", "mapped": True})
+    return facts
 
 
 def queue_file_facts(queue: ConsumeQueue) -> list[dict]:
@@ -32,13 +54,7 @@ def queue_file_facts(queue: ConsumeQueue) -> list[dict]:
 def _fact(kind: str, file: MappedFile, topic: str | None, queue_id: int | None, at: int, flushed_at: int) -> dict:
     """`at` and `flushed_at` are positions in the whole sequence of files."""
     wrote = min(max(at - file.base, 0), file.size)
-    return {
-        "kind": kind,
-        "name": file.path.name,
-        "topic": topic,
-        "queue_id": queue_id,
-        "base": file.base,
-        "size": file.size,
+    return _blank_fact(kind, file.path.name, topic, queue_id, file.base, file.size) | {
         "allocated": file.allocated,
         "wrote": wrote,
         "flushed": min(max(flushed_at - file.base, 0), file.size),
@@ -47,18 +63,21 @@ def _fact(kind: str, file: MappedFile, topic: str | None, queue_id: int | None, 
     }
 
 
+def _blank_fact(kind: str, name: str, topic: str | None, queue_id: int | None, base: int | None, size: int) -> dict:
+    """What is known of a file by its name; None for all else."""
+    named = {"kind": kind, "name": name, "topic": topic, "queue_id": queue_id, "base": base, "size": size}
+    return named | dict.fromkeys(("allocated", "wrote", "confirmed", "flushed", "state", "mapped", "readers", "first_ms", "last_ms"))
+
+
 def index_file_facts(index: HashIndex) -> list[dict]:
     facts = []
     for file, found in zip(list(index.files), index.facts(), strict=True):
         wrote = file.geometry.entry_at(found["entries"] + 1)
         facts.append(
-            {
-                "kind": "index",
-                "name": file.name,
-                "topic": None,
-                "queue_id": None,
-                "base": found["begin_offset"],
-                "size": file.geometry.file_bytes,
+            _blank_fact("index", file.name, None, None, found["begin_offset"], file.geometry.file_bytes)
+            | {
+                "first_ms": found["begin_ms"] or None,
+                "last_ms": found["end_ms"] or None,
                 "allocated": file.geometry.entry_at(file.allocated_entries),
                 "wrote": wrote,
                 "flushed": wrote if file.synced else None,

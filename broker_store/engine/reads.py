@@ -100,6 +100,10 @@ class Reads:
             self._round_ends_ms = now_ms + _ROUND_MS
             self._words[c.R_ROUND] += 1
 
+    def files_held(self) -> frozenset[int]:
+        """Bases of the log files that cold reads hold open."""
+        return self._readers.held()
+
     def forget(self, log_base: int) -> None:
         """A log file is gone."""
         self._readers.forget(log_base)

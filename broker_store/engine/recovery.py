@@ -254,7 +254,7 @@ class Recovery:
 
     def _choose_start(self, clean: bool) -> MappedFile:
         """The newest file that begins with what is known to be safe; the first when none does."""
-        files, report = self._log.files, self._report
+        report = self._report
         with report.step("choose the file to scan from") as step:
             if clean:
                 known = max((queue.row[c.Q_LOG_END] for queue in self._queues), default=0)

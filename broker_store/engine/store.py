@@ -10,6 +10,7 @@ ASYNC_FLUSH may be answered at once, with SYNC_FLUSH when `confirmed` has reache
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -23,7 +24,7 @@ from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import ConsumeQueues
 from broker_store.engine.disk import Disk, InspectDisk, StoreLock
 from broker_store.engine.dispatcher import Dispatcher
-from broker_store.engine.file_facts import index_file_facts, kept_facts, log_file_facts, queue_file_facts
+from broker_store.engine.file_facts import hung_facts, index_file_facts, kept_facts, log_file_facts, queue_file_facts
 from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.live_page import LivePage
@@ -121,6 +122,7 @@ class MessageStore:
         self._flags: dict[str, tuple[str, int]] = {}
         self.rejects_sends: str | None = None  # the flag for which a broker need not hand in sends at all
         self._damage_at = -1
+        self._expired: frozenset[int] = frozenset()
         self._waiting: deque[tuple[int, int, Callable[[PutStatus], None]]] = deque()
         self._config_lock = threading.Lock()
         self._tombstones = Tombstones(self.read_config, self.write_config, self._context)
@@ -488,10 +490,16 @@ class MessageStore:
     def _look_at_disk(self, now_ms: int) -> bool:
         try:
             decision = self._retention.look(now_ms)
+            self._expired = self._expired_now(now_ms)
         except StoreError:
             return False  # nothing is known now, and the next look is near
         self._wake(lambda: self._clean(decision))
         return False
+
+    def _expired_now(self, now_ms: int) -> frozenset[int]:
+        """Bases of the log files that are old enough to go when cleaning comes: from the oldest on, as they are deleted."""
+        expired = itertools.takewhile(lambda file: self._retention.is_expired(self._disk.modified_ms(file.path), now_ms), self.log.files[:-1])
+        return frozenset(file.base for file in expired)
 
     def _clean(self, decision) -> None:
         """Loop: obey the look at the disk. Flags clear themselves when their cause is gone."""
@@ -764,19 +772,25 @@ class MessageStore:
         }
 
     def files(self, *kinds: str) -> list[dict]:
-        """A dict a file: kind, name, topic, queue_id, base, size, allocated, wrote, flushed, state, mapped.
+        """A dict a file, with the keys of `engine/file_facts.py`.
 
         Of the kinds asked for (commitlog, consumequeue, index), of all when none is: those of the queues may be thousands.
         """
         facts = []
         if not kinds or "commitlog" in kinds:
-            facts += log_file_facts(self.log)
+            facts += log_file_facts(self.log, self.confirmed, self.reads.files_held())
+            facts = [fact | {"last_ms": self.appender.last_ms or None} if fact["state"] == "writing" else fact for fact in facts]
+            facts = [fact | {"state": "expired"} if fact["state"] == "full" and fact["base"] in self._expired else fact for fact in facts]
         if not kinds or "consumequeue" in kinds:
             for queue in self.queue_table:
                 facts += queue_file_facts(queue)
         if not kinds or "index" in kinds:
             facts += index_file_facts(self.index)
         return facts
+
+    def hung_files(self) -> list[dict]:
+        """Files that were deleted while something here still holds them, as in `files`. Asks the system: for a thread."""
+        return hung_facts(self._disk, self.root, self.log.directory)
 
     def queue_files(self, topic: str, queue_id: int) -> list[dict]:
         """The files of one queue, as in `files`; none for a queue that is not there."""

@@ -15,11 +15,13 @@ from pathlib import Path
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.file_facts import kept_facts
 from broker_store.errors import FormatError, NotFoundError, StoreError
-from broker_store.formats import checkpoint, index_file, record
+from broker_store.formats import checkpoint, index_file, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry
 
 CHUNK_BYTES = 4 << 20  # of the log, read at once
 MAX_HEX_BYTES = 64 << 10
+_HEAD_BYTES = 128  # of a record: all that has a fixed place
+_KINDS = ("commitlog", "consumequeue", "index")
 
 
 class StoreDirectory:
@@ -60,26 +62,45 @@ class StoreDirectory:
             },
         }
 
-    def files(self) -> list[dict]:
-        """Every mapped file."""
-        end = self.log_end()
-        files = [
-            self._file(
-                "commitlog", path, base, size, min(max(end - base, 0), size), "full" if end >= base + size else "writing" if end > base else "preallocated"
-            )
-            for base, size, path in self._log_files()
-        ]
-        for topic, queue_id, directory in self._queues():
-            for name in self._numbered(directory):
-                path = directory / name
-                files.append(self._file("consumequeue", path, int(name), self.disk.size_of(path), None, None, topic, queue_id))
-        for name in self._index_names():
-            path = self.root / "index" / name
-            files.append(self._file("index", path, None, self.disk.size_of(path), None, None))
-        return files
+    def sizes(self) -> dict[str, int]:
+        """The settings that say how long the files are, as the files themselves have it; what has no file is left out."""
+        found = {}
+        logs = [size for _, size, _ in self._log_files() if size]
+        queues = [self.disk.size_of(directory / name) for _, _, directory in self._queues() for name in self._numbered(directory)[:1]]
+        if logs:
+            found["mapped_file_size_commit_log"] = _commonest(logs)
+        if queues := [size for size in queues if size]:
+            found["mapped_file_size_consume_queue"] = _commonest(queues)
+        for _, _, shape in self._index_files():
+            if shape is not None:
+                found |= {"max_hash_slot_num": shape.slots, "max_index_num": shape.entries}
+        return found
 
-    def _file(self, kind, path: Path, base, size, wrote, state, topic: str = "", queue_id: int | None = None) -> dict:
-        allocated = self.disk.allocated_bytes(path)
+    def files(self) -> list[dict]:
+        """Every mapped file: the shape of the engine's, in which what only the process knows that writes them is None."""
+        end = self.log_end()
+        files = [self._file("commitlog", path, base, size, min(max(end - base, 0), size)) for base, size, path in self._log_files()]
+        for topic, queue_id, directory in self._queues():
+            queue_end = None
+            for name in reversed(names := self._numbered(directory)):
+                # Units have no gap: files before the last that holds any are full.
+                path, base = directory / name, int(name)
+                size = self.disk.size_of(path)
+                if queue_end is None and ((units := self._units_in(path, size)) or name == names[0]):
+                    queue_end = base + units * queue_unit.SIZE
+                wrote = 0 if queue_end is None else min(max(queue_end - base, 0), size)
+                files.append(self._file("consumequeue", path, base, size, wrote, topic, queue_id))
+        for path, header, shape in self._index_files():
+            count = None if shape is None else min(max(header.count, index_file.FIRST_ENTRY), shape.entries)
+            wrote = None if shape is None else shape.entry_at(count)
+            found = self._file("index", path, header.begin_offset, self.disk.size_of(path), wrote)
+            if shape is not None:
+                found["state"] = "full" if count >= shape.entries else "writing"
+            files.append(found | {"first_ms": header.begin_timestamp or None, "last_ms": header.end_timestamp or None})
+        return sorted(files, key=lambda file: (_KINDS.index(file["kind"]), file["topic"] or "", file["queue_id"] or 0, file["name"]))
+
+    def _file(self, kind, path: Path, base, size, wrote, topic: str | None = None, queue_id: int | None = None) -> dict:
+        state = None if wrote is None else "full" if wrote >= size else "writing" if wrote else "preallocated"
         return {
             "kind": kind,
             "name": path.name,
@@ -87,10 +108,75 @@ class StoreDirectory:
             "queue_id": queue_id,
             "base": base,
             "size": size,
-            "allocated": allocated,
+            "allocated": self.disk.allocated_bytes(path),
             "wrote": wrote,
+            "confirmed": None,
+            "flushed": None,
             "state": state,
+            "mapped": None,
+            "readers": None,
+            "first_ms": None,
+            "last_ms": None,
         }
+
+    def _units_in(self, path: Path, size: int) -> int:
+        """How many units a file begins with, by halving: behind the last there is nothing but zeros."""
+        with self.disk.open_reader(path) as reader:
+            low, high = 0, size // queue_unit.SIZE
+            while low < high:
+                middle = (low + high) // 2
+                if any(reader.read(middle * queue_unit.SIZE, queue_unit.SIZE)):
+                    low = middle + 1
+                else:
+                    high = middle
+        return low
+
+    def with_times(self, files: list[dict]) -> list[dict]:
+        """The files with `first_ms` and `last_ms`, the store times of what they hold, as far as they are known cheaply.
+
+        Of a file of log or queue that is full, `last_ms` is when the next began: nothing in it is younger. Each file costs
+        one or two short reads, so give those that are shown.
+        """
+        begins = {base: path for base, _, path in self._log_files()}
+        known: dict[int, int | None] = {}
+
+        def first_of(base: int) -> int | None:
+            if base not in known:
+                known[base] = self._store_ms(base) if base in begins else None
+            return known[base]
+
+        timed = []
+        for file in files:
+            first_ms, last_ms = file.get("first_ms"), file.get("last_ms")
+            if file["kind"] == "commitlog" and file["wrote"]:
+                first_ms, last_ms = first_of(file["base"]), first_of(file["base"] + file["size"]) or last_ms
+            elif file["kind"] == "consumequeue" and file["wrote"]:
+                first_ms, last_ms = self._unit_ms(file, 0), self._unit_ms(file, file["wrote"] - queue_unit.SIZE)
+            timed.append(file | {"first_ms": first_ms, "last_ms": last_ms})
+        return timed
+
+    def _unit_ms(self, file: dict, at: int) -> int | None:
+        path = self.root / "consumequeue" / file["topic"] / str(file["queue_id"]) / file["name"]
+        try:
+            with self.disk.open_reader(path) as reader:
+                raw = reader.read(at, queue_unit.SIZE)
+            unit = queue_unit.decode(raw) if len(raw) == queue_unit.SIZE else None
+        except StoreError:
+            return None  # deleted since it was listed
+        return self._store_ms(unit.log_offset) if unit is not None and unit.is_data else None
+
+    def _store_ms(self, log_offset: int) -> int | None:
+        """Store time of the record that begins there; None when none does."""
+        try:
+            raw = self.bytes_at(log_offset, _HEAD_BYTES)
+            head = record.read_head(raw)
+            if not head.is_record or len(raw) < _HEAD_BYTES:
+                return None
+            (sys_flag,) = record.SYS_FLAG.unpack(raw, record.SYS_FLAG_AT)
+            (stored_ms,) = record.STORE_TIMESTAMP.unpack(raw, record.FIXED[(sys_flag >> 4) & 1].offset["store_timestamp"])
+        except (FormatError, NotFoundError, StoreError):
+            return None
+        return stored_ms if stored_ms > 0 else None
 
     def index(self) -> list[dict]:
         """The header of every index file."""
@@ -238,6 +324,10 @@ class StoreDirectory:
 
     def _names(self, directory: Path) -> list[str]:
         return sorted(self.disk.list_names(directory)) if self.disk.is_directory(directory) else []
+
+
+def _commonest(sizes: list[int]) -> int:
+    return max(set(sizes), key=sizes.count)
 
 
 def _usual_geometry(size: int) -> IndexGeometry | None:

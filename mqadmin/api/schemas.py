@@ -368,8 +368,12 @@ class FactsList(Schema):
     items: list[dict[str, Any]]
 
 
+class DryRun(In):
+    accept_damage: bool = False  # as a start with --accept-damage
+
+
 class NewJob(In):
-    kind: Literal["check_store", "rebuild_index", "export_messages", "resend_dead_letters", "pipeline_audit", "pipeline_statistics", "pipeline_lineage", "pipeline_archive"]
+    kind: Literal["check_store", "rebuild_index", "export_messages", "resend_dead_letters", "dry_run", "pipeline_audit", "pipeline_statistics", "pipeline_lineage", "pipeline_archive"]
     parameters: dict[str, Any] = {}
 
 

@@ -31,15 +31,17 @@ async def store_files(
     cursor: Cursor = None,
     limit: Limit = paging.DEFAULT_LIMIT,
 ):
-    """Mapped files with their length, what is allocated, written and flushed of each."""
-    files = [file for file in clusters.current().store_files() if (kind is None or file["kind"] == kind) and (topic is None or file["topic"] == topic)]
+    """Each mapped file: base, length, what is allocated, written, confirmed and flushed of it, state, who holds it, and the
+    store times of what it holds. `hung` is one that was deleted while something still holds it. null is not known."""
+    cluster = clusters.current()
+    files = [file for file in await cluster.file_map() if (kind is None or file["kind"] == kind) and (topic is None or file["topic"] == topic)]
     listed = paging.page(files, _file_key, cursor, limit)
-    return listed | {"items": schemas.facts(listed["items"])}
+    return listed | {"items": schemas.facts(await cluster.with_times(listed["items"]))}
 
 
 def _file_key(file: dict) -> str:
     queue_id = file.get("queue_id")
-    return f"{file['kind']}/{file.get('topic') or ''}/{-1 if queue_id is None else queue_id:010d}/{file['name']}"
+    return f"{file['kind']}/{file.get('topic') or ''}/{-1 if queue_id is None else queue_id:010d}/{file['name']}/{file['state'] == 'hung'}"
 
 
 @router.get("/store/index", response=schemas.FactsList)

@@ -61,6 +61,12 @@ def count(value):
 
 
 @register.filter
+def plain(value):
+    """An exact number where no markup can stand."""
+    return "unknown" if value is None else f"{int(value):,}"
+
+
+@register.filter
 def size(value):
     """Bytes in the unit that leaves three or four digits: 340.4 MiB."""
     return UNKNOWN if value is None else bytes_text(float(value))
@@ -189,6 +195,12 @@ def share(part, whole):
     if not part or not whole:
         return "0"
     return f"{min(100.0, max(0.0, part * 100 / whole)):.3f}"
+
+
+@register.filter
+def share_seen(part, whole):
+    """As `share`, but never too narrow to be seen."""
+    return f"{max(0.6, float(share(part, whole))):.3f}"
 
 
 @register.filter

@@ -17,25 +17,68 @@ async def store(request):
     cluster = clusters.current()
     if request.htmx:
         if request.GET.get("part_of") == "log":
-            return render(request, "log_files.html", {"log_files": live.log_files(cluster)})
-        return render(request, "queue_files.html", _queue_files(cluster, request))
+            return render(request, "log_files.html", {"log_files": await _log_files(cluster, cluster.store_files("commitlog"))})
+        return render(request, "queue_files.html", await _queue_files(cluster, request))
     context = {"store": cluster.store(), "recovery": cluster.recovery(), "tab": "map", "log_files": None}
     try:
-        context |= {"log_files": live.log_files(cluster), "index_files": cluster.store_files("index"), **_queue_files(cluster, request)}
-        context["newest_index"] = len(context["index_files"]) - 1
+        if cluster.state()["state"] == "failed":
+            context |= await _from_files(cluster, request)
+        else:
+            files = await cluster.file_map()
+            index_files = [file for file in files if file["kind"] == "index" and file["state"] != "hung"]
+            context |= {
+                "log_files": await _log_files(cluster, [file for file in files if file["kind"] == "commitlog" and file["state"] != "hung"]),
+                "hung_files": [file for file in files if file["state"] == "hung"],
+                "index_files": index_files,
+                "newest_index": len(index_files) - 1,
+                **await _queue_files(cluster, request),
+            }
     except StoreClosedError:
         pass  # while it starts the page shows recovery in place of the files
     return render(request, "store.html", context)
 
 
-def _queue_files(cluster, request) -> dict:
+async def _log_files(cluster, files: list[dict]) -> list[dict]:
+    files = live.with_dispatched(files, cluster.store()["positions"]["dispatched"])
+    return [file | {"row": str(number)} for number, file in enumerate(await cluster.with_times(files))]
+
+
+async def _from_files(cluster, request) -> dict:
+    """The map of a store that could not be opened: what the files say."""
+    files = await cluster.file_map()
+    shown, part, parts, search = _part_of(sorted({(file["topic"], file["queue_id"]) for file in files if file["kind"] == "consumequeue"}), request)
+    index_files = [file for file in files if file["kind"] == "index"]
+    return {
+        "log_files": await _log_files(cluster, [file for file in files if file["kind"] == "commitlog"]),
+        "index_files": index_files,
+        "newest_index": len(index_files) - 1,
+        "queue_files": await cluster.with_times([file for file in files if (file["topic"], file["queue_id"]) in shown]),
+        "queues": len(shown),
+        "part": part,
+        "parts": parts,
+        "q": search,
+    }
+
+
+def _part_of(queues: list, request) -> tuple[set, int, int, str]:
     search = request.GET.get("q", "").strip()
+    found = [queue for queue in queues if search.lower() in queue[0].lower()]
+    part, parts = _part(request), max(1, -(-len(found) // QUEUES_A_PART))
+    return set(found[(part - 1) * QUEUES_A_PART : part * QUEUES_A_PART]), part, parts, search
+
+
+def _part(request) -> int:
     try:
-        part = max(1, whole(request.GET.get("part"), 1, 1 << 31))
+        return max(1, whole(request.GET.get("part"), 1, 1 << 31))
     except ValueError:
-        part = 1
+        return 1
+
+
+async def _queue_files(cluster, request) -> dict:
+    search, part = request.GET.get("q", "").strip(), _part(request)
     files, queues = cluster.queue_files(search.lower(), (part - 1) * QUEUES_A_PART, QUEUES_A_PART)
-    return {"queue_files": files, "queues": queues, "part": part, "parts": max(1, -(-queues // QUEUES_A_PART)), "q": search}
+    timed = await cluster.with_times(files)
+    return {"queue_files": timed, "queues": queues, "part": part, "parts": max(1, -(-queues // QUEUES_A_PART)), "q": search}
 
 
 @page()
@@ -50,8 +93,3 @@ async def index(request):
         context["problem"] = "A lookup needs both: the index knows a key only together with its topic."
     return render(request, "index.html", context)
 
-
-@page()
-async def recovery(request):
-    cluster = clusters.current()
-    return render(request, "recovery.html", {"recovery": cluster.recovery(), "store": cluster.store(), "tab": "recovery"})

@@ -44,7 +44,7 @@ PATTERNS = {
     "^": "<whatever>",
 }
 VALUES = {
-    "log_offset": "40000", "part": "record", "topic": "orders", "group": "billing", "queue_id": "0", "message_id": "x", "job_id": "x", "token_id": "999", "job": "audit", "run_id": "x", "schedule_id": "999",
+    "log_offset": "40000", "part": "record", "topic": "orders", "group": "billing", "queue_id": "0", "message_id": "x", "job_id": "x", "token_id": "999", "job": "audit", "run_id": "x", "recovery_id": "x", "schedule_id": "999",
     "queue_index": "0", "connection_index": "0", "scheduler_name": "x", "cron_job_name": "x", "result_id": "x", "key": "rq:worker:x",
     "content_type_id": "1", "token": "x", "app_label": "auth", "whatever": "nothing-here",
     "file": "20251123050000000",
@@ -59,6 +59,7 @@ BODIES = {
     "/api/v1/jobs": {"kind": "check_store"},
     "/api/v1/pipeline/<job>/runs": {"topic": None},
     "/api/v1/pipeline/schedules": {"job": "audit", "cron": "30 2 * * *"},
+    "/api/v1/store/recoveries/dry-run": {},
     "/api/v1/store/index/explain": {"topic": "orders", "key": "k"},
     "/api/v1/auth/tokens": {"name": "t"},
 }

@@ -116,7 +116,7 @@ def test_until_the_broker_is_up_every_page_says_so(client_of_role, page, state):
 def test_the_store_page_shows_recovery_while_it_runs(client_of_role):
     clusters.install(FakeCluster(state_name="recovering"))
     text = client_of_role("viewer").get("/store/").content.decode()
-    assert 'data-stream="recovery"' in text and "scan log" in text
+    assert 'data-stream="recovery"' in text and "scan the log" in text
     clusters.install(None)
 
 

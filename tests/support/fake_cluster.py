@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from broker_store.engine.report import RecoveryReport, Step
 from broker_store.errors import NotFoundError, StoreClosedError
 from broker_store.formats import message_id, properties, record
 from broker_store.formats.traces import TraceEvent
@@ -131,32 +132,38 @@ class FakeCluster:
     def recovery(self) -> dict:
         running = self.state_name == "recovering"
         began = int(self.started * 1000)
+        report = RecoveryReport(began, timer=lambda: 0.0)
+        report.kind, report.abort_found = "abnormal", True
+        report.checkpoint = {"found": True, "physic_ms": began - 22_000, "logics_ms": began - 22_000, "index_ms": began - 22_001, "limit_ms": began - 25_000}
+        report.try_file("00000000000335544320", 5 * FILE_BYTES, began - 9_000, False, "its first record is younger than the checkpoint less 3 s")
+        report.try_file("00000000000268435456", 4 * FILE_BYTES, began - 190_000, True, "taken")
+        report.start = {"file": "00000000000268435456", "base": 4 * FILE_BYTES, "why": "its first record must not be younger than the checkpoint less 3 s"}
+        report.scanned_bytes, report.total_bytes, report.messages = (52 if running else 86) * MIB, 86 * MIB, 210_000 if running else 401_228
         steps = [
-            {"name": "load files", "file": "", "started_ms": began, "duration_ms": 41, "bytes": None, "messages": None, "detail": "6 log, 34 queue, 2 index files"},
-            {"name": "read checkpoint", "file": "checkpoint", "started_ms": began + 41, "duration_ms": 1, "bytes": 4096, "messages": None, "detail": "log 22 s, queues 22 s before the stop"},
-            {"name": "recover queues", "file": "orders/0/00000000000000000000", "started_ms": began + 42, "duration_ms": 18, "bytes": 6_000_000, "messages": 48_211, "detail": "3 last files each"},
-            {"name": "scan log", "file": "00000000000268435456", "started_ms": began + 60, "duration_ms": None if running else 112, "bytes": 86 * MIB, "messages": 401_228, "detail": "start file chosen by checkpoint"},
+            ("load the commit log", None, 0, 41, 0, 0, "6 files"),
+            ("load the checkpoint", "checkpoint", 41, 1, 4096, 0, "log 22 s, queues 22 s before the stop"),
+            ("find the end of each queue", "orders/0/00000000000000000000", 42, 18, 6_000_000, 48_211, "34 queues"),
+            ("scan the log", "00000000000268435456", 60, None if running else 112, report.scanned_bytes, 401_228, ""),
         ]
         if not running:
-            steps.append({"name": "dispatch again", "file": "", "started_ms": began + 172, "duration_ms": 9, "bytes": 9 * MIB, "messages": 38_000, "detail": ""})
-        return {
-            "id": "20251124-160000",
-            "started_ms": began,
-            "finished_ms": None if running else began + 181,
-            "kind": "abnormal",
-            "state": "running" if running else "done",
-            "step": "scan log" if running else "",
-            "scanned_bytes": 52 * MIB if running else 86 * MIB,
-            "total_bytes": 86 * MIB,
-            "messages": 210_000 if running else 401_228,
-            "log_end": None if running else START_BYTES,
-            "cut_bytes": None if running else 412,
-            "redispatched": None if running else 38_000,
-            "lost_and_found": None if running else {"files": 1, "bytes": 412},
-            "steps": steps,
-            "findings": [{"severity": "notice", "file": "00000000000335544320", "offset": 357_912_001, "what": "a torn record of 412 bytes was cut"}],
-            "error": None,
-        }
+            steps.append(("dispatch again", None, 172, 9, 9 * MIB, 38_000, ""))
+            report.cut_bytes, report.redispatched, report.log_end, report.lost_and_found = 412, 38_000, START_BYTES, {"files": 1, "bytes": 412}
+            report.cut["commitlog"] = {"bytes": 412, "files": 0, "from": START_BYTES}
+            report.cut_queue("orders", 0, 48_209, 2)
+            report.stopped = {"file": "00000000000335544320", "at": 357_912, "log_offset": START_BYTES, "reason": "no record begins here", "crc_failed": False, "data_follows": True, "verdict": "cut: not acknowledged as synced"}
+        report.steps = [Step(name, file, began + at, at, took, size, count, None, 1, detail) for name, file, at, took, size, count, detail in steps]
+        report.finding("warning", "a torn record of 412 bytes was cut", "00000000000335544320", 357_912_001)
+        told = report.as_dict()
+        return told | {"state": "running" if running else "done", "finished_ms": None if running else began + 181, "took_ms": 181.0, "scan_bytes_per_s": 805_306_368, "left_ms": 42 if running else None}
+
+    inspects = False
+
+    async def file_map(self) -> list[dict]:
+        return self._files()
+
+    async def with_times(self, files) -> list[dict]:
+        now_ms = self._now_ms()
+        return [file | {"first_ms": now_ms - 7_200_000, "last_ms": now_ms - 100} if file["wrote"] else file for file in files]
 
     def store_files(self, *kinds) -> list[dict]:
         return [file for file in self._files() if not kinds or file["kind"] in kinds]
@@ -497,7 +504,8 @@ class FakeCluster:
 
     def _file(self, kind, base, size, wrote, flushed, state, topic="", queue_id=None, name=None) -> dict:
         return {"kind": kind, "name": name or f"{base:020d}", "topic": topic, "queue_id": queue_id, "base": base, "size": size,
-                "allocated": size if state == "full" else min(size, wrote + 16 * MIB), "wrote": wrote, "flushed": flushed, "state": state, "mapped": state != "full"}  # fmt: skip
+                "allocated": size if state == "full" else min(size, wrote + 16 * MIB), "wrote": wrote, "flushed": flushed, "state": state, "mapped": state != "full",
+                "confirmed": wrote if kind == "commitlog" else None, "readers": 0, "first_ms": None, "last_ms": None}  # fmt: skip
 
     def _topic(self, name) -> dict:
         kind, queues, into, out, messages = TOPICS[name]

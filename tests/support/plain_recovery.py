@@ -42,7 +42,7 @@ def read(root: Path) -> Plain:
     known = max(_known_ends(root), default=0)
     tried, start = [], files[0]
     for file in reversed(files):
-        first = _first_ms(file.read_bytes(), int(file.name))
+        first = first_ms(file.read_bytes(), int(file.name))
         taken = (first is not None and 0 < first <= limit) if abort else int(file.name) <= known
         tried.append((file.name, first, taken))
         if taken:
@@ -76,7 +76,7 @@ def _known_ends(root: Path) -> list[int]:
     return ends
 
 
-def _first_ms(content: bytes, base: int) -> int | None:
+def first_ms(content: bytes, base: int) -> int | None:
     size = _good(content, 0, base)
     return None if size is None else record.decode(content[:size], log_offset=base).store_timestamp
 

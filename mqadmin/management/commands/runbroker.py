@@ -7,12 +7,13 @@ Redis and workers ─► READY. SIGTERM and Ctrl-C undo it in reverse, within 5 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import signal
 import sys
 from pathlib import Path
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from broker_store import launch
 from broker_store.errors import BrokerStoreError
@@ -35,12 +36,27 @@ class Command(BaseCommand):
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         for note in start.settings.notes:
             self.stderr.write(note)
+        if start.arguments.inspect:
+            _look_with_its_own_sizes(start)
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             code = runner.run(Run(start, self.stdout.write, self.stderr.write).main())
         if code:
             sys.exit(code)
+
+
+def _look_with_its_own_sizes(start: launch.Launch) -> None:
+    """A store that is only looked at has the file sizes that its files have, whoever made it."""
+    from broker_store.inside.directory import StoreDirectory
+    from broker_store.inside.recoveries import settings_for
+
+    store = start.settings.store
+    try:
+        directory = StoreDirectory(store.store_path_root_dir, log_directory=store.store_path_commit_log)
+        start.settings = dataclasses.replace(start.settings, store=settings_for(directory, store))
+    except BrokerStoreError as error:
+        raise CommandError(f"runbroker: {error}") from None
 
 
 class Run:
@@ -100,7 +116,7 @@ class Run:
             self._watches.append(loop.create_task(tokens.watch(), name="tokens"))
             self._web = await web.serve(loop, arguments.bind, arguments.web_port, socket_path)
         if self._process is not None:
-            await self._process.start()
+            await self._start_broker()
         ports = dict(self._process.ports) if self._process is not None else {}
         if self._web is not None:
             ports["web"] = f"http://{arguments.bind}:{self._web.port}"
@@ -113,6 +129,15 @@ class Run:
         # What was imported stays for good: a full collection need not walk its 200,000 objects, which holds up the loop for
         # a tenth of a second. Growth sets one off, such as thousands of pulls that are parked.
         gc.freeze()
+
+    async def _start_broker(self) -> None:
+        try:
+            await self._process.start()
+        except BrokerStoreError as error:
+            if not self._arguments.inspect or self._web is None:
+                raise
+            # Just such a store one wants to look at: pages that need no more than its files work, and the others say why.
+            self._complain(f"A start would be refused: {error}")
 
     def _prepare_database(self) -> str | None:
         """Tables as this version wants them, and the first user; the one-time password to print."""
@@ -151,11 +176,10 @@ class Run:
             say(f"             first login: user admin, password {password} (for one login, which sets another)")
         if self._process is None:
             return
-        parts = self._process.parts
         if "nameserver" in ports:
             say(f"Name server  {ports['nameserver']}   give this to clients")
         if "broker" in ports:
-            say(f"Broker       {ports['broker']}   clients are told {parts.address} (--advertise HOST changes it)")
+            say(f"Broker       {ports['broker']}   clients are told {self._process.parts.address} (--advertise HOST changes it)")
         say(f"Store        {self._process.store.root}" + (" (read-only)" if self._arguments.inspect else ""))
         if self._web is not None and "broker" in ports:
             say("Try next, in another terminal:")

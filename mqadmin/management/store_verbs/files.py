@@ -7,10 +7,14 @@ COLUMNS = {
     "topic": "TOPIC",
     "queue_id": "QUEUE",
     "name": "NAME",
+    "base": "BASE",
     "size": "SIZE",
     "allocated": "ALLOCATED",
     "wrote": "WROTE",
+    "flushed": "FLUSHED",
     "state": "STATE",
+    "first_ms": "FROM",
+    "last_ms": "TO",
 }
 
 
@@ -24,7 +28,7 @@ def files(command, options) -> None:
     wanted = {"kind": options["kind"], "topic": options["topic"]}
 
     def offline(store: StoreDirectory) -> list[dict]:
-        return [file for file in store.files() if all(value in (None, file[name]) for name, value in wanted.items())]
+        return store.with_times([file for file in store.files() if all(value in (None, file[name]) for name, value in wanted.items())])
 
     found = command.ask(options, lambda broker: list(broker.pages("/store/files", **wanted)), offline)
     command.show_table(found, COLUMNS, empty="There are no files.")

@@ -1,0 +1,136 @@
+"""manage.py store recoveries, recovery, dry-run: what starts did, and what one would do."""
+
+import json
+import time
+
+from broker_store.config import StoreSettings
+from broker_store.engine.start_records import StartRecords
+from broker_store.errors import NotFoundError
+from broker_store.inside import recoveries as kept
+from mqadmin import run_file
+from mqadmin.management.base import cell
+
+COLUMNS = {
+    "id": "ID",
+    "purpose": "FOR",
+    "kind": "STORE WAS",
+    "state": "STATE",
+    "took_ms": "TOOK MS",
+    "scanned_bytes": "READ",
+    "messages": "MESSAGES",
+    "cut_bytes": "CUT",
+    "redispatched": "DISPATCHED AGAIN",
+    "findings": "FINDINGS",
+}
+BAR = 30
+PROGRESS_SECONDS = 0.25
+
+
+def add(verb) -> None:
+    verb("recoveries", "every start that has a record, newest first")
+    verb("recovery", "what one start did, step by step; the last when none is named").add_argument("id", nargs="?")
+    dry = verb("dry-run", "what a start would do now; changes nothing, on a store in use too")
+    dry.add_argument("--accept-damage", action="store_true", help="as a start with --accept-damage")
+    dry.add_argument("--keep", action="store_true", help="keep the record in the data directory, as a start's")
+    dry.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
+
+
+def recoveries(command, options) -> None:
+    # Of a directory of another broker there are none: records lie in the data directory of the broker that started.
+    found = command.ask(options, lambda broker: broker.get("/store/recoveries")["items"], lambda store: _of(store.root, command.data))
+    command.show_table(found, COLUMNS, empty="No start has a record.")
+
+
+def recovery(command, options) -> None:
+    id = options["id"]
+
+    def online(broker):
+        return broker.get(f"/store/recoveries/{id}") if id else broker.get("/recovery")
+
+    def offline(store):
+        if id:
+            return kept.one(command.data / "recoveries", id)
+        newest = next((record["id"] for record in _of(store.root, command.data) if record["purpose"] == "start"), None)
+        if newest is None:
+            raise NotFoundError("no start of this store has a record; `manage.py store dry-run` tells what one would do")
+        return kept.one(command.data / "recoveries", newest)
+
+    _show(command, command.ask(options, online, offline))
+
+
+def dry_run(command, options) -> None:
+    directory = command.directory(options)
+    settings = kept.settings_for(directory, _settings(directory.root, command.data, options["accept_damage"]))
+    records = StartRecords(command.data / "recoveries", directory.root.absolute(), every_s=PROGRESS_SECONDS) if options["keep"] else None
+    report = kept.dry_run(settings, on_change=_Teller(command) if options["progress"] else None, records=records)
+    if options["progress"]:
+        command.stdout.write(json.dumps({"result": report}))
+    else:
+        _show(command, report)
+
+
+def _of(root, data) -> list[dict]:
+    return [record for record in kept.listing(data / "recoveries") if (data / (record["store"] or "")).resolve() == root.resolve()]
+
+
+def _settings(root, data, accept_damage: bool) -> StoreSettings:
+    """Those of the broker whose data directory this is, when the store is its; file sizes are taken from the files."""
+    return StoreSettings(**run_file.store_settings(root, data), accept_damage=accept_damage)
+
+
+class _Teller:
+    def __init__(self, command):
+        self._command, self._told = command, 0.0
+
+    def __call__(self, report: dict) -> None:
+        now = time.monotonic()
+        if now - self._told >= PROGRESS_SECONDS:
+            self._told = now
+            progress = {"text": report["step"], "done": report["scanned_bytes"], "total": report["total_bytes"], "unit": "bytes"}
+            self._command.stdout.write(json.dumps({"progress": progress}))
+            self._command.stdout.flush()
+
+
+def _show(command, report: dict) -> None:
+    command.show(report, None if command.as_json else "\n".join(_lines(report)))
+
+
+def _lines(report: dict):
+    """A report for people: what was found, the steps as a picture of the time, findings."""
+
+    def number(name: str) -> str:
+        return cell(report[name], "bytes")
+
+    took = float(report["took_ms"] or 0)
+    yield f"{report['purpose']} {report['id']}: {report['state']}, the store was {report['kind']}; took {took:,.1f} ms"
+    if report["error"]:
+        yield f"  {report['error']}"
+    if report["abort_found"] is not None:
+        yield "abort       " + ("found: whoever wrote last did not close it" if report["abort_found"] else "none: it was closed in order")
+    if report["start"]:
+        yield f"began with  {report['start']['file']}: {report['start']['why']}"
+        for tried in report["tried"]:
+            if not tried["taken"]:
+                yield f"  not {tried['file']}: {tried['why']}"
+    yield f"read        {number('scanned_bytes')} bytes, {number('messages')} messages, {cell(report['scan_bytes_per_s'], 'bytes')} bytes/s, {number('crc_failures')} failed CRC"
+    if report["stopped"]:
+        stopped = report["stopped"]
+        yield f"stopped     in {stopped['file']} at {cell(stopped['at'], 'bytes')}: {stopped['reason']} ({stopped['verdict']})"
+    cut = report["cut"]
+    yield (
+        f"cut         log {cell(cut['commitlog']['bytes'], 'bytes')} bytes and {cell(cut['commitlog']['files'], 'bytes')} files, queues {cell(cut['consumequeue']['units'], 'bytes')} units,"
+        f" index {cell(cut['index']['entries'], 'bytes')} entries and {cell(cut['index']['files'], 'bytes')} files"
+    )
+    yield f"dispatched  {number('redispatched')} messages again"
+    yield ""
+    for step in report["steps"]:
+        lasted = step["duration_ms"]
+        begin = round(BAR * float(step["at_ms"]) / took) if took else 0
+        length = max(1, round(BAR * float(lasted or 0) / took)) if took else 1
+        bar = (" " * min(begin, BAR - 1) + "█" * length)[:BAR]
+        yield f"{bar:<{BAR}} {'–' if lasted is None else f'{float(lasted):,.1f}':>10} ms  {step['name']}{' ' + step['file'] if step['file'] else ''}{': ' + step['detail'] if step['detail'] else ''}"
+    for finding in report["findings"]:
+        yield f"{finding['severity']}: {finding['file'] or ''}{'' if finding['offset'] is None else ' at ' + cell(finding['offset'], 'bytes')}: {finding['what']}"
+
+
+VERBS = {"recoveries": recoveries, "recovery": recovery, "dry-run": dry_run}
