@@ -52,7 +52,7 @@ class Launch:
     def write_run_file(self, ports: dict[str, object]) -> None:
         """Who holds the store, for a second start's refusal and for commands."""
         store = self.settings.store
-        told = {"pid": os.getpid(), "store": str(store.store_path_root_dir.absolute()), "delay_levels": store.message_delay_level}
+        told = {"pid": os.getpid(), "store": str(store.store_path_root_dir.absolute()), "delay_levels": store.message_delay_level, "inspect": store.inspect}
         told["store_settings"] = _given(store)
         text = json.dumps(told | ports)
         Disk().replace_file(self.data / "run" / RUN_FILE, text.encode())

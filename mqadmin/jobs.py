@@ -177,8 +177,10 @@ def data_directory() -> Path:
 
 def check_store() -> dict:
     """Walk the whole store and verify it, up to where it is dispatched when a broker is running on it."""
-    found = _run_command("check_store", str(run_file.store_directory(data_directory())), "--progress", "--json", allow=(0, 1))
-    return {name: value for name, value in found.items() if name != "store"}  # where it lies on the disk is not for all who see jobs
+    found = _run_command("check_store", str(run_file.store_directory(data_directory())), "--plan", "--progress", "--json", allow=(0, 1))
+    for part in (found, found.get("plan", {})):
+        part.pop("store", None)  # where it lies on the disk is not for all who see jobs
+    return found
 
 
 def dry_run(accept_damage: bool) -> dict:

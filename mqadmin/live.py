@@ -38,7 +38,7 @@ from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, Sto
 from broker_store.formats import index_file, names
 from broker_store.server.problems import Problem
 from mqadmin import clusters, jobs
-from mqadmin.inside import recoveries
+from mqadmin.inside import checks, recoveries
 from mqadmin.middleware import MUST_SET_PASSWORD
 
 log = logging.getLogger(__name__)
@@ -125,6 +125,7 @@ STREAMS: dict[str, Stream] = {
     "jobs": Stream(_jobs, 4, in_thread=True),
     "pipeline": Stream(_runs, 4, in_thread=True),
     "job": Stream(_job, 2, jobs.check_id, in_thread=True),
+    "check": Stream(lambda cluster, name: checks.watched(name), 2, jobs.check_id, in_thread=True),
 }
 
 

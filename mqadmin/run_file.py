@@ -1,6 +1,6 @@
 """What a running broker left in its data directory for other processes: run/broker.json and run/live.
 
-{"pid": 4711, "store": "/…/store", "delay_levels": "1s 5s …", "store_settings": {…}, "broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876", "web": "http://…"}
+{"pid": 4711, "store": "/…/store", "delay_levels": "1s 5s …", "store_settings": {…}, "inspect": false, "broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876", "web": "http://…"}
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def store_settings(store: Path, data: Path) -> dict:
 
 
 def live_position(store: Path, data: Path) -> LivePosition | None:
-    """How far the broker that runs on `store` is; None when none does (or it opens it just now)."""
-    if store_directory(data).resolve() != store.resolve():
+    """How far the broker that runs on `store` is; None when none does, it opens it just now, or only looks at it (nobody writes then)."""
+    if store_directory(data).resolve() != store.resolve() or (read(data) or {}).get("inspect"):
         return None
     live = read_live_page(Disk(), data / "run" / "live")
     return None if live is None or live.state in ("opening", "recovering", "failed") else live

@@ -10,7 +10,7 @@ from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
 from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics, waiting
-from mqadmin.views.inside import bytes, recoveries
+from mqadmin.views.inside import bytes, doctor, recoveries
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -29,6 +29,9 @@ urlpatterns = [
     path("store/recovery/dry-run", recoveries.dry_run, name="dry_run"),
     path("store/recovery/<str:recovery_id>/", recoveries.record, name="recovery_record"),
     path("store/bytes/", bytes.bytes_page, name="bytes"),
+    path("store/doctor/", doctor.doctor, name="doctor"),
+    path("store/doctor/start", doctor.start, name="start_doctor"),
+    path("store/doctor/<str:run_id>/", doctor.doctor, name="doctor_run"),
     path("jobs/", jobs.jobs, name="jobs"),
     path("jobs/start", jobs.start_job, name="start_job"),
     path("jobs/<str:job_id>/", jobs.job, name="job"),

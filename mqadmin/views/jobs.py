@@ -74,7 +74,7 @@ async def cancel_job(request, job_id):
             await asyncio.to_thread(background.cancel, job_id, request.caller)
     except Problem as problem:
         messages.error(request, f"{problem}")
-    return redirect("job", job_id=job_id)
+    return redirect("doctor_run", job_id) if request.POST.get("next") == "doctor" else redirect("job", job_id=job_id)
 
 
 def with_share(row: dict) -> dict:

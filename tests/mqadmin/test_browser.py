@@ -14,12 +14,12 @@ import pytest
 from tests.mqadmin.test_payloads import MESSAGES
 from tests.mqadmin.test_payloads import PAGES as PAGES_WITH_PAYLOADS
 from tests.mqadmin.test_units import CASES
-from tests.support.fake_runs import RUNS
+from tests.support.fake_runs import CHECKS, RUNS
 
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/recovery/", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
+PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/recovery/", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", *(f"/store/doctor/{run}/" for run in CHECKS), "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +105,18 @@ def test_every_page_fits_and_nothing_complains(page, address):
         wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wider == 0, f"{path} is {wider} pixels wider than its window"
         assert page.complaints == [], path
+
+
+def test_the_doctors_page_goes_on_by_itself_and_leads_to_the_bytes(page, address):
+    page.goto(f"{address}/store/doctor/")
+    page.wait_for_function("document.querySelector('[data-live]').textContent === 'live'")
+    assert "log, 3 found" in page.inner_text("#check")
+    page.goto(f"{address}/store/doctor/check-bad/")
+    assert page.locator("#findings tbody tr").count() == 8 and page.locator("#plan tbody tr").count() == 4
+    assert page.locator("#findings a").first.get_attribute("href") == "/store/bytes/?kind=commitlog&offset=67150084"
+    page.click("summary:has-text('What is this?')")
+    assert "Everything else" in page.inner_text("main")
+    assert page.complaints == []
 
 
 def test_nothing_is_asked_of_other_hosts(page, address):

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 from django.core.management import CommandError, call_command
 
+from broker_store.engine.disk import Disk
+from broker_store.engine.live_page import LivePage
 from broker_store.messages import Message
 from mqadmin import clusters, tokens, web
 from mqadmin.management.base import cell, printable, table
@@ -168,6 +170,45 @@ def test_check_store_says_sound_of_a_sound_store_and_ends_with_1_for_a_damaged_o
     report = json.loads(output.getvalue())
     assert report["ok"] is False
     assert report["findings"][0]["file"] == "commitlog/00000000000000000000"
+
+
+def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings):
+    root = tmp_path / "store"
+    with opened(root, Clock()) as store:
+        places = [store.put(Message("T", 0, b"%d" % number * 60, b"KEYS\1k%d\2" % number)).log_offset for number in range(9)]
+    log = root / "commitlog" / "00000000000000000000"
+    content = bytearray(log.read_bytes())
+    content[places[4] + 100] ^= 1
+    log.write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        offline("check_store", root, "--plan")
+    assert ended.value.code == 1 and log.read_bytes() == content
+    output = io.StringIO()
+    with pytest.raises(SystemExit):
+        call_command("check_store", str(root), "--plan", "--json", stdout=output)
+    report = json.loads(output.getvalue())
+    (finding,) = report["findings"]
+    assert (finding["grade"], finding["file"], finding["offset"]) == ("lost", "commitlog/00000000000000000000", places[4])
+    assert finding["means"] and finding["repair"] and report["grades"]["lost"] == 1
+    assert [action["action"] for action in report["plan"]["actions"]] == ["mark", "checkpoint", "bridge", "move", "rebuild"]
+    bridge = report["plan"]["actions"][2]
+    assert (bridge["file"], bridge["offset"], bridge["bytes"]) == ("commitlog/00000000000000000000", places[4], places[5] - places[4])
+
+    settings.DATA_DIRECTORY = tmp_path
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "broker.json").write_text(json.dumps({"store": str(root)}))
+    live = LivePage(Disk(), tmp_path / "run" / "live")
+    live.publish(0, 0, 0, 0, 0, 0, "running")
+    with pytest.raises(CommandError, match="stop it"):
+        offline("check_store", root, "--apply")
+    live.close()
+
+    said = offline("check_store", root, "--apply")
+    assert "What was done:" in said and "Sound: " in said and "T/0 at 4" in said
+    assert json.loads(offline("check_store", root, "--json"))["findings"] == []
+    assert "nothing to repair" in offline("check_store", root, "--apply")
+    with opened(root, Clock()) as store:
+        assert store.max_offset("T", 0) == 9 and store.query_keys("T", "k8", 9).offsets == [places[8]]
 
 
 def test_check_store_is_told_the_delay_levels_or_finds_those_of_the_running_broker(tmp_path, settings):

@@ -31,10 +31,11 @@ PAGES = (
     "/store/index/",
     "/store/index/?topic=orders&key=order-41040",
     "/store/recovery/",
+    "/store/doctor/",
     "/jobs/",
     "/pipeline/",
 )
-STARTING_PAGES = [page for page in PAGES if page not in ("/jobs/", "/pipeline/")]
+STARTING_PAGES = [page for page in PAGES if page not in ("/jobs/", "/pipeline/", "/store/doctor/")]
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ PAGES = (
     "/store/index/?topic=orders&key=k",
     "/jobs/",
     "/jobs/some-job/",
+    "/store/doctor/some-job/",
     "/pipeline/",
     *(f"/pipeline/runs/{name}/" for name in REPORTS),
     *(f"/pipeline/runs/{name}/log" for name in REPORTS),

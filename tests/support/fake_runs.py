@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
+from broker_store.engine.check_report import ERROR, NOTE, WARNING, CheckReport, Finding
+from broker_store.inside.doctor import GRADES, findings_of
 from broker_store.server.problems import Problem
 from mqadmin import jobs, pipeline
 
@@ -112,14 +115,54 @@ def run(name: str) -> dict:
     }  # fmt: skip
 
 
+LOG_FILE = "/store/commitlog/00000000000067108864"
+CHECK_FINDINGS = (
+    Finding(ERROR, "bad-record", LOG_FILE, 41_220, "the body has another CRC; good records go on at 41512"),
+    Finding(ERROR, "unit-wrong", "/store/consumequeue/orders/3/00000000000000000000", 98_400, "unit 4920 is (offset, size, tags code) (9, 5, 0), the record makes it (67150084, 292, 0)"),
+    *(Finding(ERROR, "index-chain", "/store/index/20261121081502113", 20_000_440 + 20 * n, f"entry {n + 21} names {n + 21} as the one before it in its slot, that is {n}") for n in range(3)),
+    Finding(WARNING, "offset-ahead", "/store/config/consumerOffset.json", None, "group billing is at 91 of orders/3, which ends at 77: what comes next up to there would be passed over"),
+    Finding(WARNING, "torn-tail", "/store/commitlog/00000000000335544320", 22_020_096, "no record begins here, the magic is wrong; nothing good follows, the log ends here"),
+    Finding(NOTE, "log-start", LOG_FILE, None, "the log begins at 67108864; queues hold 12 units of older records, which became too old or are lost"),
+)  # fmt: skip
+CHECK_COUNTS = {"records": 1_804_221, "units": 1_804_103, "entries": 3_608_318, "queues": 25, "log_files": 9, "index_files": 2}
+CHECKS = {"check-running": ("running", 9), "check-bad": ("done", 700), "check-good": ("done", 90_000), "check-failed": ("failed", 99_000)}
+
+
+def check_result(findings: tuple[Finding, ...]) -> dict:
+    """What the command check_store --plan tells of such findings."""
+    report = CheckReport(list(findings), CHECK_COUNTS, {finding.kind: 1 for finding in findings})
+    told = findings_of(report, Path("/store"), unclean=True)
+    actions = [
+        {"number": 1, "action": "checkpoint", "file": "checkpoint", "offset": 0, "bytes": 4096, "what": "Let the checkpoint say that no queue and no index file is sure, so that the whole log is read."},
+        {"number": 2, "action": "bridge", "file": "commitlog/00000000000067108864", "offset": 41_220, "bytes": 292, "what": "Bridge 292 damaged bytes: a placeholder takes the place of orders/3 at 4,920; what follows stays readable."},
+        {"number": 3, "action": "move", "file": "index/20261121081502113", "offset": None, "bytes": 420_000_040, "what": "Take the file away; the index is made anew from the log."},
+        {"number": 4, "action": "rebuild", "file": ".", "offset": None, "bytes": 0, "what": "Read the whole log as a start does, and make from it every unit and every index entry that is missing."},
+    ] if findings else []  # fmt: skip
+    plan = {"actions": actions, "left": [], "bytes": 420_004_428 if actions else 0, "kept_in": "lost+found" if actions else None}
+    grades = {grade: sum(finding["grade"] == grade for finding in told) for grade in GRADES}
+    return {"ok": not findings, "log_end": 357_564_416, "counts": CHECK_COUNTS, "kinds": report.kinds, "grades": grades, "findings": told, "plan": plan}
+
+
+def check(name: str) -> dict:
+    """A run of the store doctor."""
+    state, ago = CHECKS[name]
+    asked = BEGAN_MS - ago * 1000
+    result = check_result(CHECK_FINDINGS if name == "check-bad" else ()) if state == "done" else None
+    return run("running") | {
+        "id": name, "kind": "check_store", "title": "Check the store", "queue": "default", "state": state, "parameters": {}, "pipeline": None, "created_ms": asked,
+        "started_ms": asked + 200, "ended_ms": asked + 9_200 if state in jobs.OVER else None, "result": result, "error": "STORE is no store directory" if state == "failed" else None,
+        "progress": {"text": "log, 3 found", "done": 120 << 20, "total": 341 << 20, "running": None, "unit": "bytes", "at_ms": BEGAN_MS, "steps": []},
+    }  # fmt: skip
+
+
 def _find(job_id: str, name: str | None = None) -> dict:
-    if job_id not in RUNS:
+    if job_id not in RUNS and job_id not in CHECKS:
         raise Problem("not_found", f"there is no job {job_id} (any more)")
-    return run(job_id)
+    return run(job_id) if job_id in RUNS else check(job_id)
 
 
 def install(set_attribute=setattr) -> None:
-    set_attribute(jobs, "listing", lambda: [run(name) for name in RUNS])
+    set_attribute(jobs, "listing", lambda: [*map(run, RUNS), *map(check, CHECKS)])
     set_attribute(jobs, "find", _find)
     set_attribute(jobs, "find_run", _find)
     set_attribute(pipeline, "read_result", lambda data, run_id: RESULTS[run_id])

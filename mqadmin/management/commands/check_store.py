@@ -1,4 +1,7 @@
-"""manage.py check_store DIR: walk everything, verify it, say what is wrong. Exit code 1 when something is."""
+"""manage.py check_store DIR: walk everything, verify it, say what is wrong, plan the repair and execute it.
+
+Exit code 0 when the store is sound (after --apply: is sound now), 1 when something is wrong that is left as it was.
+"""
 
 import json
 import time
@@ -17,76 +20,109 @@ PROGRESS_SECONDS = 0.25
 class Command(BaseCommand):
     help = (
         "Checks a store: each record's lengths, CRC and place, each unit of the queues and each entry of the index against the log. "
-        "Changes nothing. A store in use is checked up to where it is dispatched."
+        "Changes nothing, but for --apply. A store in use is checked up to where it is dispatched."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser) -> None:
         parser.add_argument("store", nargs="?", type=Path, help="the store directory; the data directory's when absent")
         parser.add_argument("--delay-levels", metavar="LEVELS", help="messageDelayLevel of the broker that wrote the store, when it is not Apache's default")
+        parser.add_argument("--plan", action="store_true", help="tell what a repair would do, file by file (a dry run)")
+        parser.add_argument("--apply", action="store_true", help="repair, on a store that no broker runs on; what is changed is kept in lost+found")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument("--progress", action="store_true", help="tell how far it is, on lines of their own")
 
     def handle(self, *arguments, **options) -> None:
-        # It brings NumPy and the kernels along, which no other command of this program needs.
-        from broker_store.engine.check import check_store
+        # They bring NumPy and the kernels along, which no other command of this program needs.
         from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
+        from broker_store.inside.repair import Repair
 
         root = options["store"] or run_file.store_directory(settings.DATA_DIRECTORY)
         live = run_file.live_position(root, settings.DATA_DIRECTORY)
+        if live is not None and options["apply"]:
+            raise CommandError(f"a broker runs on {root}: stop it, then repair")
         tell = _Teller(self, options) if options["progress"] else None
         levels = options["delay_levels"] or run_file.delay_levels(root, settings.DATA_DIRECTORY)
         try:
             delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
-            report = check_store(root, on_progress=tell, log_end=None if live is None else live.dispatched, delay_levels_ms=delays)
+            given = {"on_progress": tell, "log_end": None if live is None else live.dispatched, "delay_levels_ms": delays}
+            result, plan = examine(root, with_plan=options["plan"] or options["apply"], **given)
+            if options["apply"] and plan.actions:
+                repair = Repair(plan, on_step=lambda number, action: tell and tell(number, len(plan.actions), action.what, "steps"))
+                repair.run()
+                after, _ = examine(root, with_plan=False, **given)
+                result = {**after, "plan": result["plan"] | {"kept_in": str(repair.kept_in)}, "repaired": result["findings"]}
         except BrokerStoreError as error:
             raise CommandError(str(error)) from None
-        result = {
-            "store": str(root),
-            "ok": report.ok,
-            "log_end": report.log_end,
-            "counts": report.counts,
-            "kinds": report.kinds,
-            "findings": [
-                {"severity": finding.severity, "kind": finding.kind, "file": _inside(finding.file, root), "offset": finding.offset, "what": finding.what}
-                for finding in report.findings
-            ],
-        }
         if options["json"]:
             self.stdout.write(json.dumps({"result": result} if options["progress"] else result))
         else:
             self._print(result)
-        if not report.ok:
+        if not result["ok"]:
             raise SystemExit(1)
 
     def _print(self, result: dict) -> None:
-        for finding in result["findings"]:
+        for finding in result.get("repaired", result["findings"]):
             place = finding["file"] if finding["offset"] is None else f"{finding['file']} at {finding['offset']}"
-            self.stdout.write(f"{finding['severity']}: {place}: {finding['what']}")
+            self.stdout.write(f"{finding['severity']} ({finding['grade']}): {place}: {finding['what']}")
         untold = sum(result["kinds"].values()) - len(result["findings"])
-        if untold:
+        if untold and "repaired" not in result:
             self.stdout.write(f"and {untold} more of these kinds")
+        if "plan" in result:
+            self._print_plan(result)
         looked_at = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result["counts"].items())
         self.stdout.write(f"{'Sound' if result['ok'] else 'Not sound'}: {looked_at or 'an empty store'}.")
+
+    def _print_plan(self, result: dict) -> None:
+        plan, done = result["plan"], "repaired" in result
+        if not plan["actions"]:
+            self.stdout.write("There is nothing to repair.")
+            return
+        self.stdout.write("What was done:" if done else "What a repair does:")
+        for action in plan["actions"]:
+            place = action["file"] if action["offset"] is None else f"{action['file']} at {action['offset']}"
+            self.stdout.write(f"  {action['number']}. {place} ({action['bytes']:,} bytes): {action['what']}")
+        for sentence in plan["left"]:
+            self.stdout.write(f"  not mended: {sentence}")
+        self.stdout.write(f"What was changed is kept in {plan['kept_in']}." if done else "With --apply it is done; what is changed is kept in lost+found beside the store.")
+
+
+def examine(root: Path, with_plan: bool, **given) -> tuple[dict, object]:
+    """(what is told of a check, the plan of a repair or None)."""
+    from broker_store.engine.check import StoreCheck
+    from broker_store.inside.doctor import GRADES, findings_of
+    from broker_store.inside.repair import make_plan
+
+    def told(done: int, total: int, step: str) -> None:
+        found = sum(check.report.kinds.values())
+        tell(done, total, f"{step}, {found:,} found" if found else step)
+
+    tell = given.pop("on_progress")
+    check = StoreCheck(root, on_progress=told if tell else None, **given)
+    report = check.run()
+    findings = findings_of(report, root, check.unclean)
+    result = {
+        "store": str(root),
+        "ok": report.ok,
+        "log_end": report.log_end,
+        "counts": report.counts,
+        "kinds": report.kinds,
+        "grades": {grade: sum(finding["grade"] == grade for finding in findings) for grade in GRADES},
+        "findings": findings,
+    }
+    plan = make_plan(check) if with_plan else None
+    return result if plan is None else result | {"plan": plan.as_dict()}, plan
 
 
 class _Teller:
     def __init__(self, command: BaseCommand, options: dict):
         self._command, self._json, self._told = command, options["json"], 0.0
 
-    def __call__(self, done: int, total: int, step: str) -> None:
+    def __call__(self, done: int, total: int, step: str, unit: str = "bytes") -> None:
         now = time.monotonic()
         if now - self._told < PROGRESS_SECONDS:
             return
         self._told = now
-        text = json.dumps({"progress": {"text": step, "done": done, "total": total, "unit": "bytes"}}) if self._json else f"{step}: {done:,} of {total:,} bytes"
+        text = json.dumps({"progress": {"text": step, "done": done, "total": total, "unit": unit}}) if self._json else f"{step}: {done:,} of {total:,} {unit}"
         self._command.stdout.write(text)
         self._command.stdout.flush()
-
-
-def _inside(file: str, root: Path) -> str:
-    """A file's name below the store."""
-    try:
-        return str(Path(file).relative_to(root))
-    except ValueError:
-        return file
