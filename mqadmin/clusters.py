@@ -38,6 +38,7 @@ Shapes (times are ms since 1970, sizes bytes, rates per second):
     retries(group)  {"delayed", "levels": [{"level", "delay_ms", "count", "due_ms"}], "complete"}
     fate(stored)    {"kind": "delayed|prepared|timed|retry|dead", "waits", "due_ms", "topic", "queue_id", "level", "checks", "group",
                   "recalls"} of a message that is on its way, None of any other
+    disk(), disk_forecast(hours)  see inside/disk.py; timeline(group, hours), inside/timeline.py
     Found        what the message searches give
 """
 
@@ -75,6 +76,7 @@ from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
 from mqadmin import waiting
+from mqadmin.inside.forecast import Forecasts
 from mqadmin.inside.knowing import FromBroker
 from mqadmin.inside.slot_watch import SlotWatch
 
@@ -160,6 +162,7 @@ class EmbeddedCluster:
         self._top: list[dict] = []
         self._top_until = 0.0
         self._readers: dict[tuple[str, str, int], object] = {}
+        self._looks: Forecasts | None = None
         self._arrivals: dict[tuple[str, int], set[asyncio.Event]] = {}
         self._listened_to = None
         self._slot_watch = SlotWatch()
@@ -658,6 +661,25 @@ class EmbeddedCluster:
                     known = True
                     total += max(0, parts.store.max_offset(name, queue_id) - at)
         return total if known else None
+
+    # -- the disk and offsets over time: in a thread, since files are read
+
+    def disk(self) -> dict:
+        return self._forecasts.disk()
+
+    def disk_forecast(self, retention_hours: int | None = None) -> dict:
+        return self._forecasts.disk_forecast(retention_hours)
+
+    def timeline(self, group: str, hours: int = 6) -> dict:
+        if not self.call(lambda: group in self._group_names()):
+            raise NotFoundError(f"group {group} does not exist")
+        return self._forecasts.timeline(group, hours)
+
+    @property
+    def _forecasts(self) -> Forecasts:
+        if self._looks is None or self._looks.parts is not self._parts:
+            self._looks = Forecasts(self._parts)
+        return self._looks
 
     # -- what waits
 

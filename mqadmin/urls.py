@@ -10,7 +10,7 @@ from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
 from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics, waiting
-from mqadmin.views.inside import bytes, doctor, recoveries
+from mqadmin.views.inside import bytes, disk, doctor, recoveries
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -22,6 +22,7 @@ urlpatterns = [
     path("messages/<int:log_offset>/<str:part>", messages.message_bytes, name="message_bytes"),
     path("groups/", groups.groups, name="groups"),
     path("groups/<str:name>/", groups.group, name="group"),
+    path("groups/<str:name>/timeline", groups.timeline, name="group_timeline"),
     path("groups/<str:name>/retries", groups.retries, name="group_retries"),
     path("store/", store.store, name="store"),
     path("store/index/", store.index, name="index"),
@@ -32,6 +33,7 @@ urlpatterns = [
     path("store/doctor/", doctor.doctor, name="doctor"),
     path("store/doctor/start", doctor.start, name="start_doctor"),
     path("store/doctor/<str:run_id>/", doctor.doctor, name="doctor_run"),
+    path("store/disk/", disk.disk, name="disk"),
     path("jobs/", jobs.jobs, name="jobs"),
     path("jobs/start", jobs.start_job, name="start_job"),
     path("jobs/<str:job_id>/", jobs.job, name="job"),

@@ -32,6 +32,8 @@ WINDOWS_MS = (10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS, 3 * DAY_MS)
 BASIS_MS = DAY_MS  # the longest window up to this one is what is expected: it holds a day's ups and downs
 LEAST_MS = MINUTE_MS  # a shorter history tells no rate
 HORIZON_MS = 60 * DAY_MS
+SHOWN_MS = 14 * DAY_MS  # of the way of use, when it reaches no mark
+MOST_POINTS = 120  # of that way
 MOST_STEPS = 6_000  # of one simulation
 QUEUES_TIMED = 64  # with the most messages: each needs a search in the log
 MOST_FILES = 20  # told of those that go next
@@ -254,10 +256,17 @@ class DiskView:
                     "latest_ms": None if low is None else low[0].get(percent),
                 }
             )
-        return {"marks": marks, "highest_ratio": None if usual is None else usual[1], "horizon_ms": HORIZON_MS}
+        known = [mark["at_ms"] - self._now_ms for mark in marks if mark["at_ms"] is not None]
+        until_ms = self._now_ms + round(min(HORIZON_MS, max(DAY_MS / 4, 1.2 * max(known))) if known else SHOWN_MS)
+        return {
+            "marks": marks,
+            "highest_ratio": None if usual is None else usual[1],
+            "horizon_ms": HORIZON_MS,
+            "paths": {"until_ms": until_ms, **{name: _thinned(found, until_ms) for name, found in (("usual", usual), ("low", low), ("high", high))}},
+        }
 
-    def _simulate(self, bytes_per_s: float | None) -> tuple[dict[int, int], float] | None:
-        """When each mark is passed while files go by age only, and the highest use within the horizon."""
+    def _simulate(self, bytes_per_s: float | None) -> tuple[dict[int, int], float, list[tuple[int, float]]] | None:
+        """See `simulate`."""
         if bytes_per_s is None or not self._usage.total:
             return None
         return simulate(
@@ -392,8 +401,8 @@ def _both(one: bool | None, other: bool | None) -> bool | None:
 
 def simulate(
     usage: Usage, files: deque[tuple[int, int]], file_size: int, rules: Rules, now_ms: int, log_per_s: float, overhead: float, others_per_s: float
-) -> tuple[dict[int, int], float]:
-    """(percent -> when it is passed, the highest ratio of use until the horizon): see the module.
+) -> tuple[dict[int, int], float, list[tuple[int, float]]]:
+    """(percent -> when it is passed, the highest ratio of use until the horizon, its way there): see the module.
 
     `files` are (bytes, last modified) of full log files. Each byte of the log takes `overhead` more for queues and index, which go with it.
     """
@@ -402,6 +411,7 @@ def simulate(
     waiting = [percent for percent in (rules.tight, rules.forced, rules.full, 100) if used * 100 / total <= percent]
     passed: dict[int, int] = {}
     at_ms, end_ms, made, highest = float(now_ms), now_ms + HORIZON_MS, 0.0, used
+    path = [(now_ms, used / total)]
     # A step is an hour, or less when use would grow by more than half a per cent in it.
     step_ms = HOUR_MS if all_per_s <= 0 else min(HOUR_MS, max(1_000.0, total * 0.005 * 1000 / all_per_s))
     for _ in range(MOST_STEPS):
@@ -417,9 +427,17 @@ def simulate(
         used = max(0.0, used + grown)
         highest = max(highest, used)
         at_ms += step_ms
+        path.append((round(at_ms), min(1.0, used / total)))
         made += log_per_s * step_ms / 1000
         if file_size and made >= file_size:
             whole = made // file_size
             files.append((int(whole * file_size), int(at_ms)))
             made -= whole * file_size
-    return passed, min(1.0, highest / total)
+    return passed, min(1.0, highest / total), path
+
+
+def _thinned(found: tuple[dict[int, int], float, list[tuple[int, float]]] | None, until_ms: int) -> list[dict]:
+    """Points of a path to draw; none for a rate that is not known."""
+    path = [] if found is None else [point for point in found[2] if point[0] <= until_ms]
+    stride = max(1, len(path) // MOST_POINTS)
+    return [{"at_ms": at_ms, "used_ratio": ratio} for number, (at_ms, ratio) in enumerate(path) if number % stride == 0 or number == len(path) - 1]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Annotated, Any
+
 from django.http import HttpRequest
-from ninja import Router, Status
+from ninja import Query, Router, Status
 
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_group, check_topic
@@ -13,6 +16,7 @@ from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.topics import Confirm, Cursor, Limit, found_topic
 from mqadmin.audit import aaudited
+from mqadmin.inside.forecast import MOST_HISTORY_HOURS
 
 router = Router()
 CONFIG_FIELDS = ("consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times")
@@ -55,6 +59,13 @@ async def create_group(request: HttpRequest, body: schemas.NewGroup):
 async def show_group(request: HttpRequest, group: str):
     """One group with its lag for each queue, its clients and what they subscribe to."""
     return found_group(group)
+
+
+@router.get("/groups/{group}/timeline", response=dict[str, Any])
+async def timeline(request: HttpRequest, group: str, hours: Annotated[int, Query(ge=1, le=MOST_HISTORY_HOURS)] = 6):
+    """Each queue of a group over store time: what is kept, where the group is, when retention comes to where it reads; and its lag
+    over the last `hours`, with resets and changes of its members. `lag` null is a gap: nothing was sampled then."""
+    return schemas.facts(await asyncio.to_thread(clusters.current().timeline, check_group(group), hours))
 
 
 @router.patch("/groups/{group}", response=schemas.GroupDetail)

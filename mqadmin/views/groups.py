@@ -8,6 +8,7 @@ from django.shortcuts import render
 
 from broker_store.formats import names
 from mqadmin import clusters
+from mqadmin.views.inside import timelines
 from mqadmin.views.page import page, slice_of
 
 SORTS = {
@@ -45,7 +46,14 @@ async def group(request, name):
     facts = clusters.current().group(names.check_group(name))
     largest = max((queue["lag"] for queue in facts["queues"] if queue["lag"] is not None), default=0)
     context = {"group": facts, "largest_lag": largest, "retries": await asyncio.to_thread(clusters.current().retries, name)}
-    return render(request, "group.html", context)
+    return render(request, "group.html", context | timelines.picture(await asyncio.to_thread(clusters.current().timeline, name)))
+
+
+@page()
+async def timeline(request, name):
+    """A group's queues over time: a piece of its page."""
+    facts = await asyncio.to_thread(clusters.current().timeline, names.check_group(name))
+    return render(request, "inside/timeline.html", timelines.picture(facts))
 
 
 @page()

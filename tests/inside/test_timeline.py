@@ -129,6 +129,6 @@ def test_a_speed_begins_anew_where_the_position_was_set_back_or_is_missing(value
 
 def test_the_present_does_not_reach_over_a_gap():
     now = 100 * MINUTE_MS
-    taken = [Sample(now - ago * MINUTE_MS, MINUTE_MS, {}) for ago in (40, 9, 8, 4, 3, 2)]
-    assert [now - sample.at_ms for sample in recent(taken, now)] == [4 * MINUTE_MS, 3 * MINUTE_MS, 2 * MINUTE_MS] and SPEED_MS == 10 * MINUTE_MS
+    taken = [Sample(now - ago * MINUTE_MS, MINUTE_MS, {}) for ago in (40, 5, 2, 1, 0)]
+    assert [now - sample.at_ms for sample in recent(taken, now)] == [2 * MINUTE_MS, MINUTE_MS, 0] and SPEED_MS == 5 * MINUTE_MS
 

@@ -19,7 +19,7 @@ from tests.support.fake_runs import CHECKS, RUNS
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/recovery/", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", *(f"/store/doctor/{run}/" for run in CHECKS), "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
+PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/disk/", "/store/disk/?retention_hours=12", "/store/recovery/", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", *(f"/store/doctor/{run}/" for run in CHECKS), "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +267,18 @@ def test_the_lists_move_by_themselves_and_say_so(page, address, path):
     with page.expect_response(lambda response: f"{path}?" in response.url and response.request.headers.get("hx-request") == "true"):
         pass
     assert page.inner_text("[data-live]") == "live"
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(("path", "stream", "part"), [("/store/disk/", "store.disk", "/store/disk/"), ("/groups/billing/", "group.timeline", "/groups/billing/timeline")])
+def test_what_is_reckoned_from_files_is_fetched_again_when_a_frame_brings_news(page, address, path, stream, part):
+    page.goto(f"{address}{path}")
+    page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
+    news = "(stream) => { const section = live.sections.find((one) => one.dataset.stream === stream); for (const n of [1, 2]) live.write(section, { n }); }"
+    with page.expect_response(lambda response: response.url.endswith(part) and response.request.headers.get("hx-request") == "true") as answer:
+        page.evaluate(news, stream)
+    assert answer.value.status == 200
+    page.wait_for_function("(stream) => document.querySelector(`[data-stream='${stream}'] svg`)", arg=stream)
     assert page.complaints == []
 
 

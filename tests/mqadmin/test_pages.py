@@ -30,6 +30,8 @@ PAGES = (
     "/store/",
     "/store/index/",
     "/store/index/?topic=orders&key=order-41040",
+    "/store/disk/",
+    "/store/disk/?retention_hours=12",
     "/store/recovery/",
     "/store/doctor/",
     "/jobs/",

@@ -297,6 +297,77 @@ class FakeCluster:
         }  # fmt: skip
         return group
 
+    # -- the disk and offsets over time
+
+    def disk(self) -> dict:
+        self._running()
+        now_ms, wrote, total, hour = self._now_ms(), self._wrote(), 250 << 30, 3_600_000
+        own = {"commitlog": wrote, "preallocated": 64 * MIB, "consumequeue": 31 * MIB, "index": 420 * MIB, "timer": 5 * MIB, "config": 40_960, "lost+found": 4_096, "samples": 300_000}
+        marks = [(75, "expired", 61), (85, "forced", 75), (90, "refused", 81), (100, "full", 95)]
+        return {
+            "at_ms": now_ms,
+            "is_running": True,
+            "file_system": {"total_bytes": total, "free_bytes": 91 << 30, "used_bytes": 159 << 30, "used_ratio": 159 / 250},
+            "use": [{"kind": kind, "bytes": size} for kind, size in own.items()] + [{"kind": "others", "bytes": (159 << 30) - sum(own.values())}],
+            "log": {"files": len(self._log_files()), "begin": 0, "end": wrote, "written_bytes": wrote, "messages": 7_427_288, "first_ms": now_ms - 50 * hour, "last_ms": now_ms - 90},
+            "settings": {"retention_hours": 72, "delete_hours": [4], "time_zone": "UTC", "tight_percent": 75, "forced_percent": 85, "full_percent": 90, "is_forced": True, "files_a_look": 10},
+            "rate": {
+                "until_ms": now_ms,
+                "windows": [{"window_ms": n * hour, "from_ms": now_ms - n * hour, "bytes": n * hour * 400, "bytes_per_s": 400_000.0 + n} for n in (1, 6, 24)],
+                "bytes_per_s": 400_024.0, "basis_ms": 24 * hour, "low_bytes_per_s": 400_001.0, "high_bytes_per_s": 400_024.0, "overhead": 0.11, "others_bytes_per_s": None,
+            },
+            "marks": [
+                {"percent": percent, "what": what, "is_reached": False, "bytes_left": (percent << 30) * 5 // 2 - (159 << 30), "at_ms": now_ms + at * hour, "earliest_ms": now_ms + (at - 9) * hour,
+                 "latest_ms": None if percent == 100 else now_ms + (at + 20) * hour}
+                for percent, what, at in marks
+            ],
+            "highest_ratio": 1.0,
+            "horizon_ms": 60 * 24 * hour,
+            "paths": {"until_ms": now_ms + 100 * hour, **{name: [{"at_ms": now_ms, "used_ratio": 0.636}, {"at_ms": now_ms + 90 * hour, "used_ratio": end}] for name, end in (("usual", 0.97), ("low", 0.8), ("high", 1.0))}},
+        }  # fmt: skip
+
+    def disk_forecast(self, retention_hours=None) -> dict:
+        facts, now_ms, hour = self.disk(), self._now_ms(), 3_600_000
+        kept = retention_hours or 72
+        lost = {"group": "nightly-report", "is_broadcast": False, "messages": 41_204, "bytes": 9 * MIB, "is_read_in_time": False, "queues_left_out": 0,
+                "queues": [{"topic": "orders", "queue_id": 2, "from_offset": 7, "to_offset": 41_211, "messages": 41_204, "bytes": 9 * MIB, "is_read_in_time": False}]}  # fmt: skip
+        unknown = lost | {"group": "search-index", "messages": 1, "bytes": None, "is_read_in_time": None, "is_broadcast": True}
+        files = []
+        for number, base in enumerate(self._log_files()[:4]):
+            written = now_ms - (45 - number * 9) * hour
+            files.append(
+                {"name": f"{base:020d}", "base": base, "size": FILE_BYTES, "wrote": FILE_BYTES, "is_full": True, "first_ms": written - 9 * hour, "modified_ms": written, "expires_ms": written + kept * hour,
+                 "goes_ms": None if number == 3 else max(now_ms, written + kept * hour), "losses": [[lost, unknown], [lost | {"is_read_in_time": True}], [], []][number]}
+            )  # fmt: skip
+        facts["settings"]["retention_hours"] = kept
+        forced = {"files": [file["name"] for file in files[:2]], "bytes": 2 * FILE_BYTES, "losses": [lost]}
+        return facts | {"files": files, "files_left_out": 3, "forced": forced, "is_what_if": retention_hours is not None}
+
+    def timeline(self, group, hours=6) -> dict:
+        facts, now_ms, hour = self.group(group), self._now_ms(), 3_600_000
+        verdicts = ("falls", "keeps_ahead", "unknown", "nothing_unread", "lost")
+        queues = []
+        for number, queue in enumerate(queue for queue in facts["queues"] if queue["consumer_offset"] is not None):
+            verdict = verdicts[number % 5]
+            lag = 0 if verdict == "nothing_unread" else queue["lag"] + 5_000
+            queues.append(
+                {"topic": queue["topic"], "queue_id": queue["queue_id"], "min_offset": 40, "max_offset": queue["max_offset"], "consumer_offset": queue["max_offset"] - lag, "lag": lag,
+                 "lag_ms": lag * 900, "lost": 12 if verdict == "lost" else 0, "earliest_ms": now_ms - 50 * hour, "latest_ms": now_ms - 900, "position_ms": now_ms - lag * 900 if lag else None,
+                 "read_per_s": None if verdict == "unknown" else 11.5, "arrives_per_s": 12.0, "goes_next_ms": now_ms - 41 * hour,
+                 "cliff": {"verdict": verdict, "at_ms": now_ms + 30 * hour if verdict == "falls" else None, "if_it_stops_ms": now_ms + 28 * hour if verdict != "nothing_unread" else None, "file": "0" * 20}}
+            )  # fmt: skip
+        points = [{"at_ms": now_ms - n * 60_000, "lag": None if n == 100 else 500 + n * 3 + int(self.clock()) % 60} for n in range(300, -1, -1)]
+        return {
+            "at_ms": now_ms, "group": group, "is_running": True, "from_ms": now_ms - 50 * hour if queues else None, "to_ms": now_ms if queues else None, "retention_hours": 72,
+            "next_file": {"name": "0" * 20, "expires_ms": now_ms + 27 * hour, "goes_ms": now_ms + 28 * hour},
+            "cliff": {"verdict": "falls" if queues else "unknown", "at_ms": now_ms + 30 * hour if queues else None, "if_it_stops_ms": now_ms + 28 * hour if queues else None},
+            "queues": queues, "queues_left_out": 0, "history": {"from_ms": now_ms - hours * hour, "points": points if queues else []},
+            "events": [
+                {"at_ms": now_ms - 2 * hour, "group": group, "kind": "reset", "topic": "orders", "queue_id": 1, "before": None, "after": 40},
+                {"at_ms": now_ms - hour, "group": group, "kind": "rebalance", "clients": 2, "came": 1, "went": 0, "joined": ["10.0.3.14@7100"], "left": []},
+            ] if queues else [],
+        }  # fmt: skip
+
     # -- what waits
 
     def waiting(self) -> dict:

@@ -1,14 +1,28 @@
-"""manage.py group: list, show, create, update, delete, reset-offset, resend-dead-letters."""
+"""manage.py group: list, show, timeline, create, update, delete, reset-offset, resend-dead-letters."""
 
 import time
+from pathlib import Path
 
 from django.core.management.base import CommandError
 
+from broker_store.inside.directory import StoreDirectory
 from mqadmin import dead_letters
+from mqadmin.inside.forecast import timeline_of
 from mqadmin.management.base import BrokerCommand, cell, table
 from mqadmin.rest_client import segment
 
 LOOK_SECONDS = 0.25
+
+TIMELINE = {
+    "topic": "TOPIC",
+    "queue_id": "QUEUE",
+    "earliest_ms": "KEPT FROM",
+    "position_ms": "NEXT UNREAD OF",
+    "lag": "LAG",
+    "read_per_s": "READS/S",
+    "verdict": "RETENTION",
+    "falls_ms": "FALLS OFF",
+}
 
 
 class Command(BrokerCommand):
@@ -17,6 +31,10 @@ class Command(BrokerCommand):
     def verbs(self, add) -> None:
         add("list", "all groups")
         add("show", "one group with its lag in each queue and its clients").add_argument("group")
+        timeline = add("timeline", "each queue over time: what is kept, where the group is, when retention comes there")
+        timeline.add_argument("group")
+        timeline.add_argument("--store", type=Path, metavar="DIR", help="a store directory, read without its broker")
+        timeline.add_argument("--hours", type=int, default=6, help="of lag to tell with --json (6)")
         for verb, help in (("create", "make a group"), ("update", "change what is given")):
             parser = add(verb, help)
             parser.add_argument("group")
@@ -61,6 +79,18 @@ class Command(BrokerCommand):
         with self.broker() as broker:
             self.show_facts(broker.get(f"/groups/{segment(options['group'])}"))
 
+    def do_timeline(self, options) -> None:
+        if options["store"] is not None:
+            facts = timeline_of(StoreDirectory(options["store"]), options["group"], options["hours"])
+        else:
+            with self.broker() as broker:
+                facts = broker.get(f"/groups/{segment(options['group'])}/timeline", hours=options["hours"])
+        if self.as_json:
+            self.show(facts)
+            return
+        queues = [queue | {"verdict": queue["cliff"]["verdict"].replace("_", " "), "falls_ms": queue["cliff"]["at_ms"]} for queue in facts["queues"]]
+        self.show_table(queues, TIMELINE, empty="This group has no positions.")
+
     def do_create(self, options) -> None:
         with self.broker() as broker:
             made = broker.post("/groups", {"name": options["group"]} | self._settings(options))
@@ -89,3 +119,4 @@ class Command(BrokerCommand):
         settings = {name: None if options[name] is None else options[name] == "yes" for name in ("consume_enable", "broadcast", "orderly")}
         settings |= {name: options[name] for name in ("retry_queues", "retry_max_times")}
         return {name: value for name, value in settings.items() if value is not None}
+

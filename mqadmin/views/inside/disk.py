@@ -1,0 +1,93 @@
+"""How full the disk is, when it will be fuller, and who loses messages by what is deleted then."""
+
+from __future__ import annotations
+
+import asyncio
+
+from django.shortcuts import render
+
+from mqadmin import clusters
+from mqadmin.inside.forecast import MOST_RETENTION_HOURS
+from mqadmin.views.page import page, whole
+
+# kind, what it is called, its colour
+KINDS = {
+    "commitlog": ("Commit log, written", "wrote"),
+    "preallocated": ("Commit log, set aside", "room"),
+    "consumequeue": ("Consume queues", "dispatched"),
+    "index": ("Index", "confirmed"),
+    "timer": ("Timer wheel and log", "checkpoint"),
+    "config": ("Config", "flushed"),
+    "lost+found": ("Taken away by recoveries", "bad"),
+    "samples": ("Samples over time", "accent"),
+    "others": ("Others on this file system", "others"),
+}
+MARKS = {
+    "expired": "expired files go at any hour, not only at that of deleteWhen",
+    "forced": "the oldest files go at once, expired or not",
+    "refused": "sends are refused",
+    "full": "no byte is left",
+}
+LEAST_SHARE = 0.15  # per cent of a bar that can be seen
+
+
+@page()
+async def disk(request):
+    problem, hours = "", None
+    try:
+        hours = whole(request.GET.get("retention_hours"), None, MOST_RETENTION_HOURS) or None
+    except ValueError as error:
+        problem = f"{error}"
+    facts = await asyncio.to_thread(clusters.current().disk_forecast, hours)
+    context = {
+        "disk": facts,
+        "tab": "disk",
+        "hours": hours,
+        "problem": problem,
+        "most_hours": MOST_RETENTION_HOURS,
+        "use": _use(facts),
+        "marks": [mark | {"said": _said(mark, facts["settings"])} for mark in facts["marks"]],
+        "next_mark": next((mark for mark in facts["marks"] if not mark["is_reached"]), None),
+        "losers": sorted({loss["group"] for file in facts["files"] for loss in file["losses"] if loss["is_read_in_time"] is not True and file["is_full"]}),
+        "way": _way(facts),
+    }
+    return render(request, "inside/disk_facts.html" if request.htmx else "inside/disk.html", context)
+
+
+def _said(mark: dict, settings: dict) -> str:
+    if mark["what"] == "forced" and not settings["is_forced"]:
+        return "nothing: cleanFileForciblyEnable is off"
+    return MARKS[mark["what"]]
+
+
+def _use(facts: dict) -> list[dict]:
+    """Each kind with its place in a bar as wide as the file system."""
+    rows, at, total = [], 0.0, facts["file_system"]["total_bytes"]
+    for row in facts["use"]:
+        name, tone = KINDS[row["kind"]]
+        share = row["bytes"] * 100 / total if total else 0.0
+        width = max(share, LEAST_SHARE) if row["bytes"] else 0.0
+        rows.append(row | {"name": name, "tone": tone, "share": share, "x": f"{at:.3f}", "width": f"{width:.3f}"})
+        at += width
+    return rows
+
+
+def _way(facts: dict) -> dict | None:
+    """The ways of use as lines in a box of 1000 by 100: up is full, right is the end of what is shown."""
+    paths, now_ms = facts["paths"], facts["at_ms"]
+    if not paths["usual"]:
+        return None
+    span = max(1, paths["until_ms"] - now_ms)
+
+    def place(point: dict) -> str:
+        return f"{(point['at_ms'] - now_ms) * 1000 / span:.1f},{100 - point['used_ratio'] * 100:.2f}"
+
+    lines = {name: [place(point) for point in paths[name]] for name in ("usual", "low", "high")}
+    band = " ".join([*_to_end(lines["high"]), *reversed(_to_end(lines["low"]))]) if lines["low"] and lines["high"] else ""
+    ticks = [{"at_ms": now_ms + span * part // 4, "x": part * 25} for part in range(1, 5)]
+    return {"usual": " ".join(_to_end(lines["usual"])), "band": band, "ticks": ticks, "marks": [(mark["percent"], 100 - mark["percent"]) for mark in facts["marks"][:3]]}
+
+
+def _to_end(points: list[str]) -> list[str]:
+    """What is known ends where the last mark is passed: from there on it stays as high."""
+    return [*points, f"1000,{points[-1].partition(',')[2]}"] if points else []

@@ -1,0 +1,160 @@
+"""The disk's forecast and the offset timelines by the door, REST, pages, streams and commands: live, and on a crashed Apache store."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from broker_store.broker.history import History
+from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.engine.disk import Disk
+from broker_store.engine.samples import SampleFiles
+from broker_store.engine.store import MessageStore, wall_clock_ms
+from broker_store.errors import NotFoundError
+from broker_store.inside.directory import StoreDirectory
+from broker_store.server.broker import Broker
+from broker_store.server.parts import build_parts
+from mqadmin import clusters, live
+from mqadmin.inside.forecast import disk_of, timeline_of
+from tests.mqadmin.test_clusters import _fill, _same_keys, cluster, process  # noqa: F401  (fixtures)
+from tests.support import plain_forecast as plain
+from tests.support.fake_cluster import FakeCluster
+from tests.support.stores import SIZES, unpack
+
+
+def offline(*arguments) -> str:
+    out = io.StringIO()
+    call_command(*map(str, arguments), stdout=out, stderr=io.StringIO())
+    return out.getvalue()
+
+
+@pytest.fixture
+def crashed(tmp_path):
+    """A store that Apache's broker left when it was killed, with a group that had read some of a queue."""
+    root = unpack("crash", tmp_path)
+    topic, queue_id = max(
+        ((topic.name, int(queue.name)) for topic in (root / "consumequeue").iterdir() for queue in topic.iterdir()), key=lambda queue: len(plain.units(root, *queue))
+    )
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": {f"{topic}@slow": {str(queue_id): 7}}}))
+    return root, topic, queue_id
+
+
+async def test_its_shapes_are_those_the_pages_are_tested_with(cluster, tmp_path):  # noqa: F811
+    await _fill(cluster, 40)
+    parts = cluster._process.parts
+    parts.history = History(parts.store, parts.offsets, parts.clients, SampleFiles(Disk(), tmp_path / "samples"), clock=parts.clock)
+    parts.offsets.commit("billing", "orders", 0, 5)
+    now_ms = parts.clock()
+    for ago in (40_000, 20_000, 0):
+        parts.history.step(now_ms - ago)
+    parts.offsets.reset("billing", "orders", 1, 2)
+    await asyncio.to_thread(parts.store.delete_expired)
+    fake = FakeCluster()
+    disk, forecast, timeline = await asyncio.gather(*(asyncio.to_thread(look) for look in (cluster.disk, cluster.disk_forecast, lambda: cluster.timeline("billing"))))
+    for mine, theirs in ((disk, fake.disk()), (forecast, fake.disk_forecast()), (timeline, fake.timeline("billing"))):
+        _same_keys(mine, theirs)
+    for mine, theirs in ((disk["marks"][0], fake.disk()["marks"][0]), (timeline["queues"][0], fake.timeline("billing")["queues"][0])):
+        _same_keys(mine, theirs)
+    (queue, other) = timeline["queues"]
+    assert (queue["consumer_offset"], queue["max_offset"], queue["lag"], queue["read_per_s"]) == (5, 20, 15, 0.0)
+    assert other["consumer_offset"] == 2 and [event["kind"] for event in timeline["events"]] == ["reset"]
+    assert [point["lag"] for point in timeline["history"]["points"]] == [15, 15, 15]
+    assert await asyncio.to_thread(cluster.disk) is disk, "what was looked at just now serves everybody"
+    with pytest.raises(NotFoundError):
+        await asyncio.to_thread(cluster.timeline, "nobody")
+
+
+async def test_a_crashed_store_that_is_only_looked_at_is_forecast_as_a_start_would_find_it(crashed):
+    root, topic, queue_id = crashed
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    sizes = SIZES["crash"]
+    settings = StoreSettings(
+        store_path_root_dir=root,
+        mapped_file_size_commit_log=sizes.mapped_file_size_commit_log,
+        mapped_file_size_consume_queue=sizes.mapped_file_size_consume_queue,
+        max_hash_slot_num=sizes.max_hash_slot_num,
+        max_index_num=sizes.max_index_num,
+        inspect=True,
+    )
+    store = MessageStore(settings)
+    store.open()
+    parts = build_parts(BrokerSettings(), settings, store, wall_clock_ms)
+    Broker(parts).load()
+    store.start()
+    looked = clusters.EmbeddedCluster(type("Process", (), {"store": store, "parts": parts}))
+    forecast, timeline = looked.disk_forecast(1), looked.timeline("slow")
+    assert forecast["is_running"] is False and forecast["log"]["end"] == store.log.wrote
+    lost = {file["name"]: sum(loss["messages"] for loss in file["losses"] if loss["group"] == "slow") for file in forecast["files"]}
+    assert lost == {file["name"]: plain.unread(root, topic, queue_id, 7, file["base"], file["base"] + file["size"])[0] for file in forecast["files"]} and any(lost.values())
+    (queue,) = timeline["queues"]
+    assert (queue["consumer_offset"], queue["max_offset"]) == (7, store.max_offset(topic, queue_id)) and queue["cliff"]["verdict"] in ("unknown", "lost")
+    store.close()
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_the_commands_read_a_crashed_store_without_a_broker(crashed):
+    root, topic, queue_id = crashed
+    disk = json.loads(offline("store", "disk", "--store", root, "--json"))
+    assert disk["log"]["end"] == plain.log_end(root) == disk_of(StoreDirectory(root))["log"]["end"]
+    shown = offline("store", "disk", "--store", root)
+    assert "ABOVE %" in shown and re.search(r"commitlog +[\d,]+", shown)
+    forecast = json.loads(offline("store", "forecast", "--store", root, "--retention-hours", 5, "--json"))
+    assert forecast["is_what_if"] and forecast["settings"]["retention_hours"] == 5
+    assert "slow" in offline("store", "forecast", "--store", root) and forecast["files"]
+    timeline = json.loads(offline("group", "timeline", "slow", "--store", root, "--json"))
+    (queue,) = timeline["queues"]
+    known = plain.units(root, topic, queue_id)
+    assert (queue["topic"], queue["max_offset"], queue["lag"]) == (topic, known[-1][0] + 1, known[-1][0] + 1 - 7)
+    assert topic in offline("group", "timeline", "slow", "--store", root)
+    with pytest.raises(CommandError, match="nobody has no positions"):
+        offline("group", "timeline", "nobody", "--store", root)
+    with pytest.raises(CommandError, match="1 to 8760"):
+        offline("store", "forecast", "--store", root, "--retention-hours", 0)
+    assert timeline_of(StoreDirectory(root), "slow", 6)["queues"][0]["lag"] == queue["lag"]
+
+
+def test_rest_gives_the_same_and_refuses_what_no_retention_can_be(fake_cluster, client_of_role):
+    client: Client = client_of_role("viewer")
+    disk = client.get("/api/v1/store/disk").json()
+    assert disk["file_system"]["total_bytes"] == str(250 << 30) and disk["marks"][0]["percent"] == 75 and "files" not in disk
+    forecast = client.get("/api/v1/store/disk/forecast?retention_hours=12").json()
+    assert forecast["is_what_if"] and forecast["settings"]["retention_hours"] == 12 and forecast["files"][3]["goes_ms"] is None
+    assert client.get("/api/v1/store/disk/forecast?retention_hours=0").status_code == 422
+    timeline = client.get("/api/v1/groups/billing/timeline?hours=2").json()
+    assert timeline["queues"][0]["cliff"]["verdict"] == "falls" and timeline["history"]["points"][0]["lag"] == "1400"
+    assert client.get("/api/v1/groups/nobody/timeline").status_code == 404
+
+
+def test_the_page_names_who_loses_and_says_unknown_for_what_is_not_known(fake_cluster, client_of_role):
+    client = client_of_role("viewer")
+    text = client.get("/store/disk/").content.decode()
+    assert "nightly-report" in text and "not in time" in text and text.count('class="unknown"') >= 2
+    assert "would lose 41,204 unread messages" in text and "What if: files" not in text
+    assert "What if: files are kept for <strong>12 hours" in client.get("/store/disk/?retention_hours=12").content.decode()
+    assert "is not a number" in client.get("/store/disk/?retention_hours=x").content.decode()
+    part = client.get("/store/disk/", HTTP_HX_REQUEST="true").content.decode()
+    assert "<html" not in part and "nightly-report" in part
+
+
+def test_a_groups_page_has_its_timeline_with_breaks_and_events(fake_cluster, client_of_role):
+    client = client_of_role("viewer")
+    text = client.get("/groups/billing/").content.decode()
+    assert "falls off" in text and "12 deleted unread" in text and "set from no position to 40" in text and "10.0.3.14@7100 came" in text
+    assert text.count('<polyline class="line"') == 2, "the line breaks where nothing was sampled"
+    assert "This group has not read from any queue" in client.get("/groups/nightly-report/timeline").content.decode()
+    assert client.get("/groups/nobody/timeline").status_code == 404
+
+
+async def test_both_are_streams_looked_at_in_a_thread(fake_cluster):
+    for key in (("store.disk", ""), ("group.timeline", "billing")):
+        assert live.STREAMS[key[0]].in_thread
+        kind, body = live.Sampler()._outcome(key)
+        assert kind == "snapshot" and json.loads(body)["at_ms"]
+    assert live.STREAMS["store.disk"].ticks * live.TICK_SECONDS == 10.0
