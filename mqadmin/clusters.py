@@ -62,6 +62,7 @@ from broker_store.formats import message_id, names, properties, record, traces
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.traces import TraceEvent
+from broker_store.inside import dispatch, exposure, write_path
 from broker_store.inside.bytes import MAX_BYTES, Place, Viewer
 from broker_store.inside.chains import chains
 from broker_store.inside.directory import StoreDirectory
@@ -76,6 +77,7 @@ from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
 from mqadmin import waiting
+from mqadmin.inside import recoveries
 from mqadmin.inside.forecast import Forecasts
 from mqadmin.inside.knowing import FromBroker
 from mqadmin.inside.slot_watch import SlotWatch
@@ -163,6 +165,7 @@ class EmbeddedCluster:
         self._top_until = 0.0
         self._readers: dict[tuple[str, str, int], object] = {}
         self._looks: Forecasts | None = None
+        self._scan_rate: dict | None = None  # of earlier starts; this run adds none
         self._arrivals: dict[tuple[str, int], set[asyncio.Event]] = {}
         self._listened_to = None
         self._slot_watch = SlotWatch()
@@ -325,6 +328,29 @@ class EmbeddedCluster:
 
     def cancel_rebuild(self) -> dict:
         return self._parts.store.cancel_rebuild()
+
+    def race(self) -> dict:
+        """How far each step behind the log's end has come (broker_store/inside/dispatch.py); unknown positions while it starts."""
+        return dispatch.of(self._store) if self._is_open else dispatch.race(_UNKNOWN_STORE["positions"], {})
+
+    def flush(self) -> dict:
+        return dispatch.flush(self._parts.store)
+
+    def write_path(self) -> dict:
+        """Where the time of sends goes (broker_store/inside/write_path.py), and what was refused, by cause."""
+        store = self._parts.store
+        facts = write_path.facts(store.write_path, store.settings.flush_disk_type, self._parts.clock())
+        return facts | {"refusals": sorted(self.refusals(), key=lambda refused: refused["cause"])}
+
+    def exposure(self) -> dict:
+        """What a crash now would take, and what the start after it would do (broker_store/inside/exposure.py). For a thread: it reads files."""
+        store = self.call(lambda: self._parts.store)
+        directory = self.directory()
+        if self._scan_rate is None:
+            self._scan_rate = exposure.scan_rate(exposure.reports(recoveries.directory()))
+        if store.settings.inspect:
+            return exposure.of_files(directory, self._scan_rate)
+        return exposure.of(directory, self.call(self.store), self._scan_rate)
 
     # -- everything at a glance
 
@@ -990,6 +1016,10 @@ class EmbeddedCluster:
         return None if self._process is None else self._process.store
 
     @property
+    def _is_open(self) -> bool:
+        return self._state()["state"] in ("running", "read_only")
+
+    @property
     def _parts(self):
         parts = None if self._process is None else self._process.parts
         if parts is None or self._process.store.state in ("closed", "failed"):
@@ -1041,7 +1071,7 @@ _UNKNOWN_STORE: dict[str, Any] = {
         **dict.fromkeys(("min", "wrote", "confirmed", "flushed", "dispatched", "checkpoint_position")),
         "checkpoint": dict.fromkeys(("physic_ms", "logics_ms", "index_ms")),
     },
-    "behind": dict.fromkeys(("dispatch_bytes", "unflushed_bytes", "oldest_unflushed_ms")),
+    "behind": dict.fromkeys(("dispatch_bytes", "unflushed_bytes", "oldest_unflushed_ms", "unflushed_messages")),
     "flags": [],
     "flush": dict.fromkeys(("type", "count", "last_duration_ms", "max_duration_ms", "errors")),
     "totals": dict.fromkeys(("puts", "put_bytes", "gets", "get_messages", "get_bytes", "cold_gets", "key_lookups", "cold_lookups")) | {"refused": {}},

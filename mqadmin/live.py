@@ -49,7 +49,8 @@ LOGIN_CHECK_SECONDS = 30.0  # a session that ended closes its sockets at the nex
 MAX_FRAME_BYTES = 4 << 10  # from a browser
 MAX_SUBSCRIPTIONS = 16  # of one socket
 MAX_SOCKETS = 20  # of one user
-PAST_POINTS = 130  # of the overview's rates, one a second
+PAST_POINTS = 130  # kept for charts
+PAST_APART_MS = 950  # so that they are one a second
 MAX_BAD_FRAMES = 5  # then the socket is closed
 
 # Codes of our own, from the range for applications.
@@ -60,7 +61,8 @@ Key = tuple[str, str]  # stream, name
 
 def _positions(cluster, name: str) -> dict:
     store = cluster.store()
-    return {**{part: store[part] for part in ("positions", "behind", "flags", "flush", "totals", "commit_log_files")}, **cluster.state()}
+    parts = {part: store[part] for part in ("positions", "behind", "flags", "flush", "totals", "commit_log_files")}
+    return {**parts, "race": cluster.race(), **cluster.state()}
 
 
 def _files(cluster, name: str) -> dict:
@@ -109,11 +111,14 @@ class Stream:
     ticks: int  # between two measurements
     check: Callable[[str], str] | None = None  # of the name; None: it has none
     in_thread: bool = False  # it waits for something
+    past: Callable[[dict], dict] | None = None  # the part of a value that charts of the last minutes are drawn from
 
 
 STREAMS: dict[str, Stream] = {
-    "overview": Stream(lambda cluster, name: cluster.overview(), 4),
-    "store.positions": Stream(_positions, 1),
+    "overview": Stream(lambda cluster, name: cluster.overview(), 4, past=lambda data: {"rates": data["rates"]}),
+    "store.positions": Stream(_positions, 1, past=lambda data: {"race": {"sinks": data["race"]["sinks"]}}),
+    "store.write": Stream(lambda cluster, name: cluster.write_path(), 4),
+    "store.exposure": Stream(lambda cluster, name: cluster.exposure(), 8, in_thread=True),
     "store.index": Stream(_index, 4, lambda name: name and index_file.check_name(name), in_thread=True),
     "store.files": Stream(_files, 4),
     "recovery": Stream(lambda cluster, name: {"recovery": cluster.recovery(), **cluster.state()}, 1),
@@ -175,8 +180,8 @@ class Sampler:
         self._ticks = 0
         self._looks: set[asyncio.Task] = set()  # held here, or they could be collected while they run
         self._task: asyncio.Task | None = None
-        # The rates of the overview while anybody watched it, so that its charts do not begin empty at each visit.
-        self.past: deque[dict] = deque(maxlen=PAST_POINTS)
+        # What charts show, while anybody watched it, so that they do not begin empty at each visit.
+        self._past: dict[str, deque[dict]] = {name: deque(maxlen=PAST_POINTS) for name, stream in STREAMS.items() if stream.past}
 
     def add(self, watcher: Watcher) -> None:
         self._watchers.add(watcher)
@@ -199,6 +204,10 @@ class Sampler:
             self._measure(key, {watcher}, last)
         elif last.frame:
             watcher.put(key, last.frame)
+
+    def past(self, stream: str) -> list[dict]:
+        """The last two minutes of a stream, a point a second, with gaps where nobody watched."""
+        return list(self._past[stream])
 
     def unsubscribe(self, watcher: Watcher, key: Key) -> None:
         watcher.wants.discard(key)
@@ -238,9 +247,12 @@ class Sampler:
         """(kind, data) of a frame."""
         name_of_stream, name = key
         try:
-            data = STREAMS[name_of_stream].measure(self._cluster(), name)
-            if name_of_stream == "overview":
-                self.past.append({"at_ms": data["at_ms"], "rates": data["rates"]})
+            stream = STREAMS[name_of_stream]
+            data = stream.measure(self._cluster(), name)
+            if stream.past:
+                past, now_ms = self._past[name_of_stream], int(self._clock() * 1000)
+                if not past or now_ms - past[-1]["at_ms"] >= PAST_APART_MS:
+                    past.append({"at_ms": now_ms, **stream.past(data)})
             return "snapshot", encode(data)
         except StoreClosedError as error:
             return "error", encode({"code": "starting", "detail": str(error)})

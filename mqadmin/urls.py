@@ -10,7 +10,7 @@ from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
 from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics, waiting
-from mqadmin.views.inside import bytes, disk, doctor, recoveries
+from mqadmin.views.inside import bytes, disk, dispatch, doctor, recoveries, write
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -25,6 +25,8 @@ urlpatterns = [
     path("groups/<str:name>/timeline", groups.timeline, name="group_timeline"),
     path("groups/<str:name>/retries", groups.retries, name="group_retries"),
     path("store/", store.store, name="store"),
+    path("store/dispatch/", dispatch.dispatch, name="store_dispatch"),
+    path("store/write/", write.write, name="store_write"),
     path("store/index/", store.index, name="index"),
     path("store/recovery/", recoveries.recovery, name="recovery"),
     path("store/recovery/dry-run", recoveries.dry_run, name="dry_run"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from broker_store.engine.consume_queue import ConsumeQueues
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.object_layout import message_layout
 from broker_store.engine.rows import Words, WriterContext
+from broker_store.engine.write_path import INDEX_ROOM, LOG_ROLL, LOG_ROOM, QUEUE_ROOM, Lap, WritePath
 from broker_store.errors import DiskFullError, NameError_, StoreError, SyncError
 from broker_store.formats import names, record
 from broker_store.kernels import context as c
@@ -47,6 +48,8 @@ _STATUS = {
     c.D_ILLEGAL: PutStatus.MESSAGE_ILLEGAL,
     c.D_NO_PLACE: PutStatus.MESSAGE_ILLEGAL,
 } | {_REFUSED + status: status for status in PutStatus}
+_WAITS = {c.LOG_FILE_FULL: LOG_ROLL, c.LOG_NOT_ALLOCATED: LOG_ROOM, c.QUEUE_NOT_ALLOCATED: QUEUE_ROOM, c.KEYS_NOT_ALLOCATED: INDEX_ROOM}
+T = TypeVar("T")
 
 
 class PutResults(Sequence):
@@ -114,6 +117,9 @@ class Surroundings(Protocol):
     def sync_failed(self, cause: str) -> None:
         """A sync failed, which is final."""
 
+    def confirm(self, position: int) -> None:
+        """Dispatch what was appended below `position`, and tell who waits for it."""
+
     def appended(self, needs_blocks: bool) -> None:
         """A group is in the log, and there is something to do: a sync, somebody to tell, or blocks to prepare."""
 
@@ -130,9 +136,10 @@ class Appender:
         index: HashIndex,
         clock: Callable[[], int],
         around: Surroundings,
+        write_path: WritePath,
     ):
         self._settings, self._context, self._log, self._queues, self._index = settings, context, log, queues, index
-        self._clock, self._around = clock, around
+        self._clock, self._around, self._write_path = clock, around, write_path
         self.refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
         self.refused: dict[str, int] = {}
         self.last_ms = 0  # store time of the last group
@@ -240,6 +247,25 @@ class Appender:
                 log_end = log_offset + size
         return MovedOn(statuses, log_end, [(self._queues.by_row(queue).topic, messages, size) for queue, (messages, size) in totals.items()])
 
+    def put_apart(self, put: Callable[[], T], lap: Lap) -> T:
+        """What `put` gives, which puts a group by the doors above; how long appending and dispatching it took goes to `lap`.
+
+        The kernel is told to wait with the dispatch, as for a sync, and that follows in a call of its own.
+        """
+        view, seconds = self._view, self._write_path.seconds
+        stored_bytes = view[c.STORED_BYTES]
+        view[c.SYNC_FIRST] = 1
+        try:
+            given = put()
+        finally:
+            view[c.SYNC_FIRST] = int(self._syncs_first)
+            lap.appended_s = seconds()
+            lap.size = view[c.STORED_BYTES] - stored_bytes
+            if lap.size and not self._syncs_first:
+                self._around.confirm(self._log.wrote)
+                lap.dispatch_s = seconds() - lap.appended_s
+        return given
+
     def _append_group(self, messages: tuple[Message, ...] | _Waited, is_batch: int = 0) -> int:
         """Run the kernel until all of `messages` are in or refused; returns their store time."""
         view = self._view
@@ -322,6 +348,7 @@ class Appender:
         number = view[c.DESCRIPTOR_DONE]
         row = self._rows[number]
         status = PutStatus.SERVICE_NOT_AVAILABLE
+        began_s = self._write_path.seconds()
         try:
             if stopped == c.LOG_FILE_FULL:
                 self._around.check_disk()
@@ -336,6 +363,7 @@ class Appender:
                 self._index.adopt_prepared()
                 self._index.give_room(view[c.QUEUED_KEYS] + self._exact_keys(row, messages))
                 view[c.KEY_ROOM_GRANTED] = number
+            self._write_path.waited(_WAITS[stopped], self._write_path.seconds() - began_s)
             return
         except DiskFullError as error:
             self._around.trouble("no_room", str(error))

@@ -16,6 +16,7 @@ from pathlib import Path
 from broker_store.engine.disk import Disk, Region
 from broker_store.engine.mapped_file import MappedFile, load_sequence
 from broker_store.engine.rows import Words, WriterContext
+from broker_store.formats import record
 from broker_store.kernels import context as c
 from broker_store.kernels.append import write_blank
 
@@ -56,6 +57,22 @@ class CommitLog:
     def wrote(self) -> int:
         view = self._context.view
         return view[c.LOG_BASE] + view[c.LOG_AT]
+
+    def stored_ms(self, offset: int) -> int | None:
+        """Store time of the first record at or behind log offset `offset`, where one or a blank begins; None in a file that is not mapped.
+
+        For what was written within the last half minute or so: it reads the map, and must not wait for the disk.
+        """
+        file = self.file_at(offset)
+        if file is None or file.region is None:
+            return None
+        at = offset - file.base
+        raw = file.region.read(at, min(record.MIN_RECORD, file.size - at))
+        if not record.read_head(raw).is_record:
+            return self.stored_ms(file.end)  # a blank
+        (sys_flag,) = record.SYS_FLAG.unpack(raw, record.SYS_FLAG_AT)
+        (stored_ms,) = record.STORE_TIMESTAMP.unpack(raw, record.FIXED[(sys_flag >> 4) & 1].offset["store_timestamp"])
+        return stored_ms
 
     # Opening ------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from broker_store.engine.consume_queue import ConsumeQueues
 from broker_store.engine.disk import Disk, Region
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.rows import WriterContext
+from broker_store.engine.write_path import WritePath
 from broker_store.formats import checkpoint
 from broker_store.formats.checkpoint import Checkpoint
 from broker_store.kernels import context as c
@@ -69,26 +70,28 @@ class CheckpointFile:
 class LogFlusher:
     """The step that syncs the log. `on_flushed(position)` is called in the worker's thread."""
 
-    def __init__(self, log: CommitLog, last_ms: Callable[[], int], on_flushed: Callable[[int], None]):
-        self._log, self._last_ms, self._on_flushed = log, last_ms, on_flushed
+    def __init__(self, log: CommitLog, stored: Callable[[], int], on_flushed: Callable[[int], None], write_path: WritePath):
+        self._log, self._stored, self._on_flushed, self._write_path = log, stored, on_flushed, write_path
         self.count = 0
         self.last_duration_ms = 0.0
         self.max_duration_ms = 0.0
-        self.flushed_ms = 0
+        # Of the messages of this run, how many at least are on the disk; None while that of older ones is not sure.
+        self.messages: int | None = None
 
     def step(self, now_ms: int) -> bool:
-        # The time first: what is synced below then covers every record that old.
-        last_ms = self._last_ms()
-        wrote = self._log.wrote
-        if wrote <= self._log.flushed:
-            self.flushed_ms = max(self.flushed_ms, last_ms)
+        # The count first: what is synced below then covers at least as many.
+        stored = self._stored()
+        wrote, flushed = self._log.wrote, self._log.flushed
+        if wrote <= flushed:
             return False
         started = time.perf_counter()
         self._log.sync(wrote)
-        self.last_duration_ms = (time.perf_counter() - started) * 1000
+        seconds = time.perf_counter() - started
+        self._write_path.synced(seconds, wrote - flushed)
+        self.last_duration_ms = seconds * 1000
         self.max_duration_ms = max(self.max_duration_ms, self.last_duration_ms)
         self.count += 1
-        self.flushed_ms = max(self.flushed_ms, last_ms)
+        self.messages = stored
         self._on_flushed(wrote)
         return False
 
@@ -110,6 +113,7 @@ class RoundFlusher:
         self._interval_ms = min(interval_ms, LONGEST_ROUND_MS)
         self._last_round_ms = 0
         self.position: int | None = None  # the P of the last stamp
+        self.last_duration_ms: float | None = None  # of the last round
         self._due: tuple[int, int] | None = None  # the P and its store time that wait for the log
 
     def step(self, now_ms: int) -> bool:
@@ -143,6 +147,7 @@ class RoundFlusher:
         self._due = None
         if position == self.position:
             return False
+        started = time.perf_counter()
         for queue in self._queues:
             queue.sync()
         self._index.sync()
@@ -159,4 +164,5 @@ class RoundFlusher:
         )
         self.position = position
         self._last_round_ms = now_ms
+        self.last_duration_ms = (time.perf_counter() - started) * 1000
         return True

@@ -38,6 +38,7 @@ from broker_store.engine.start_records import StartRecords
 from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.tombstones import Tombstones
 from broker_store.engine.worker import Worker
+from broker_store.engine.write_path import WritePath
 from broker_store.errors import (
     DiskFullError,
     MisuseError,
@@ -99,13 +100,14 @@ class MessageStore:
         geometry = IndexGeometry(settings.max_hash_slot_num, settings.max_index_num)
         self.index = HashIndex(self._disk, self.root / "index", geometry, self._context, clock)
         self.dispatcher = Dispatcher(self._context, self.log, self.queue_table, self.index, settings.delay_levels_ms)
-        self.appender = Appender(settings, self._context, self.log, self.queue_table, self.index, clock, self)
+        self.write_path = WritePath(clock)
+        self.appender = Appender(settings, self._context, self.log, self.queue_table, self.index, clock, self, self.write_path)
         self.appender.store_host = store_host
         self._checkpoint = CheckpointFile(self._disk, self.root / "checkpoint")
         self._retention = Retention(self._disk, settings, self.root, log_path)
         self.reads = Reads(settings, self._disk, self._context, self.log, self.queue_table, self.index, self._wake, self._found_damage)
         self.timer_files = TimerFiles(self._disk, self.root, settings.mapped_file_size_timer_log, lambda: self.log.flushed)
-        self._log_flusher = LogFlusher(self.log, lambda: self.appender.last_ms, self._flushed)
+        self._log_flusher = LogFlusher(self.log, lambda: self._view[c.STORED_COUNT], self._flushed, self.write_path)
         self._round_flusher = RoundFlusher(
             self._context,
             self.log,
@@ -131,6 +133,7 @@ class MessageStore:
         # The doors of writing and reading, bound here: a frame that only passes on would take as long as a short read.
         self.put, self.put_many, self.put_batch = self.appender.put, self.appender.put_many, self.appender.put_batch
         self.put_waited = self.appender.put_waited
+        self.put_apart = self.appender.put_apart
         self.get, self.get_blocking, self.query_keys = self.reads.get, self.reads.get_blocking, self.reads.query_keys
         self.record_now, self.record_at = self.reads.record_now, self.reads.record_at
         self.get_records = self.reads.get_records
@@ -193,7 +196,7 @@ class MessageStore:
             with report.step("make ready to read"):
                 self._tombstones.lower(end)
                 self.appender.last_ms = recovery.last_store_ms
-                self._log_flusher.flushed_ms = recovery.last_store_ms if self.log.flushed == end else 0
+                self._log_flusher.messages = 0 if self.log.flushed == end else None
                 self.reads.begin(end)
                 self._view[c.CONFIRMED] = end
             if self.settings.timer_wheel_enable:
@@ -392,6 +395,11 @@ class MessageStore:
         elif self._view[c.ARRIVAL_COUNT]:
             self._announce()
 
+    def confirm(self, position: int) -> None:
+        self._dispatch_to(position)
+        if self._view[c.ARRIVAL_COUNT]:
+            self._announce()
+
     # Confirming -----------------------------------------------------------------------------------------------------------
 
     @property
@@ -414,15 +422,20 @@ class MessageStore:
 
     def _flushed_on_loop(self, position: int) -> None:
         if self._is_sync and position > self.confirmed:
-            try:
-                self.dispatcher.confirm(position)
-            except StoreError as error:
-                self._set_flag("dispatch_failed", str(error))
+            began_s = self.write_path.seconds()
+            self._dispatch_to(position)
+            self.write_path.dispatch_s = self.write_path.seconds() - began_s
             waiting = self._waiting
             while waiting and waiting[0][0] <= position:
                 waiting.popleft()[2](PutStatus.PUT_OK)
             if self._view[c.ARRIVAL_COUNT]:
                 self._announce()
+
+    def _dispatch_to(self, position: int) -> None:
+        try:
+            self.dispatcher.confirm(position)
+        except StoreError as error:
+            self._set_flag("dispatch_failed", str(error))
 
     def _fail_waiting(self, status: PutStatus) -> None:
         while self._waiting:
@@ -436,6 +449,7 @@ class MessageStore:
         while self._waiting and self._waiting[0][1] <= now_ms:
             self._waiting.popleft()[2](PutStatus.FLUSH_DISK_TIMEOUT)
         self.reads.tick(now_ms)
+        self.write_path.tick(now_ms)
         if now_ms >= self.appender.busy_until_ms:
             self._clear_flag("page_cache_busy")
         self.index.adopt_prepared()
@@ -719,6 +733,22 @@ class MessageStore:
             },
         }
 
+    def behind_ms(self, position: int) -> int | None:
+        """How long ago the first record at or behind a log offset was stored, 0 when there is none yet; None when that is not known."""
+        if self.state not in ("running", "read_only"):
+            return None
+        if position >= self.log.wrote:
+            return 0
+        stored_ms = self.log.stored_ms(position)
+        return None if stored_ms is None else max(0, self._clock() - stored_ms)
+
+    def _unflushed_messages(self, unflushed_bytes: int) -> int | None:
+        """At most so many messages of this run are not on the disk."""
+        if not unflushed_bytes:
+            return 0
+        messages = self._log_flusher.messages
+        return None if messages is None else self._view[c.STORED_COUNT] - messages
+
     def snapshot(self) -> dict:
         """One picture of everything that is cheap to know."""
         now_ms = self._clock()
@@ -734,7 +764,8 @@ class MessageStore:
             "behind": {
                 "dispatch_bytes": positions["wrote"] - positions["dispatched"],
                 "unflushed_bytes": unflushed,
-                "oldest_unflushed_ms": max(0, now_ms - flusher.flushed_ms) if unflushed and flusher.flushed_ms else 0 if not unflushed else None,
+                "oldest_unflushed_ms": self.behind_ms(positions["flushed"]),
+                "unflushed_messages": self._unflushed_messages(unflushed),
             },
             "flags": [{"name": name, "cause": cause, "since_ms": since} for name, (cause, since) in self._flags.items()],
             "flush": {
@@ -800,6 +831,11 @@ class MessageStore:
     def index_files(self) -> list[dict]:
         """A dict an index file, oldest first: name, slots, slots_used, entries, max_entries, times, offsets, state."""
         return self.index.facts()
+
+    @property
+    def last_round_duration_ms(self) -> float | None:
+        """How long it took to bring queues and index to the disk the last time."""
+        return self._round_flusher.last_duration_ms
 
     def recovery_report(self) -> dict:
         """What this start found and did; live while it runs. Any thread."""

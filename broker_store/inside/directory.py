@@ -260,6 +260,11 @@ class StoreDirectory:
                     return found
         raise NotFoundError(f"position {log_offset} is not in the log")
 
+    def checkpoint_limit_ms(self) -> int:
+        """The store time up to which a start after a crash relies on the checkpoint; 0 when that has none."""
+        stamps = self._checkpoint()
+        return 0 if stamps is None else stamps.min_timestamp
+
     def _checkpoint(self) -> checkpoint.Checkpoint | None:
         raw = self.disk.read_file(self.root / "checkpoint")
         try:

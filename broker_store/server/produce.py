@@ -21,6 +21,7 @@ from typing import Any
 
 from broker_store.broker import flow
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TIMER_TOPIC, TooManyTopicsError, TopicConfig
+from broker_store.engine.write_path import Lap
 from broker_store.errors import NameError_
 from broker_store.formats import properties, recall_handle, record
 from broker_store.formats.message_id import UniqueId, encode_unique_id, host_text
@@ -112,7 +113,7 @@ class Group:
         # Called when all of a group have been told their results.
         self.on_answered: Callable[[], None] = lambda: None
         self._unanswered = 0
-        self.groups = 0
+        self._write_path = parts.store.write_path
 
     @property
     def pending(self) -> int:
@@ -144,7 +145,7 @@ class Group:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        now_s = self._seconds()
+        came_s, now_s = self._oldest_s, self._seconds()
         busy = self._store.rejects_sends == "page_cache_busy"
         if busy or (self._wait_limit_ms is not None and now_s - self._oldest_s > self._wait_limit_ms / 1000):
             waiting = self._give_up_late(waiting, now_s, busy)
@@ -156,9 +157,14 @@ class Group:
             self._loop.call_soon(self.flush)
         if not waiting:
             return
-        self.groups += 1
+        times, lap = self._write_path, None
+        times.groups += 1
         try:
-            results = list(self._store_all(waiting))
+            if times.groups < times.due:
+                results = list(self._store_all(waiting))
+            else:
+                lap = times.begin(came_s, now_s)
+                results = self._store.put_apart(lambda: list(self._store_all(waiting)), lap)
         except Exception:  # nobody of the group may be left without an answer
             log.exception("a group of %d messages could not be stored", len(waiting))
             results = [PutResult(PutStatus.UNKNOWN_ERROR) for _ in waiting]
@@ -166,9 +172,11 @@ class Group:
         log_end = max([result.log_end for result in results])
         if log_end <= self._store.confirmed:
             self._answer(waiting, results)
+            if lap is not None:
+                times.end(lap, len(waiting), None, self._seconds())
         else:
             self._unanswered += len(waiting)
-            self._store.when_confirmed(log_end, lambda status: self._confirmed(status, waiting, results))
+            self._store.when_confirmed(log_end, lambda status: self._confirmed(status, waiting, results, lap))
 
     def _give_up_late(self, waiting: list, now_s: float, busy: bool) -> list:
         """Answer the sends that waited too long, or all of them when the store takes none; those that are left."""
@@ -197,7 +205,9 @@ class Group:
             results += map(self._store.put_batch, messages) if batch else self._store.put_many(messages)
         return results
 
-    def _confirmed(self, status: PutStatus, waiting: list, results: list[PutResult]) -> None:
+    def _confirmed(self, status: PutStatus, waiting: list, results: list[PutResult], lap: Lap | None) -> None:
+        if lap is not None:
+            confirmed_s, lap.dispatch_s = self._seconds(), self._write_path.dispatch_s
         self._unanswered -= len(waiting)
         if status is not PutStatus.PUT_OK:
             confirmed = self._store.confirmed
@@ -205,6 +215,8 @@ class Group:
                 if result.ok and result.log_end > confirmed:
                     result.status = status
         self._answer(waiting, results)
+        if lap is not None:
+            self._write_path.end(lap, len(waiting), confirmed_s, self._seconds())
 
     def _count(self, waiting: list, results: list[PutResult]) -> None:
         totals: dict[str, list[int]] = {}

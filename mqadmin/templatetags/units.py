@@ -36,6 +36,7 @@ WORDS = {
     "Confirmed": "How far the log may be read: what is behind it can no longer be taken back.",
     "Flushed": "How far the commit log is known to be on the disk.",
     "Dispatched": "How far queues and index are filled from the commit log.",
+    "Behind": "The age of the first record that this step still lacks.",
     "Slot": "One of the buckets of an index file. Entries with the same bucket form a chain.",
     "Offset": "The place of a message in its queue, counted from 0.",
     "Key": "A word the producer gave a message, to find it again.",
@@ -94,6 +95,18 @@ def rate(value):
 def duration(value):
     """Milliseconds in the unit that suits them."""
     return UNKNOWN if value is None else duration_text(float(value))
+
+
+@register.filter
+def micros(value):
+    """Microseconds, fine enough to compare what takes few of them."""
+    return UNKNOWN if value is None else micros_text(float(value))
+
+
+def micros_text(us: float) -> str:
+    if us < 9.95:
+        return f"{us:.1f} µs"
+    return f"{us:.0f} µs" if us < 999.5 else duration_text(us / 1000)
 
 
 def duration_text(ms: float) -> str:

@@ -13,5 +13,5 @@ async def overview(request):
     cluster = clusters.current()
     if request.htmx:  # the table of topics has got another length
         return render(request, "top_topics.html", {"overview": cluster.overview()})
-    context = {"overview": cluster.overview(), "recovery": cluster.recovery(), "past": list(live.sampler.past)}
+    context = {"overview": cluster.overview(), "recovery": cluster.recovery(), "past": live.sampler.past("overview")}
     return render(request, "overview.html", context)

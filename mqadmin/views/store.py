@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from django.shortcuts import render
 
 from broker_store.errors import StoreClosedError
@@ -31,6 +33,7 @@ async def store(request):
                 "hung_files": [file for file in files if file["state"] == "hung"],
                 "index_files": index_files,
                 "newest_index": len(index_files) - 1,
+                "exposure": await asyncio.to_thread(cluster.exposure),
                 **await _queue_files(cluster, request),
             }
     except StoreClosedError:

@@ -9,6 +9,7 @@
   const WINDOW_SECONDS = 120, LEAST_SECONDS = 30, GAP_SECONDS = 5;
   const BYTE_STEPS = Array.from({ length: 41 }, (_, power) => 2 ** power);  // KiB and MiB want round numbers of their own
   const TIME_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, ...[1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 864000].map((s) => s * 1000)];
+  const STEPS = { size: BYTE_STEPS, size_rate: BYTE_STEPS, duration: TIME_STEPS };
   const past = JSON.parse(document.getElementById("past")?.textContent ?? "[]");
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
@@ -26,7 +27,7 @@
         cursor: { y: false, points: { size: 5 } }, legend: { show: false }, padding: [8, 28, 0, 0],
         scales: { x: { time: true, range: (_, low, high) => [Math.max(high - WINDOW_SECONDS, Math.min(low, high - LEAST_SECONDS)), high] }, y: { range: (_, __, high) => [0, (high || 1) * 1.15] } },
         axes: [{ ...axis(), space: 70, size: 26, values: (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString("en-GB")) },
-               { ...axis(), size: 74, values: (_, ticks) => ticks.map((t) => format(t)), ...(element.dataset.format === "size_rate" ? { incrs: BYTE_STEPS } : {}) }],
+               { ...axis(), size: 74, values: (_, ticks) => ticks.map((t) => format(t)), ...(STEPS[element.dataset.format] ? { incrs: STEPS[element.dataset.format] } : {}) }],
         series: [{}, ...lines.map((line, n) => ({ stroke: colour(line.tone), width: 1.75, points: { show: false }, fill: n === 0 ? `${colour(line.tone)}14` : undefined }))],
       }, data, element);
     };

@@ -47,6 +47,7 @@ const live = (() => {
       const hours = Math.floor(minutes / 60);
       return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
     },
+    micros: (us) => (us < 9.95 ? `${us.toFixed(1)} µs` : us < 999.5 ? `${us.toFixed(0)} µs` : format.duration(us / 1000)),
     ago: (at) => `${format.duration(Math.max(0, Date.now() - at))} ago`,
     text: (value) => String(value),
   };

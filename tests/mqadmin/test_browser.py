@@ -19,7 +19,7 @@ from tests.support.fake_runs import CHECKS, RUNS
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/index/?topic=orders&key=order-41040", "/store/disk/", "/store/disk/?retention_hours=12", "/store/recovery/", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", *(f"/store/doctor/{run}/" for run in CHECKS), "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
+PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/dispatch/", "/store/write/", "/store/index/?topic=orders&key=order-41040", "/store/disk/", "/store/disk/?retention_hours=12", "/store/recovery/", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", *(f"/store/doctor/{run}/" for run in CHECKS), "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +94,23 @@ def test_the_log_position_moves_by_itself(page, address):
     assert int(after.replace(",", "")) > int(before.replace(",", ""))
     assert page.inner_text("[data-live]") == "live"
     page.wait_for_selector("canvas")
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("path", "moving"),
+    [("/store/dispatch/", ["race.end", "race.sinks.flushed.behind_bytes", "restart.rescan_bytes"]), ("/store/write/", ["groups", "group_messages.places.lately.1", "whole.places.lately.4"])],
+)
+def test_the_way_of_a_send_moves_by_itself(page, address, path, moving):
+    page.goto(f"{address}{path}")
+    for data_path in moving:
+        select = f"[data-path='{data_path}']"
+        before = page.locator(select).first.inner_text()
+        page.wait_for_function("([select, before]) => document.querySelector(select).textContent !== before", arg=[select, before], timeout=8_000)
+    if path == "/store/dispatch/":
+        page.wait_for_selector("canvas")
+    page.click("summary >> nth=0")
+    assert page.locator(".explained").first.is_visible()
     assert page.complaints == []
 
 

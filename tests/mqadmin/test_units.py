@@ -32,6 +32,12 @@ CASES = [
     ("duration", 61_000, "1 min 1 s"),
     ("duration", 8_040_000, "2 h 14 min"),
     ("duration", 500_000_000, "5 d 18 h"),
+    ("micros", 0, "0.0 µs"),
+    ("micros", 9.94, "9.9 µs"),
+    ("micros", 9.96, "10 µs"),
+    ("micros", 999.4, "999 µs"),
+    ("micros", 999.6, "1.0 ms"),
+    ("micros", 41_000, "41 ms"),
 ]
 
 
@@ -40,7 +46,7 @@ def test_a_number_has_its_unit(name, value, text):
     assert getattr(units, name)(value) == text
 
 
-@pytest.mark.parametrize("name", ["count", "size", "rate", "duration", "percent", "moment", "ago", "permission", "running_for"])
+@pytest.mark.parametrize("name", ["count", "size", "rate", "duration", "micros", "percent", "moment", "ago", "permission", "running_for"])
 def test_what_is_not_known_is_said_so(name):
     assert "unknown" in getattr(units, name)(None)
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 import atexit
 import functools
 import json
+import random
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from broker_store.engine.report import RecoveryReport, Step
+from broker_store.engine.write_path import LOG_ROLL, Lap, WritePath
 from broker_store.errors import NotFoundError, StoreClosedError
 from broker_store.formats import message_id, properties, record
 from broker_store.formats.traces import TraceEvent
+from broker_store.inside import dispatch, exposure, write_path
 from broker_store.inside.bytes import MAX_BYTES, Viewer
 from broker_store.inside.directory import StoreDirectory
 from broker_store.messages import Message
@@ -102,6 +105,7 @@ class FakeCluster:
                 "dispatch_bytes": wrote - positions["dispatched"] if known else None,
                 "unflushed_bytes": wrote - positions["flushed"] if known else None,
                 "oldest_unflushed_ms": 310 if known else None,
+                "unflushed_messages": (wrote - positions["flushed"]) // 431 if known else None,
             },
             "flags": self.flags,
             "flush": {"type": "ASYNC_FLUSH", "count": 8_114, "last_duration_ms": 2.4, "max_duration_ms": 41.0, "errors": 0},
@@ -210,6 +214,57 @@ class FakeCluster:
             {"cause": "WAITED_TOO_LONG", "count": 3, "at_ms": now_ms - 4_000, "value": 231, "limit": 200, "who": "10.0.0.7:51022", "said": ""},
             {"cause": "no topic", "count": 1, "at_ms": now_ms - 90_000, "value": None, "limit": None, "who": "10.0.0.9:40112", "said": "topic[orders2] not exist"},
         ]
+
+    def race(self) -> dict:
+        positions = self.store()["positions"]
+        return dispatch.race(positions, {} if positions["wrote"] is None else {"confirmed": 0, "dispatched": 0, "flushed": 310, "checkpoint_position": 22_100})
+
+    def flush(self) -> dict:
+        self._running()
+        store = self.store()
+        return {
+            "at_ms": store["at_ms"],
+            **store["flush"],
+            "interval_ms": 500,
+            "unflushed_bytes": store["behind"]["unflushed_bytes"],
+            "unflushed_messages": store["behind"]["unflushed_messages"],
+            "oldest_unflushed_ms": store["behind"]["oldest_unflushed_ms"],
+            "sync_us": write_path.sync_facts(self._path()),
+            "round": {"longest_interval_ms": 28_000, "last_duration_ms": 38.2, "position": store["positions"]["checkpoint_position"]},
+            "checkpoint": store["positions"]["checkpoint"],
+        }
+
+    def write_path(self) -> dict:
+        facts = write_path.facts(self._path(), "ASYNC_FLUSH", self._now_ms())
+        return facts | {"lately_ms": 60_000, "refusals": sorted(self.refusals(), key=lambda refused: refused["cause"])}
+
+    def _path(self) -> WritePath:
+        """Groups of a second that passed more than the one before."""
+        path, numbers = WritePath(lambda: self._now_ms() - 40_000), random.Random(5)
+        for _ in range(400 + self._now_ms() // 1_000 % 600):
+            path.groups += 1
+            came, began, appended, dispatch_s, answer = (numbers.lognormvariate(-10 + place, 0.6) for place in (0.5, 0, 0.3, -0.4, 0.4))
+            times = (0.0, came, came + began + appended)
+            path.end(Lap(1, times[0], times[1], times[2], dispatch_s, int(numbers.lognormvariate(7, 1))), int(numbers.lognormvariate(1, 0.9)) + 1, times[2] + dispatch_s, times[2] + dispatch_s + answer)
+            if path.groups % 9 == 0:
+                path.synced(numbers.lognormvariate(-6, 0.5), int(numbers.lognormvariate(11, 1)))
+        path.waited(LOG_ROLL, 0.0042)
+        return path
+
+    def exposure(self) -> dict:
+        self._running()
+        store, base = self.store(), self._log_files()[-2]
+        rate = {"bytes_per_s": 1.9e9, "other_ms": 69.0, "measured_by": 3, "why_unknown": None}
+        start = {"file": f"{base:020d}", "position": base, "first_ms": self._now_ms() - 90_000, "limit_ms": self._now_ms() - 25_000, "why": "the newest file whose first record is not younger than the checkpoint less 3 s"}
+        return {
+            "at_ms": store["at_ms"],
+            "state": self.state_name,
+            "flush_type": "ASYNC_FLUSH",
+            "sentence": "What a crash at this moment would take, and what the start after it would do.",
+            "start": start,
+            "restart": exposure.restart(start, store["positions"]["wrote"], rate),
+            "losses": exposure.losses(store),
+        }
 
     def overview(self) -> dict:
         self._running()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_store.engine.timer_files import TimerFiles
+from broker_store.engine.write_path import WritePath
 from broker_store.formats import properties, record
 from broker_store.formats.java_hash import java_hash
 from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult, Message, MovedOn, PutResult, PutStatus
@@ -45,6 +46,8 @@ class MemoryStore:
         self._confirmations: list[tuple[int, Callable[[PutStatus], None]]] = []
         self._next: dict[tuple[str, int], int] = {}
         self._cold_reads: list[Callable[[], None]] = []
+        self.write_path = WritePath(clock)
+        self.write_path.due = 1 << 62  # nothing takes time here, so nothing is measured
         self.timer_disk = SimulatedDisk(clock)
         self.timer_disk.make_directory(ROOT)
         self.begin()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ninja import Router
 
-from mqadmin.api.inside import bytes, checks, disk, index, recoveries
+from mqadmin.api.inside import bytes, checks, disk, index, recoveries, write
 
 router = Router()
-for module in (bytes, checks, disk, index, recoveries):
+for module in (bytes, checks, disk, index, recoveries, write):
     router.add_router("", module.router)

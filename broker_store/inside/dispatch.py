@@ -1,0 +1,92 @@
+"""The race behind the end of the log: how far each step has come, in bytes and in the age of the first record it lacks.
+
+The log's end runs ahead; four follow it. Queues and index are filled by one pass here, so they stand at one position.
+"""
+
+from __future__ import annotations
+
+from broker_store.engine.flusher import LONGEST_ROUND_MS
+from broker_store.engine.store import MessageStore
+from broker_store.inside.write_path import sync_facts
+
+# In the order of a record's way: position of MessageStore.positions(), what it is called.
+SINKS = {
+    "confirmed": "Confirmed",
+    "dispatched": "Dispatched",
+    "flushed": "Flushed",
+    "checkpoint_position": "Checkpoint",
+}
+# What is named when it is the slowest. The checkpoint is behind by its nature: it is set twice a minute.
+_RUNNERS = ("confirmed", "dispatched", "flushed")
+_WHY = {
+    "confirmed": "records are shown and acknowledged only when they are on the disk",
+    "dispatched": "until then a message is stored but can be neither pulled nor found by its key",
+    "flushed": "a power cut could take what lies behind it",
+}
+
+
+def race(positions: dict, behind_ms: dict, rebuild: dict | None = None) -> dict:
+    """`positions` of the store, `behind_ms` the age of the first record that each sink lacks: numbers, and a sentence on them."""
+    end = positions["wrote"]
+    sinks = {
+        name: {
+            "position": positions[name],
+            "behind_bytes": None if end is None or positions[name] is None else end - positions[name],
+            "behind_ms": behind_ms.get(name),
+        }
+        for name in SINKS
+    }
+    return {"end": end, "sinks": sinks, "slowest": _slowest(sinks), "sentence": _sentence(sinks), "index_rebuild": rebuild}
+
+
+def of(store: MessageStore) -> dict:
+    """The race of a store that runs."""
+    positions = store.positions()
+    ages = {name: None if positions[name] is None else store.behind_ms(positions[name]) for name in SINKS}
+    rebuild = store.rebuild_state()
+    return race(positions, ages, rebuild if rebuild["state"] == "running" else None)
+
+
+def flush(store: MessageStore) -> dict:
+    """How the log, and how queues and index come to the disk."""
+    snapshot, settings = store.snapshot(), store.settings
+    behind = snapshot["behind"]
+    return {
+        "at_ms": snapshot["at_ms"],
+        **snapshot["flush"],
+        "interval_ms": settings.flush_interval_commit_log,
+        "unflushed_bytes": behind["unflushed_bytes"],
+        "unflushed_messages": behind["unflushed_messages"],
+        "oldest_unflushed_ms": behind["oldest_unflushed_ms"],
+        "sync_us": sync_facts(store.write_path),
+        "round": {
+            "longest_interval_ms": min(settings.flush_consume_queue_thorough_interval, LONGEST_ROUND_MS),
+            "last_duration_ms": store.last_round_duration_ms,
+            "position": snapshot["positions"]["checkpoint_position"],
+        },
+        "checkpoint": snapshot["positions"]["checkpoint"],
+    }
+
+
+def _slowest(sinks: dict) -> str | None:
+    """The one of the runners that is furthest behind; None when none is, or nothing is known."""
+    behind = [name for name in _RUNNERS if sinks[name]["behind_bytes"]]
+    return max(behind, key=lambda name: (sinks[name]["behind_ms"] or 0, sinks[name]["behind_bytes"])) if behind else None
+
+
+def _sentence(sinks: dict) -> str:
+    if any(sinks[name]["position"] is None for name in _RUNNERS):
+        return "How far each step has come is not known yet."
+    checkpoint = sinks["checkpoint_position"]
+    said = "The checkpoint was not set in this run yet." if checkpoint["position"] is None else f"The checkpoint is {_distance(checkpoint)}."
+    name = _slowest(sinks)
+    if name is None:
+        return f"Nothing lags: what is written is confirmed, dispatched and on the disk. {said}"
+    return f"The slowest is “{SINKS[name]}”, {_distance(sinks[name])}: {_WHY[name]}. {said}"
+
+
+def _distance(sink: dict) -> str:
+    if not sink["behind_bytes"]:
+        return "at the end of the log"
+    age = sink["behind_ms"]
+    return f"{sink['behind_bytes']:,} bytes" + ("" if age is None else f" and {age:,} ms") + " behind the end of the log"

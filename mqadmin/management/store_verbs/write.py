@@ -1,0 +1,62 @@
+"""manage.py store dispatch, flush, write-path, exposure: the way of a send, and what a crash would take of it."""
+
+from __future__ import annotations
+
+from broker_store.errors import StoreClosedError
+from broker_store.inside import exposure
+from mqadmin.management.base import cell
+
+ONLY_RUNNING = "only a running broker knows it: leave --store out, and start the broker"
+STAGES = ("gather", "append", "dispatch", "flush", "answer")
+
+
+def add(verb) -> None:
+    verb("dispatch", "how far each step behind the log's end has come")
+    verb("flush", "how the log gets to the disk")
+    verb("write-path", "where the time of sends goes, by stage, and what was refused")
+    verb("exposure", "if it crashed now: what would be lost, and what the start after it would do")
+
+
+def dispatch(command, options) -> None:
+    race = command.ask(options, lambda broker: broker.get("/store/dispatch"), _not_offline)
+    if command.as_json:
+        command.show(race)
+        return
+    command.stdout.write(race["sentence"] + "\n")
+    rows = [{"sink": name, **facts} for name, facts in race["sinks"].items()]
+    command.show_table(rows, {"sink": "STEP", "position": "STANDS AT", "behind_bytes": "BYTES BEHIND", "behind_ms": "MS BEHIND"}, empty="")
+
+
+def flush(command, options) -> None:
+    command.show_facts(command.ask(options, lambda broker: broker.get("/store/flush"), _not_offline))
+
+
+def write_path(command, options) -> None:
+    path = command.ask(options, lambda broker: broker.get("/store/write-path"), _not_offline)
+    if command.as_json:
+        command.show(path)
+        return
+    rows = [_row(name, path["stages"][name]) for name in STAGES] + [_row("all in all", path["whole"])]
+    command.stdout.write(f"{path['flush_type']}, {cell(path['groups'], 'groups')} groups since the start; microseconds of the last minute\n")
+    command.show_table(rows, {"stage": "STAGE", "mean": "MEAN", "p50": "HALF", "p99": "99 %", "p999": "99.9 %", "longest": "LONGEST EVER"}, empty="")
+    if path["refusals"]:
+        command.stdout.write("")
+        command.show_table(path["refusals"], {"cause": "REFUSED", "count": "TIMES", "value": "FOUND", "limit": "LIMIT", "at_ms": "LAST", "who": "WHO"}, empty="")
+
+
+def _row(stage: str, facts: dict) -> dict:
+    return {"stage": stage, **facts["lately"], "longest": facts["since_start"]["longest"]}
+
+
+def show_exposure(command, options) -> None:
+    def offline(store) -> dict:
+        return exposure.of_files(store, exposure.scan_rate(exposure.reports(command.data / "recoveries")))
+
+    command.show_facts(command.ask(options, lambda broker: broker.get("/store/exposure"), offline))
+
+
+def _not_offline(store) -> dict:
+    raise StoreClosedError(ONLY_RUNNING)
+
+
+VERBS = {"dispatch": dispatch, "flush": flush, "write-path": write_path, "exposure": show_exposure}
