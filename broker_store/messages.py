@@ -117,7 +117,8 @@ class GetRequest:
 
 @dataclass(slots=True)
 class GetResult:
-    """Records found: `count` of them, back to back in `body`; each begins with its size."""
+    """Records found: `count` of them, back to back in `body`; each begins with its size. `cold`: they were read by position in
+    another thread, since they may not have been in memory."""
 
     status: GetStatus
     next_offset: int
@@ -125,6 +126,7 @@ class GetResult:
     max_offset: int
     body: bytes = b""
     count: int = 0
+    cold: bool = False
 
 
 class KeyQueryResult(NamedTuple):

@@ -77,7 +77,7 @@ from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
 from mqadmin import waiting
-from mqadmin.inside import recoveries
+from mqadmin.inside import cache, layout, recoveries
 from mqadmin.inside.forecast import Forecasts
 from mqadmin.inside.knowing import FromBroker
 from mqadmin.inside.slot_watch import SlotWatch
@@ -169,6 +169,7 @@ class EmbeddedCluster:
         self._arrivals: dict[tuple[str, int], set[asyncio.Event]] = {}
         self._listened_to = None
         self._slot_watch = SlotWatch()
+        self._cache_looks = cache.CacheLooks(self)
 
     # -- in every state
 
@@ -351,6 +352,18 @@ class EmbeddedCluster:
         if store.settings.inspect:
             return exposure.of_files(directory, self._scan_rate)
         return exposure.of(directory, self.call(self.store), self._scan_rate)
+
+    def cache(self) -> dict:
+        """What of the store's files is in memory, and who reads what is not (mqadmin/inside/cache.py). For a thread."""
+        return self._cache_looks.look()
+
+    def reading_facts(self) -> dict:
+        """What the loop knows of readers, for a look from a thread."""
+        return cache.facts_of(self._parts)
+
+    async def layout(self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None) -> dict:
+        """How topics lie in the log and what a replay reads (mqadmin/inside/layout.py)."""
+        return await layout.of_running(self, topic, group, from_ms, from_offset)
 
     # -- everything at a glance
 
@@ -1074,7 +1087,7 @@ _UNKNOWN_STORE: dict[str, Any] = {
     "behind": dict.fromkeys(("dispatch_bytes", "unflushed_bytes", "oldest_unflushed_ms", "unflushed_messages")),
     "flags": [],
     "flush": dict.fromkeys(("type", "count", "last_duration_ms", "max_duration_ms", "errors")),
-    "totals": dict.fromkeys(("puts", "put_bytes", "gets", "get_messages", "get_bytes", "cold_gets", "key_lookups", "cold_lookups")) | {"refused": {}},
+    "totals": dict.fromkeys(("puts", "put_bytes", "gets", "get_messages", "get_bytes", "cold_gets", "cold_bytes", "cold_ms", "key_lookups", "cold_lookups")) | {"refused": {}},
     "disk": dict.fromkeys(("total_bytes", "free_bytes", "used_ratio")),
     "lost_and_found": dict.fromkeys(("files", "bytes")),
     "queues": None,

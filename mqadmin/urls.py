@@ -10,7 +10,7 @@ from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
 from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics, waiting
-from mqadmin.views.inside import bytes, disk, dispatch, doctor, recoveries, write
+from mqadmin.views.inside import bytes, cache, disk, dispatch, doctor, layout, recoveries, write
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -28,6 +28,8 @@ urlpatterns = [
     path("store/dispatch/", dispatch.dispatch, name="store_dispatch"),
     path("store/write/", write.write, name="store_write"),
     path("store/index/", store.index, name="index"),
+    path("store/cache/", cache.cache, name="cache"),
+    path("store/layout/", layout.layout, name="layout"),
     path("store/recovery/", recoveries.recovery, name="recovery"),
     path("store/recovery/dry-run", recoveries.dry_run, name="dry_run"),
     path("store/recovery/<str:recovery_id>/", recoveries.record, name="recovery_record"),

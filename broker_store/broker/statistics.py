@@ -22,13 +22,14 @@ MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
 
 class Meter:
-    """Messages and bytes since the start, with samples of the past. Times are milliseconds."""
+    """Messages and bytes since the start, with samples of the past; `times` they came, where that is counted. Times are milliseconds."""
 
-    __slots__ = ("messages", "bytes", "_seconds", "_tens", "_ten_minutes", "_hours", "_quiet")
+    __slots__ = ("messages", "bytes", "times", "_seconds", "_tens", "_ten_minutes", "_hours", "_quiet")
 
     def __init__(self, now_ms: int):
         self.messages = 0
         self.bytes = 0
+        self.times = 0
         self._seconds: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_SECONDS)
         self._tens: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_TEN_SECONDS)
         self._ten_minutes: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_TEN_MINUTES)
@@ -102,6 +103,7 @@ class Statistics:
         self._topics: dict[str, Meter] = {}
         self._groups: dict[tuple[str, str], Meter] = {}
         self._sent_back: dict[tuple[str, str], Meter] = {}
+        self._cold: dict[tuple[str, str], Meter] = {}
         self._moving: set[Meter] = set()
         self._days = _Days(now_ms)
 
@@ -116,8 +118,8 @@ class Statistics:
         meter.bytes += size
         self._moving.add(meter)
 
-    def delivered(self, group: str, topic: str, messages: int, size: int) -> None:
-        """Messages were handed to a group, `size` bytes of records together."""
+    def delivered(self, group: str, topic: str, messages: int, size: int, cold: bool = False) -> None:
+        """Messages were handed to a group by one read, `size` bytes of records together; `cold` when a thread had to read them."""
         self.got.messages += messages
         self.got.bytes += size
         meter = self._groups.get((group, topic))
@@ -125,6 +127,18 @@ class Statistics:
             meter = self._groups[group, topic] = Meter(self._clock())
         meter.messages += messages
         meter.bytes += size
+        meter.times += 1
+        self._moving.add(meter)
+        if cold:
+            self._came_cold(group, topic, messages, size)
+
+    def _came_cold(self, group: str, topic: str, messages: int, size: int) -> None:
+        meter = self._cold.get((group, topic))
+        if meter is None:
+            meter = self._cold[group, topic] = Meter(self._clock())
+        meter.messages += messages
+        meter.bytes += size
+        meter.times += 1
         self._moving.add(meter)
 
     def gave_back(self, group: str, topic: str | None) -> None:
@@ -155,6 +169,10 @@ class Statistics:
     def sent_back_of(self, group: str, topic: str) -> Meter | None:
         return self._sent_back.get((group, topic))
 
+    def reads(self) -> list[dict]:
+        """What each group got of each topic by reads from memory and, `cold`, by reads that a thread had to make."""
+        return [{"group": group, "topic": topic} | _split(meter, self._cold.get((group, topic))) for (group, topic), meter in self._groups.items()]
+
     def group(self, name: str) -> dict[str, Meter]:
         """topic -> meter of what the group got."""
         return {topic: meter for (group, topic), meter in self._groups.items() if group == name}
@@ -173,12 +191,12 @@ class Statistics:
 
     def forget_topic(self, name: str) -> None:
         self._topics.pop(name, None)
-        for table in (self._groups, self._sent_back):
+        for table in (self._groups, self._sent_back, self._cold):
             for key in [key for key in table if key[1] == name]:
                 del table[key]
 
     def forget_group(self, name: str) -> None:
-        for table in (self._groups, self._sent_back):
+        for table in (self._groups, self._sent_back, self._cold):
             for key in [key for key in table if key[0] == name]:
                 del table[key]
 
@@ -202,6 +220,25 @@ class Statistics:
             "msgGetTotalTodayMorning": self._days.today[1],
             "msgGetTotalTodayNow": self.got.messages,
         }
+
+
+def _split(all_reads: Meter, cold: Meter | None) -> dict:
+    """The reads of a group, those from memory and the cold ones, since the start and a second over the last ten."""
+    per_s, bytes_per_s = all_reads.rates(10_000)
+    cold_per_s, cold_bytes_per_s = cold.rates(10_000) if cold is not None else (0.0, 0.0)
+    cold_reads, cold_messages, cold_bytes = (cold.times, cold.messages, cold.bytes) if cold is not None else (0, 0, 0)
+    return {
+        "reads": all_reads.times,
+        "messages": all_reads.messages,
+        "bytes": all_reads.bytes,
+        "per_s": per_s,
+        "bytes_per_s": bytes_per_s,
+        "cold_reads": cold_reads,
+        "cold_messages": cold_messages,
+        "cold_bytes": cold_bytes,
+        "cold_per_s": cold_per_s,
+        "cold_bytes_per_s": cold_bytes_per_s,
+    }
 
 
 class _Days:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -76,6 +77,8 @@ class ColdReads:
         self._readers, self._wake, self._on_damage = readers, wake, on_damage
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cold-read")
         self._in_flight: dict[str, int] = {}
+        self.read_bytes = 0  # that came back, and the time it took the threads
+        self.read_ms = 0.0
 
     def submit(
         self,
@@ -92,7 +95,7 @@ class ColdReads:
             return False
         self._in_flight[request.group] = busy + 1
 
-        def finish(result: GetResult | None, error: BaseException | None) -> None:
+        def finish(result: GetResult | None, error: BaseException | None, took_ms: float) -> None:
             left = self._in_flight[request.group] - 1
             if left:
                 self._in_flight[request.group] = left
@@ -105,14 +108,19 @@ class ColdReads:
                 if not is_gone:
                     self._on_damage(f"a read failed: {error}", _NOWHERE)
                 result = GetResult(status, request.offset, queue.minimum, queue.maximum)
+            if result.count:
+                self.read_bytes += len(result.body)
+                self.read_ms += took_ms
             done(result)
 
         def work() -> None:
+            began = time.perf_counter()
             try:
                 result, error = self.read(queue, limited(queue, request), confirmed), None
             except StoreError as found:
                 result, error = None, found
-            self._wake(lambda: finish(result, error))
+            took_ms = (time.perf_counter() - began) * 1000
+            self._wake(lambda: finish(result, error, took_ms))
 
         self._pool.submit(work)
         return True
@@ -162,7 +170,7 @@ class ColdReads:
         if not records:
             status = GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE
             return GetResult(status, following, queue.minimum, queue.maximum)
-        return GetResult(GetStatus.FOUND, following, queue.minimum, queue.maximum, b"".join(records), len(records))
+        return GetResult(GetStatus.FOUND, following, queue.minimum, queue.maximum, b"".join(records), len(records), True)
 
     def _tell_damage(self, what: str, raw: bytes, number: int) -> None:
         log_offset = _UNIT.unpack_from(raw, number * UNIT)[0]

@@ -26,12 +26,13 @@ from typing import NamedTuple
 from broker_store.errors import DamagedStoreError, DiskFullError, OtherDiskError, StoreError, StoreLockedError, SyncError
 
 PAGE = 4096
-_PROT_READ, _PROT_WRITE = 1, 2
+_PROT_NONE, _PROT_READ, _PROT_WRITE = 0, 1, 2
 _MAP_SHARED, _MAP_PRIVATE, _MAP_ANONYMOUS = 1, 2, 0x20
 _MS_SYNC = 4
 _MADV_RANDOM = 1
 _MADV_POPULATE_WRITE = 23
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+_BEYOND_END = 4 << 20  # of a file: further than the largest piece of memory that holds its last page
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 _DELETED = b" (deleted)"
@@ -525,6 +526,34 @@ class Disk:
                 begin, _, end = sum_of.split(maxsplit=1)[0].partition(b"-")
                 size = int(end, 16) - int(begin, 16)
             held[Path(path)] = max(held.get(Path(path), 0), size)
+
+    def pages_in_memory(self, path: Path) -> bytearray | None:
+        """A byte a page of the file: its lowest bit is 1 when the page is in memory now. None when the system does not say.
+
+        A map of its own is asked, from which nothing is read. Of a file that this user neither owns nor may write, Linux says that
+        every page is in memory; then it says so of a page far behind the file's end, too, which cannot be.
+        """
+        size = self.size_of(path)
+        pages = -(-size // PAGE)
+        answers = bytearray(pages)
+        if not pages:
+            return answers
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                address = _mapped(pages * PAGE + _BEYOND_END, _PROT_NONE, _MAP_PRIVATE, descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _store_error(error, "mapping", path) from error
+        try:
+            beyond = ctypes.c_ubyte(1)
+            told = _libc.mincore(address + pages * PAGE + _BEYOND_END - PAGE, PAGE, ctypes.addressof(beyond)) == 0 and not beyond.value & 1
+            if not told or _libc.mincore(address, pages * PAGE, ctypes.addressof(ctypes.c_char.from_buffer(answers))) != 0:
+                return None
+            return answers
+        finally:
+            _libc.munmap(address, pages * PAGE + _BEYOND_END)
 
     def usage(self, path: Path) -> Usage:
         try:

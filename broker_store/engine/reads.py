@@ -112,9 +112,9 @@ class Reads:
         self._cold.close()
         self._readers.close()
 
-    def totals(self) -> dict[str, int]:
+    def totals(self) -> dict[str, int | float]:
         names = ("gets", "get_messages", "get_bytes", "cold_gets", "key_lookups", "cold_lookups")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"cold_bytes": self._cold.read_bytes, "cold_ms": self._cold.read_ms}
 
     # Queues -------------------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,11 @@ from pathlib import Path
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.file_facts import kept_facts
 from broker_store.errors import FormatError, NotFoundError, StoreError
-from broker_store.formats import checkpoint, index_file, queue_unit, record
+from broker_store.formats import checkpoint, config_json, index_file, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry
+from broker_store.inside.queue_units import QueueUnits
+
+GroupOffsets = dict[str, dict[str, dict[int, int]]]
 
 CHUNK_BYTES = 4 << 20  # of the log, read at once
 MAX_HEX_BYTES = 64 << 10
@@ -276,6 +279,27 @@ class StoreDirectory:
         """(first log offset, size, path) of the files of the log, ascending."""
         return list(self._log_files())
 
+    def queue_paths(self) -> Iterator[tuple[str, int, int, int, Path]]:
+        """(topic, queue id, number of its first byte in the queue, size, path) of the files of all queues."""
+        for topic, queue_id, directory in self._queues():
+            for name in self._numbered(directory):
+                if (size := self._size_of(directory / name)) is not None:
+                    yield topic, queue_id, int(name), size, directory / name
+
+    def index_paths(self) -> list[tuple[int, Path]]:
+        """(size, path) of the index files, ascending."""
+        paths = [self.root / "index" / name for name in self._index_names()]
+        return [(size, path) for path in paths if (size := self._size_of(path)) is not None]
+
+    def _size_of(self, path: Path) -> int | None:
+        """None of a file that retention took away since its name was read."""
+        try:
+            return self.disk.size_of(path)
+        except StoreError:
+            if self.disk.exists(path):
+                raise
+            return None
+
     def queues(self) -> list[tuple[str, int]]:
         """(topic, queue id) of every queue that has a directory."""
         return [(topic, queue_id) for topic, queue_id, _ in self._queues()]
@@ -290,10 +314,25 @@ class StoreDirectory:
         directory = self.root / "timerlog"
         return [(int(name), self.disk.size_of(directory / name), directory / name) for name in self._numbered(directory)]
 
+    def queue_units(self, topic: str, queue_id: int) -> QueueUnits:
+        """The units of a queue; there are none of one that is not there."""
+        return QueueUnits(self.disk, self.queue_files(topic, queue_id))
+
     def config(self, name: str) -> str | None:
-        """The text of a file of `config/`, None when there is none."""
-        raw = self.disk.read_file(self.root / "config" / name)
-        return None if raw is None else raw.decode(errors="replace")
+        """The text of a file of `config/`, of its .bak when it is missing or empty, None when neither is there."""
+        raw = self.disk.read_file(self.root / "config" / name) or self.disk.read_file(self.root / "config" / f"{name}.bak")
+        return raw.decode(errors="replace") if raw else None
+
+    def group_offsets(self) -> GroupOffsets:
+        """group -> topic -> queue -> the offset it committed, as config/consumerOffset.json has it."""
+        text = self.config("consumerOffset.json")
+        found: GroupOffsets = {}
+        if text is not None:
+            _, table, _ = config_json.read_table(text, "consumerOffset.json", "offsetTable")
+            for key, queues in table.items():
+                topic, _, group = str(key).partition("@")
+                found.setdefault(group, {})[topic] = config_json.int_keys(queues, str(key))
+        return found
 
     def _log_files(self) -> Iterator[tuple[int, int, Path]]:
         for name in self._numbered(self.log_directory):

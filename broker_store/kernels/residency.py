@@ -5,11 +5,15 @@
 
 A kernel touches a page of older log only when it was in memory in this round; for others it stops and lets Python ask.
 A record of older log is checked when it is first read; it is longer than 64 bytes, so that a bit speaks of one.
+
+`fold_pages` is for those who look at whole files from outside (inside/cache.py).
 """
 
 from __future__ import annotations
 
-from broker_store.kernels.memory import inlined, load64, load_u8, store_u8
+from numba import njit, types
+
+from broker_store.kernels.memory import inlined, load64, load_u8, store64, store_u8
 from broker_store.kernels.scan import is_as_stored
 
 PAGE_BITS = 12
@@ -41,3 +45,20 @@ def is_sound(known, file_size, place, address, size, log_offset):
             return False
         store_u8(byte, load_u8(byte) | bit)
     return True
+
+
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def fold_pages(answers, pages, cells, counts):
+    """Count the pages that are in memory of `pages` answers, a byte each, in `cells` parts of the file: part n begins with
+    page n * pages // cells. One int64 a part goes to `counts`; their sum is returned."""
+    total = 0
+    page = 0
+    for cell in range(cells):
+        end = (cell + 1) * pages // cells
+        found = 0
+        while page < end:
+            found += load_u8(answers + page) & 1
+            page += 1
+        store64(counts + 8 * cell, found)
+        total += found
+    return total

@@ -347,7 +347,7 @@ class Consume:
         body = result.body
         if code == 0:
             self._parts.statistics.pulls_found += 1
-            self._parts.statistics.delivered(header.consumer_group, header.topic, result.count, len(body))
+            self._parts.statistics.delivered(header.consumer_group, header.topic, result.count, len(body), result.cold)
         elif moved and code == _NOT_FOUND:
             code = _RETRY_IMMEDIATELY
         self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_offset)

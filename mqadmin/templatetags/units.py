@@ -44,6 +44,11 @@ WORDS = {
     "Message id": "The unique key that the producer made before it sent the message (Apache: msgId).",
     "Offset message id": "Names the broker and the place in its log (Apache: offsetMsgId).",
     "Allocated": "How much of the file has room on the disk set aside.",
+    "Page cache": "The memory in which the system keeps pages of files, 4 KiB each. What is there is read without the disk.",
+    "Cold read": "A read of what may not be in memory. A thread makes it, so that nobody else waits for the disk.",
+    "Jump": "What lies in the log between a message and the next one of its queue. 0 are neighbours.",
+    "Read per byte": "Bytes of whole pages that are read for each byte of messages that is delivered. 1 is the best there is.",
+    "Read-ahead": "Who misses a page is given its neighbours, too: Linux reads 128 KiB at a time when nobody sets it otherwise.",
     "Recovery": "What a start does to find the end of the log and to fill what was not finished.",
     "Flag": "A state in which the store refuses something, with its cause.",
 }

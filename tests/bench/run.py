@@ -470,9 +470,26 @@ def bench_pipeline(run: Run) -> None:
     fresh("store"), fresh("archive")
 
 
+# ---- looks into a store
+
+
+def bench_inside(run: Run) -> None:
+    """What the Store pages ask for. Ours alone: Apache has nothing to stand beside it."""
+    for mode, name, limit in (("cache", "inside: which pages of 10 GiB of log are in memory", 200), ("layout", "inside: how 4 million messages lie in the log", None)):
+        for _ in range(run.repeats):
+            command = [sys.executable, "-m", "tests.bench.inside", str(fresh("inside")), mode]
+            done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=600)
+            if done.returncode:
+                raise SystemExit(f"{mode} failed: {done.stderr.decode()[-3000:]}")
+            line = run.keep(OURS, {"scenario": f"inside {mode}", **json.loads(done.stdout)})
+            run.add(OURS, name, "ms", line["ms"], limit=limit)
+            run.add(OURS, f"{name}, processor time", "ms", line["cpu_ms"])
+    fresh("inside")
+
+
 SECTIONS = {"put": bench_put, "batch": bench_batch, "sync": bench_sync, "read": bench_read, "recover": bench_recover, "clean": bench_clean,
             "wire": bench_wire, "kinds": bench_kinds, "replay": bench_replay, "memory": bench_memory,
-            "pipeline": bench_pipeline}
+            "pipeline": bench_pipeline, "inside": bench_inside}
 
 
 # ---- the table

@@ -43,6 +43,22 @@ def test_groups_are_counted_by_topic():
     assert statistics.group("g") == {}
 
 
+def test_what_came_cold_is_told_beside_all_that_came():
+    statistics = Statistics(clock=lambda: 0)
+    for second in range(1, 12):
+        statistics.delivered("g", "t", 30, 300)
+        statistics.delivered("g", "t", 10, 100, cold=True)
+        statistics.delivered("h", "t", 5, 50)
+        statistics.tick(second * 1_000)
+    found = {read["group"]: read for read in statistics.reads()}
+    expected = {"reads": 22, "messages": 440, "bytes": 4_400, "per_s": 40, "bytes_per_s": 400}
+    assert found["g"] == {"group": "g", "topic": "t"} | expected | {f"cold_{name}": value // (2 if name == "reads" else 4) for name, value in expected.items()}
+    assert (found["h"]["reads"], found["h"]["cold_reads"], found["h"]["cold_per_s"]) == (11, 0, 0)
+    statistics.forget_group("g")
+    statistics.delivered("g", "t", 1, 10)
+    assert statistics.reads()[-1]["cold_messages"] == 0, "a group of the same name begins anew"
+
+
 def test_totals_of_the_day_begin_at_midnight():
     now_ms = 1_700_000_000_000
     statistics = Statistics(clock=lambda: now_ms)

@@ -164,7 +164,10 @@ def test_what_may_not_be_in_memory_is_read_in_a_thread_and_given_on_the_loop(ope
     assert store.get(request, given.append) is None
     store.reads.close()
     assert bodies(given[0]) == [b"1", b"2", b"3", b"4"] == bodies(store.get(request)) == bodies(store.get_blocking(request))
-    assert store.snapshot()["totals"]["cold_gets"] == 2
+    assert given[0].cold and store.get(request).cold
+    totals = store.snapshot()["totals"]
+    assert (totals["cold_gets"], totals["cold_bytes"]) == (3, len(given[0].body)), "only what threads read is timed"
+    assert totals["cold_ms"] > 0
 
 
 def test_watched_queues_announce_what_arrived_once_a_group(open_store):

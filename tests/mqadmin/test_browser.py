@@ -19,7 +19,7 @@ from tests.support.fake_runs import CHECKS, RUNS
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/dispatch/", "/store/write/", "/store/index/?topic=orders&key=order-41040", "/store/disk/", "/store/disk/?retention_hours=12", "/store/recovery/", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", *(f"/store/doctor/{run}/" for run in CHECKS), "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
+PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/dispatch/", "/store/write/", "/store/index/?topic=orders&key=order-41040", "/store/disk/", "/store/disk/?retention_hours=12", "/store/recovery/", "/store/cache/", "/store/layout/?topic=orders", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", *(f"/store/doctor/{run}/" for run in CHECKS), "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -332,6 +332,29 @@ def test_a_result_is_drawn_and_its_log_comes_when_it_is_asked_for(page, address)
     page.wait_for_selector("[data-series] canvas")
     page.click("details summary")
     page.wait_for_function("() => document.querySelector('#log').textContent.includes('starting Spark')")
+    assert page.complaints == []
+
+
+def test_the_strips_of_the_page_cache_are_fetched_again_when_a_look_differs(page, address):
+    page.goto(f"{address}/store/cache/")
+    page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
+    assert page.locator("svg.strip rect.tone5").count() > 20 and page.locator("svg.strip .mark.reads").count() == 2
+    before = page.inner_text("[data-path='positions.wrote']")
+    with page.expect_response(lambda response: response.url.endswith("/store/cache/") and response.request.headers.get("hx-request") == "true"):
+        page.evaluate("() => { const section = live.sections.find((one) => one.dataset.stream === 'store.cache'); for (const took_ms of [1, 2]) live.write(section, {took_ms}); }")
+    page.wait_for_function("before => document.querySelector(\"[data-path='positions.wrote']\").textContent !== before", arg=before, timeout=5_000)
+    assert page.complaints == []
+
+
+def test_a_topic_is_chosen_and_its_stripes_are_drawn(page, address):
+    page.goto(f"{address}/store/layout/")
+    assert page.locator("#stripes").count() == 0
+    page.click("tbody tr:first-child td.name a")
+    page.wait_for_selector("#stripes rect")
+    assert page.locator("#stripes rect").count() > 20
+    page.fill("#topic", "nowhere")
+    page.click("main button[type=submit]")
+    assert page.inner_text(".errorlist") == "There is no queue of nowhere in the store."
     assert page.complaints == []
 
 

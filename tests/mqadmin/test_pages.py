@@ -34,6 +34,8 @@ PAGES = (
     "/store/disk/?retention_hours=12",
     "/store/recovery/",
     "/store/doctor/",
+    "/store/cache/",
+    "/store/layout/?group=billing&from=2025-11-24T00:00",
     "/jobs/",
     "/pipeline/",
 )

@@ -277,6 +277,18 @@ async def test_a_cold_read_is_answered_when_it_comes_back():
     assert harness.channel.held == 0 and bodies(harness.channel.answers[0]) == [b"old"]
 
 
+async def test_reads_are_counted_by_group_and_cold_ones_among_them():
+    harness = stocked(b"old")
+    await harness.pull("TopicX", 1, 0)
+    harness.store.cold = True
+    harness.request(11, **harness.pull_fields("TopicX", 1, 0))
+    harness.request(11, **harness.pull_fields("TopicX", 1, 1))
+    harness.store.finish_cold_reads()
+    (read,) = harness.parts.statistics.reads()
+    assert (read["topic"], read["reads"], read["messages"]) == ("TopicX", 2, 2), "one found nothing"
+    assert (read["cold_reads"], read["cold_messages"], 2 * read["cold_bytes"]) == (1, 1, read["bytes"])
+
+
 async def test_a_message_that_comes_during_a_cold_read_is_not_missed():
     harness = stocked()
     harness.store.cold = True

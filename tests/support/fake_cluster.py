@@ -116,6 +116,8 @@ class FakeCluster:
                 "get_messages": 6_990_117,
                 "get_bytes": wrote - 8 * MIB,
                 "cold_gets": 1_204,
+                "cold_bytes": 68 * MIB,
+                "cold_ms": 1_310.5,
                 "key_lookups": 87,
                 "cold_lookups": 5,
                 "refused": {"OS_PAGE_CACHE_BUSY": 3},
@@ -206,6 +208,86 @@ class FakeCluster:
             {"name": "20251123050000000", "slots": 5_000_000, "slots_used": 3_811_002, "entries": current, "max_entries": 20_000_000,
              "begin_ms": now_ms - 11 * 3_600_000, "end_ms": now_ms - 200, "begin_offset": 3 * FILE_BYTES, "end_offset": self._wrote(), "state": "writing"},
         ]  # fmt: skip
+
+    def cache(self) -> dict:
+        self._running()
+        wrote = self._wrote()
+        files = [self._cached(file, wrote) for file in self._files()]
+        totals = {kind: self._cached_total([file for file in files if kind in (file["kind"], "all")]) for kind in ("commitlog", "index", "consumequeue", "all")}
+        reads = {"reads": 31_204, "messages": 998_528, "bytes": 190 * MIB, "per_s": 803.0, "bytes_per_s": 201_000.0}
+        cold = {"cold_reads": 1_204, "cold_messages": 38_528, "cold_bytes": 68 * MIB, "cold_per_s": 96.0, "cold_bytes_per_s": 24_000.0}
+        place = {"log_offset": 70 * MIB, "behind_bytes": wrote - 70 * MIB, "behind_messages": 48_210, "topic": "page-views", "queue_id": 3}
+        near = {"log_offset": wrote, "behind_bytes": 0, "behind_messages": 0, "topic": "orders", "queue_id": 0}
+        return {
+            "at_ms": self._now_ms(),
+            "took_ms": 12.5,
+            "source": "mincore of a private map of each file; /proc/meminfo",
+            "files": files,
+            "totals": totals,
+            "memory": {"total_bytes": 16 << 30, "available_bytes": 9 << 30, "cached_bytes": 7 << 30, "dirty_bytes": 12 * MIB, "writeback_bytes": 0},
+            "log": {"begin": 0, "end": len(self._log_files()) * FILE_BYTES, "wrote": wrote},
+            "complete": True,
+            "reason": None,
+            "groups": [
+                {"group": "search-index", "topics": ["page-views"], **reads, **cold, **place},
+                {"group": "billing", "topics": ["orders", "payments"], **reads, **dict.fromkeys(cold, 0), **near},
+            ],
+            "reads": {"gets": 1_100_203, "cold_gets": 1_204, "cold_bytes": 68 * MIB, "cold_ms": 1_310.5},
+        }
+
+    def _cached(self, file: dict, wrote: int) -> dict:
+        """The end of the log and every third cell before it are in memory."""
+        fact = {key: file[key] for key in ("kind", "name", "topic", "queue_id", "base", "size")}
+        count = 32 if file["kind"] == "consumequeue" else 128
+        is_old = file["kind"] == "commitlog" and wrote - file["base"] > 2 * FILE_BYTES
+        cells = [0.0 if is_old and cell % 3 else 1.0 for cell in range(count)]
+        return fact | {"resident_bytes": int(file["size"] * sum(cells) / count), "share": sum(cells) / count, "cells": cells}
+
+    def _cached_total(self, files: list[dict]) -> dict:
+        return {"files": len(files), "bytes": sum(file["size"] for file in files), "resident_bytes": sum(file["resident_bytes"] for file in files)}
+
+    async def layout(self, topic, group, from_ms=None, from_offset=None) -> dict:
+        self._running()
+        wrote = self._wrote()
+        known = {name: facts for name, facts in TOPICS.items() if facts[4]}
+        facts = {
+            "at_ms": self._now_ms(),
+            "took_ms": 41.0,
+            "source": "units of the consume queues; mincore of the log",
+            "model": "each page of 4 KiB is read once",
+            "log": {"begin": 0, "end": wrote, "file_bytes": FILE_BYTES, "cut": False},
+            "start": {"from_ms": from_ms, "from_offset": from_offset, "group": group},
+            "cold_rate": 54_000_000.0,
+        }
+        if not topic and not group:
+            rows = [{"topic": name, **self._laid(name, wrote, 96)} for name in known]
+            return facts | {"items": rows, "complete": True, "reason": None}
+        topics = [topic] if topic else GROUPS[group][1] if group in GROUPS else []
+        if not topics or topics[0] not in known:
+            raise NotFoundError(f"there is no queue of {topic or group} in the store")
+        return facts | {"topics": topics, **self._laid(topics[0], wrote, 240)}
+
+    def _laid(self, name: str, wrote: int, count: int) -> dict:
+        messages = TOPICS[name][4]
+        size = messages * 200
+        cells = [size // count * (1 + cell % 5) // 3 for cell in range(count)]
+        return {
+            "queues": TOPICS[name][1],
+            "messages": messages,
+            "bytes": size,
+            "gone": 0,
+            "share": size / wrote,
+            "cell_bytes": cells,
+            "jumps": {"count": messages - 1, "mean": 1_804.5, "p50": 1_200, "p99": 9_012, "max": 2 * MIB, "neighbours": 17},
+            "pages": {"touched": size // 2_048, "bytes": size * 2, "per_byte": 2.0, "cold_bytes": size // 2},
+            "ahead": {"bytes": size * 3, "per_byte": 3.0, "cold_bytes": size},
+            "resident_share": 0.75,
+            "cold_messages": messages // 4,
+            "cold_bytes": size // 4,
+            "estimate_ms": 2_100.0,
+            "complete": True,
+            "reason": None,
+        }
 
     def refusals(self) -> list[dict]:
         self._running()

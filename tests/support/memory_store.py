@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from broker_store.engine.timer_files import TimerFiles
@@ -143,7 +144,7 @@ class MemoryStore:
     def get(self, request: GetRequest, done: Callable[[GetResult], None] | None = None) -> GetResult | None:
         if not self.cold:
             return self._get(request)
-        self._cold_reads.append(lambda: done(self._get(request)))
+        self._cold_reads.append(lambda: done(self._read_cold(request)))
         return None
 
     def finish_cold_reads(self) -> int:
@@ -151,6 +152,10 @@ class MemoryStore:
         for read in reads:
             read()
         return len(reads)
+
+    def _read_cold(self, request: GetRequest) -> GetResult:
+        result = self._get(request)
+        return replace(result, cold=result.count > 0)
 
     def _get(self, request: GetRequest) -> GetResult:
         units = self._queues.get((request.topic, request.queue_id), [])

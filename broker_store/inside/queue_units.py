@@ -1,0 +1,92 @@
+"""The units of a queue, read from its files by position: one of them, a search among them, or all in pieces for a kernel.
+
+Where a queue begins and ends stands nowhere: units in front that were filled in when the queue did not start at 0 lead nowhere,
+and the first that is no data is behind the end. What a start would cut off, or write anew, is taken as it stands in the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from broker_store.engine.disk import Disk
+from broker_store.formats import queue_unit
+from broker_store.formats.queue_unit import QueueUnit
+
+UNIT = queue_unit.SIZE
+PIECE_UNITS = 1 << 14  # read at once
+
+
+class QueueUnits:
+    """`files` are (number of its first byte in the queue, size, path), ascending."""
+
+    def __init__(self, disk: Disk, files: list[tuple[int, int, Path]]):
+        self._disk, self._files = disk, files
+        self.first = files[0][0] // UNIT if files else 0
+        self._end: int | None = None
+
+    @property
+    def end(self) -> int:
+        """The number behind the last unit."""
+        if self._end is None:
+            self._end = self._find_end()
+        return self._end
+
+    def _find_end(self) -> int:
+        for base, size, _ in reversed(self._files):
+            low, high = base // UNIT, (base + size) // UNIT
+            while low < high:
+                middle = (low + high) // 2
+                if self._is_data(middle):
+                    low = middle + 1
+                else:
+                    high = middle
+            if low > base // UNIT:
+                return low
+        return self.first
+
+    def _is_data(self, number: int) -> bool:
+        unit = self.unit(number)
+        return unit is not None and unit.is_data
+
+    def unit(self, number: int) -> QueueUnit | None:
+        """A unit by its number, None when no file has it."""
+        for base, size, path in self._files:
+            if base <= number * UNIT and (number + 1) * UNIT <= base + size:
+                with self._disk.open_reader(path) as reader:
+                    raw = reader.read(number * UNIT - base, UNIT)
+                return queue_unit.decode(raw) if len(raw) == UNIT else None
+        return None
+
+    def first_at(self, log_offset: int) -> int:
+        """The number of the first unit that leads to `log_offset` or behind it."""
+        return self.search(lambda unit: unit.log_offset >= log_offset and not unit.is_pre_blank)
+
+    def search(self, is_behind: Callable[[QueueUnit], bool]) -> int:
+        """The first number whose unit is behind, in a queue in which all that follow one such are; `end` when there is none."""
+        low, high = self.first, self.end
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is not None and not is_behind(unit):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def pieces(self, start: int) -> Iterator[np.ndarray]:
+        """The bytes of the units from `start` on, up to PIECE_UNITS at a time; whatever a file holds, also behind the end."""
+        room = np.empty(PIECE_UNITS * UNIT, dtype=np.uint8)
+        for base, size, path in self._files:
+            at = max(start * UNIT - base, 0)
+            if at >= size:
+                continue
+            with self._disk.open_reader(path) as reader:
+                while at + UNIT <= size:
+                    got = reader.read_into(memoryview(room)[: min(len(room), size - at)], at) // UNIT * UNIT
+                    if not got:
+                        break
+                    yield room[:got]
+                    at += got

@@ -1,0 +1,143 @@
+"""Layout: where the messages of queue units lie in the commit log, and which pages a read of them would touch.
+
+Nothing of the log is read: a unit's place and size say it all. What is touched is noted in a map of the log's pages, a byte a
+page: bit 0 says that the page is in memory, bit 1 that one of the messages lies in it. The pages of a file begin with a byte
+of their own, since files need not be whole pages long.
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from broker_store.kernels.memory import get, load64, load_be32, load_be64, load_u8, put, store64, store_u8
+
+UNIT_BYTES = 20
+PAGE_BITS = 12
+PRE_BLANK_SIZE = 0x7FFFFFFF
+IN_MEMORY = 1
+TOUCHED = 2
+
+# Words of the context.
+Y_UNITS = 0  # address of the units, and how many there are
+Y_COUNT = 1
+Y_BEGIN = 2  # the part of the log that is looked at; messages outside of it are left out
+Y_END = 3
+Y_FILE_BYTES = 4
+Y_FILE_PAGES = 5
+Y_PAGES = 6  # address of the map of pages
+Y_CELLS = 7  # address of an int64 a cell of [begin, end): bytes of messages in it; and how many cells
+Y_CELL_COUNT = 8
+Y_JUMPS = 9  # address of room for an int64 a unit, and how many were written
+Y_JUMP_COUNT = 10
+Y_LAST_END = 11  # where the message before ended, -1 when none is known
+Y_MESSAGES = 12
+Y_BYTES = 13
+Y_COLD_MESSAGES = 14  # those with a page that is not in memory
+Y_COLD_BYTES = 15
+Y_OUTSIDE = 16  # units that lead out of the part
+Y_FILES = 17
+Y_BLOCK_PAGES = 18  # pages that a read-ahead brings
+Y_TOUCHED = 19  # pages
+Y_TOUCHED_COLD = 20
+Y_AHEAD = 21  # pages in touched blocks
+Y_AHEAD_COLD = 22  # pages of blocks in which a touched page is not in memory
+Y_WORDS = 23
+
+
+@njit(types.int64(types.int64), cache=True, nogil=True)
+def lay_units(context):
+    """Go over the units; how many, fewer than there are when one that is no data ended the queue."""
+    units, count = get(context, Y_UNITS), get(context, Y_COUNT)
+    begin, end = get(context, Y_BEGIN), get(context, Y_END)
+    file_bytes, file_pages = get(context, Y_FILE_BYTES), get(context, Y_FILE_PAGES)
+    pages = get(context, Y_PAGES)
+    cells, cell_count = get(context, Y_CELLS), get(context, Y_CELL_COUNT)
+    jumps, jump_count = get(context, Y_JUMPS), get(context, Y_JUMP_COUNT)
+    last_end = get(context, Y_LAST_END)
+    messages, total = get(context, Y_MESSAGES), get(context, Y_BYTES)
+    cold_messages, cold_bytes = get(context, Y_COLD_MESSAGES), get(context, Y_COLD_BYTES)
+    outside = get(context, Y_OUTSIDE)
+    span = end - begin
+    number = 0
+    while number < count:
+        unit = units + UNIT_BYTES * number
+        log_offset = load_be64(unit)
+        size = load_be32(unit + 8)
+        if log_offset < 0 or size <= 0:
+            break
+        number += 1
+        if log_offset < begin or log_offset + size > end:
+            if not (log_offset == 0 and size == PRE_BLANK_SIZE):
+                outside += 1
+            last_end = -1
+            continue
+        if last_end >= 0:
+            store64(jumps + 8 * jump_count, log_offset - last_end)
+            jump_count += 1
+        last_end = log_offset + size
+        messages += 1
+        total += size
+        place = log_offset - begin
+        in_file = place % file_bytes
+        page = pages + place // file_bytes * file_pages + (in_file >> PAGE_BITS)
+        last_page = page + ((in_file + size - 1) >> PAGE_BITS) - (in_file >> PAGE_BITS)
+        is_cold = False
+        while page <= last_page:
+            state = load_u8(page)
+            if state & IN_MEMORY == 0:
+                is_cold = True
+            store_u8(page, state | TOUCHED)
+            page += 1
+        if is_cold:
+            cold_messages += 1
+            cold_bytes += size
+        cell = place * cell_count // span
+        last_cell = (place + size - 1) * cell_count // span
+        while cell < last_cell:
+            edge = ((cell + 1) * span + cell_count - 1) // cell_count
+            store64(cells + 8 * cell, load64(cells + 8 * cell) + edge - place)
+            size -= edge - place
+            place = edge
+            cell += 1
+        store64(cells + 8 * cell, load64(cells + 8 * cell) + size)
+    put(context, Y_JUMP_COUNT, jump_count)
+    put(context, Y_LAST_END, last_end)
+    put(context, Y_MESSAGES, messages)
+    put(context, Y_BYTES, total)
+    put(context, Y_COLD_MESSAGES, cold_messages)
+    put(context, Y_COLD_BYTES, cold_bytes)
+    put(context, Y_OUTSIDE, outside)
+    return number
+
+
+@njit(types.int64(types.int64), cache=True, nogil=True)
+def count_touched(context):
+    """Count the touched pages and the blocks around them, block by block of each file, and make the map as it was before."""
+    pages, files, file_pages = get(context, Y_PAGES), get(context, Y_FILES), get(context, Y_FILE_PAGES)
+    block_pages = get(context, Y_BLOCK_PAGES)
+    touched, touched_cold, ahead, ahead_cold = 0, 0, 0, 0
+    for number in range(files):
+        first = pages + number * file_pages
+        page = 0
+        while page < file_pages:
+            stop = min(page + block_pages, file_pages)
+            here, cold_here = 0, 0
+            for at in range(first + page, first + stop):
+                state = load_u8(at)
+                if state & TOUCHED:
+                    here += 1
+                    if state & IN_MEMORY == 0:
+                        cold_here += 1
+                    store_u8(at, state & IN_MEMORY)
+            touched += here
+            touched_cold += cold_here
+            if here > 0:
+                ahead += stop - page
+            if cold_here > 0:
+                ahead_cold += stop - page
+            page = stop
+    put(context, Y_TOUCHED, touched)
+    put(context, Y_TOUCHED_COLD, touched_cold)
+    put(context, Y_AHEAD, ahead)
+    put(context, Y_AHEAD_COLD, ahead_cold)
+    return touched

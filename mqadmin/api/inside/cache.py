@@ -1,0 +1,24 @@
+"""Residency of the store's files and reads by group."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Query, Router
+
+from broker_store.formats.names import check_topic
+from broker_store.inside import cache
+from mqadmin import clusters
+from mqadmin.api import schemas
+
+router = Router()
+
+
+@router.get("/cache", response=dict[str, Any])
+async def page_cache(request: HttpRequest, topic: Annotated[str | None, Query(max_length=255)] = None, queue_files: Annotated[int, Query(ge=0, le=5_000)] = 50):
+    """What of each file is in memory, in equal parts; the machine's memory; each group's reads from memory and cold ones, and where it stands.
+    Of the queues' files those with most in memory are given, all or of one topic."""
+    picture = await asyncio.to_thread(clusters.current().cache)
+    return schemas.facts(cache.shown(picture, queue_files, check_topic(topic) if topic else None))

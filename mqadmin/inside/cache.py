@@ -1,0 +1,82 @@
+"""What is in memory of the store's files, who reads what is not, and where each group stands; one look for all who ask within some seconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from broker_store.inside import cache
+from broker_store.inside.directory import GroupOffsets
+
+KEPT_SECONDS = 5.0
+PAGE_LOG_FILES = 32
+PAGE_QUEUE_FILES = 10
+SUMS = ("reads", "messages", "bytes", "per_s", "bytes_per_s", "cold_reads", "cold_messages", "cold_bytes", "cold_per_s", "cold_bytes_per_s")
+
+
+class CacheLooks:
+    """The newest look of a cluster; for threads."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._last: dict | None = None
+        self._until = 0.0
+
+    def look(self) -> dict:
+        """broker_store.inside.cache.residency, and "groups": [{"group", "topics", SUMS, "log_offset", "behind_bytes", "behind_messages",
+        "topic", "queue_id"}], "reads": {"gets", "cold_gets", "cold_bytes", "cold_ms"}; who reads most cold first."""
+        with self._lock:
+            if self._last is None or time.monotonic() >= self._until:
+                self._last = self._measure()
+                self._until = time.monotonic() + KEPT_SECONDS
+            return self._last
+
+    def _measure(self) -> dict:
+        known = self._cluster.call(self._cluster.reading_facts)
+        store = self._cluster.directory()
+        picture = cache.residency(store, known["wrote"])
+        places, complete = cache.read_positions(store, known["offsets"], known["wrote"])
+        if not complete:
+            picture |= {"complete": False, "reason": picture["reason"] or f"the places of groups in {cache.MOST_QUEUES:,} queues were looked up, and there are more"}
+        return picture | {"groups": _groups(known["reads"], places), "reads": known["totals"]}
+
+
+def for_page(picture: dict) -> dict:
+    """The picture as page and stream show it: the newest files of the log and those in which a group stands, and the queues' files
+    with most in memory; `older` tells how many of the log were left out."""
+    picture = cache.shown(picture, PAGE_QUEUE_FILES)
+    log = [file for file in picture["files"] if file["kind"] == "commitlog"]
+    places = [group["log_offset"] for group in picture["groups"] if group["log_offset"] is not None]
+    old = [file for file in log[:-PAGE_LOG_FILES] if not any(file["base"] <= place < file["base"] + file["size"] for place in places)]
+    names = {file["name"] for file in old}
+    files = [file for file in picture["files"] if file["kind"] != "commitlog" or file["name"] not in names]
+    return picture | {"files": files, "older": len(old)}
+
+
+def facts_of(parts) -> dict:
+    """What the loop knows for a look."""
+    store, offsets = parts.store, parts.offsets
+    totals = store.snapshot()["totals"]
+    groups: GroupOffsets = {group: offsets.of_group(group) for group in offsets.groups()}
+    return {
+        "wrote": store.positions()["wrote"],
+        "offsets": groups,
+        "reads": parts.statistics.reads(),
+        "totals": {name: totals[name] for name in ("gets", "cold_gets", "cold_bytes", "cold_ms")},
+    }
+
+
+def _groups(reads: list[dict], places: list[dict]) -> list[dict]:
+    """A row a group that read or committed anything."""
+    found: dict[str, dict] = {place["group"]: _unread(place["group"]) | place for place in places}
+    for read in reads:
+        row = found.setdefault(read["group"], _unread(read["group"]))
+        row["topics"].append(read["topic"])
+        for name in SUMS:
+            row[name] += read[name]
+    return sorted(found.values(), key=lambda row: (-row["cold_per_s"], -row["cold_bytes"], -(row["behind_bytes"] or 0), row["group"]))
+
+
+def _unread(group: str) -> dict:
+    return {"group": group, "topics": [], **dict.fromkeys(SUMS, 0), **dict.fromkeys(("log_offset", "behind_bytes", "behind_messages", "topic", "queue_id"))}

@@ -1,0 +1,55 @@
+"""manage.py store layout: how topics lie in the log, and what a replay reads."""
+
+from django.core.management.base import CommandError
+
+from broker_store.inside.directory import StoreDirectory
+from mqadmin.inside.layout import check, look
+
+COLUMNS = {
+    "topic": "TOPIC",
+    "messages": "MESSAGES",
+    "bytes": "BYTES",
+    "page_bytes": "READ IN PAGES",
+    "page_per_byte": "PER BYTE",
+    "ahead_bytes": "WITH READ-AHEAD",
+    "mean_jump": "JUMP",
+    "p50_jump": "P50",
+    "p99_jump": "P99",
+    "resident_share": "IN MEMORY",
+}
+
+
+def add(verb) -> None:
+    layout = verb("layout", "how messages lie in the log and what reading them again costs; of every topic when none is named")
+    layout.add_argument("topic", nargs="?")
+    layout.add_argument("--group", help="what a group reads, from where it stands")
+    layout.add_argument("--from-ms", type=int, help="begin with what was stored at this time")
+    layout.add_argument("--from-offset", type=int, help="begin at this place of the log")
+
+
+def layout(command, options) -> None:
+    asked = {name: options[name] for name in ("topic", "group", "from_ms", "from_offset")}
+    try:
+        check(**asked)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+
+    def offline(store: StoreDirectory) -> dict:
+        return look(store, store.group_offsets(), **asked)
+
+    found = command.ask(options, lambda broker: broker.get("/store/layout", **asked), offline)
+    if command.as_json:
+        command.show(found)
+    elif "items" in found:
+        command.show_table([_row(item) for item in found["items"]], COLUMNS, empty="There is no queue yet.")
+    else:
+        command.show_facts({name: value for name, value in found.items() if name != "cell_bytes"})
+
+
+def _row(item: dict) -> dict:
+    pages, jumps = item["pages"], item["jumps"]
+    more = {"page_bytes": pages["bytes"], "page_per_byte": pages["per_byte"], "ahead_bytes": item["ahead"]["bytes"]}
+    return item | more | {f"{name}_jump": jumps[name] for name in ("mean", "p50", "p99")}
+
+
+VERBS = {"layout": layout}

@@ -1,0 +1,186 @@
+"""Cache and layout of the store: the page, REST, the stream and the command tell what the plain reader finds in the files."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import AsyncClient
+
+from broker_store.config import BrokerSettings, load_settings
+from broker_store.engine.store import MessageStore, wall_clock_ms
+from broker_store.server.parts import build_parts
+from mqadmin import clusters, live
+from mqadmin.clusters import EmbeddedCluster
+from mqadmin.inside import cache as looks
+from mqadmin.templatetags.strips import strip
+from mqadmin.views.inside.layout import _pictured
+from tests.support import plain_layout, stores
+from tests.support.fake_cluster import FakeCluster
+
+TOPIC = "FixA"
+
+
+@pytest.fixture
+def root(tmp_path):
+    return stores.unpack("crash", tmp_path)
+
+
+@pytest.fixture
+async def inspected(root):
+    """A crashed store of Apache's, opened to be looked at."""
+    loop = asyncio.get_running_loop()
+    overrides = stores.SIZES["crash"].overrides() | {"inspect": "true"}
+    settings = load_settings(overrides=overrides, store_root=root).store
+    store = MessageStore(settings, wake=loop.call_soon_threadsafe)
+    await asyncio.to_thread(store.open)
+    parts = build_parts(BrokerSettings(listen_port=0, broker_ip1="127.0.0.1"), settings, store, wall_clock_ms)
+    store.start()
+    cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=parts), loop)
+    parts.offsets.commit("readers", TOPIC, 1, 40)
+    clusters.install(cluster)
+    yield cluster
+    clusters.install(None)
+    await asyncio.to_thread(store.close)
+
+
+@pytest.fixture
+def fake():
+    clusters.install(FakeCluster())
+    yield clusters.current()
+    clusters.install(None)
+
+
+class LocalClient(AsyncClient):
+    def _base_scope(self, **request):
+        return super()._base_scope(**request) | {"server": ("/data/run/web.sock", None)}
+
+
+async def rest(path: str, **query):
+    answer = await LocalClient(headers={"Host": "localhost"}).get(f"/api/v1/store/{path}", query)
+    return answer.status_code, answer.json()
+
+
+def offline(*arguments) -> str:
+    output = io.StringIO()
+    call_command("store", *map(str, arguments), stdout=output, stderr=io.StringIO())
+    return output.getvalue()
+
+
+async def test_the_shapes_are_those_the_pages_are_tested_with(inspected):
+    fake = FakeCluster()
+    mine, theirs = await asyncio.to_thread(inspected.cache), fake.cache()
+    assert mine.keys() == theirs.keys() and mine["totals"].keys() == theirs["totals"].keys() and mine["memory"].keys() == theirs["memory"].keys()
+    assert mine["files"][0].keys() == theirs["files"][0].keys() and mine["groups"][0].keys() == theirs["groups"][0].keys()
+    assert mine["reads"].keys() == theirs["reads"].keys() and mine["log"].keys() == theirs["log"].keys()
+    one, their_one = await inspected.layout(TOPIC, None), await fake.layout("orders", None)
+    each, their_each = await inspected.layout(None, None), await fake.layout(None, None)
+    assert one.keys() == their_one.keys() and each.keys() == their_each.keys() and each["items"][0].keys() == their_each["items"][0].keys()
+    assert all(one[name].keys() == their_one[name].keys() for name in ("log", "start", "jumps", "pages", "ahead"))
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_crashed_store_that_is_looked_at_is_told_as_the_plain_reader_tells_it(inspected, root):
+    plain = plain_layout.laid(root, [(TOPIC, queue_id) for queue_id in range(4)], 240)
+    status, found = await rest("layout", topic=TOPIC)
+    assert status == 200 and (found["topics"], found["queues"], found["complete"]) == ([TOPIC], 4, True)
+    assert [found[name] for name in ("messages", "bytes", "gone")] == [str(plain[name]) for name in ("messages", "bytes", "gone")]
+    assert [int(cell) for cell in found["cell_bytes"]] == plain["cell_bytes"]
+    assert {name: int(found["jumps"][name]) for name in ("p50", "p99", "max")} == {name: plain["jumps"][name] for name in ("p50", "p99", "max")}
+    assert found["pages"]["per_byte"] == pytest.approx(plain["pages"]["per_byte"])
+    _, group = await rest("layout", group="readers")
+    assert int(group["messages"]) == sum(len(plain_layout.units_of(root, TOPIC, queue_id)) for queue_id in range(4)) - 40
+    status, picture = await rest("cache", topic=TOPIC, queue_files=1)
+    assert status == 200 and sum(file["kind"] == "consumequeue" for file in picture["files"]) == 1
+    (reader,) = picture["groups"]
+    place = plain_layout.units_of(root, TOPIC, 1)[40][1]
+    assert (reader["group"], reader["log_offset"]) == ("readers", str(place))
+    assert reader["behind_bytes"] == str(plain_layout.log_of(root)[2] - place)
+
+
+@pytest.mark.django_db
+async def test_the_pages_of_a_crashed_store_show_what_the_plain_reader_finds(inspected, root, django_user_model):
+    client = AsyncClient(headers={"Host": "localhost"})
+    await client.aforce_login(await django_user_model.objects.acreate_user("someone"))
+    plain = plain_layout.laid(root, [(TOPIC, queue_id) for queue_id in range(4)], 240)
+    text = (await client.get("/store/layout/", {"topic": TOPIC})).content.decode()
+    assert f"{plain['messages']:,} messages of 4 queues" in text and f"{plain['pages']['per_byte']:.2f} bytes for each delivered" in text
+    assert f"{plain['share'] * 100:.1f} % of the log" in text and "GET /api/v1/store/layout" in text
+    text = (await client.get("/store/cache/")).content.decode()
+    files = sorted(path.name for path in (root / "commitlog").iterdir())
+    assert re.findall(r'log-file">(\d{20})<', text) == files
+    assert '<a href="/groups/readers/">readers</a>' in text and "readers reads here" in text and "the next message is written here" in text
+    text = (await client.get("/store/layout/", {"topic": "Nowhere"})).content.decode()
+    assert "There is no queue of Nowhere in the store." in text
+    text = (await client.get("/store/layout/", {"topic": TOPIC, "group": "readers"})).content.decode()
+    assert "Choose a topic or a group" in text
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_question_that_contradicts_itself_is_refused(fake):
+    for query in ({"topic": "orders", "group": "billing"}, {"from_ms": 1, "from_offset": 1}):
+        assert (await rest("layout", **query))[0] == 400
+    assert (await rest("layout", topic="nowhere"))[0] == 404
+    assert (await rest("layout", from_ms=-1))[0] == 422
+    assert (await rest("cache", queue_files=-1))[0] == 422
+
+
+def test_the_commands_read_a_store_without_its_broker(root):
+    found = json.loads(offline("layout", TOPIC, "--store", root, "--json"))
+    plain = plain_layout.laid(root, [(TOPIC, queue_id) for queue_id in range(4)], 240)
+    assert (found["messages"], found["bytes"], found["cell_bytes"]) == (plain["messages"], plain["bytes"], plain["cell_bytes"])
+    assert found["estimate_ms"] in (0, None), "nobody measured cold reads"
+    table = offline("layout", "--store", root).splitlines()
+    assert table[0].split()[:3] == ["TOPIC", "MESSAGES", "BYTES"] and any(line.split()[:2] == [TOPIC, f"{plain['messages']:,}"] for line in table)
+    assert "of each queue" not in offline("layout", TOPIC, "--store", root)
+    for wrong in ((TOPIC, "--group", "g"), ("--from-ms", "1", "--from-offset", "1")):
+        with pytest.raises(CommandError, match="Choose a t"):
+            offline("layout", *wrong, "--store", root)
+    with pytest.raises(CommandError, match="committed nothing"):
+        offline("layout", "--group", "nobody", "--store", root)
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"FixA@readers":{0:7}}}')
+    cached = json.loads(offline("cache", "--store", root, "--json", "--queue-files", "3"))
+    assert [file["kind"] for file in cached["files"]].count("consumequeue") == 3
+    assert cached["groups"][0]["log_offset"] == plain_layout.units_of(root, TOPIC, 0)[7][1]
+    text = offline("cache", "--store", root)
+    assert "memory.available_bytes" in text and "readers" in text
+
+
+async def test_one_look_serves_all_who_ask_within_some_seconds(inspected, monkeypatch):
+    first = await asyncio.to_thread(inspected.cache)
+    assert await asyncio.to_thread(inspected.cache) is first
+    inspected._parts.statistics.delivered("cold ones", TOPIC, 3, 300, cold=True)
+    monkeypatch.setattr(looks, "KEPT_SECONDS", 0.0)
+    inspected._cache_looks = looks.CacheLooks(inspected)
+    again = await asyncio.to_thread(inspected.cache)
+    assert again["groups"][0]["group"] == "cold ones" and again["groups"][0]["cold_messages"] == 3
+    assert again["groups"][0]["behind_bytes"] is None, "it committed nothing, so nobody knows where it stands"
+    frame = live.STREAMS["store.cache"].measure(inspected, "")
+    assert live.STREAMS["store.cache"].ticks * live.TICK_SECONDS == 10 and frame["older"] == 0
+
+
+def test_a_long_log_is_shown_by_its_newest_files_and_those_in_which_a_group_stands():
+    picture = FakeCluster().cache()
+    log = [{"kind": "commitlog", "name": str(number), "base": number * 100, "size": 100, "resident_bytes": 0} for number in range(100)]
+    picture |= {"files": log, "groups": [{"log_offset": 1_250}, {"log_offset": None}]}
+    shown = looks.for_page(picture)
+    assert [file["name"] for file in shown["files"]] == ["12", *map(str, range(100 - looks.PAGE_LOG_FILES, 100))]
+    assert shown["older"] == 100 - looks.PAGE_LOG_FILES - 1
+
+
+def test_neighbours_of_one_tone_are_one_rectangle_and_a_trace_is_still_seen():
+    drawn = strip([1, 1, 0, 0.001, 0.5, 1, 1, 1], 1.0)["runs"]
+    assert [(run["x"], run["width"], run["level"]) for run in drawn] == [
+        ("0.000", "25.000", 5),
+        ("37.500", "12.500", 1),
+        ("50.000", "12.500", 3),
+        ("62.500", "37.500", 5),
+    ]
+    assert strip(None)["unknown"] and not strip([])["unknown"]
+    assert _pictured({"cell_bytes": [0, 25, 100]}, {"begin": 0, "end": 300}) == {"cell_bytes": [0, 25, 100], "shades": [0.0, 0.5, 1.0], "fullest": 1.0}
