@@ -44,6 +44,7 @@ from rq.serializers import JSONSerializer
 from broker_store.client import ClientError
 from broker_store.errors import MisuseError, NameError_
 from broker_store.formats import names
+from broker_store.lab.experiment import MOST_MESSAGES, Experiment
 from broker_store.server.documents import time_text
 from broker_store.server.http import Caller
 from broker_store.server.problems import Problem
@@ -190,6 +191,13 @@ def dry_run(accept_damage: bool) -> dict:
     facts = ("state", "kind", "took_ms", "scanned_bytes", "messages", "cut_bytes", "redispatched", "log_end", "error")
     told = recoveries.without_paths(found | {"store": str(run_file.store_directory(data_directory()))})
     return {"recovery": found["id"], **{name: told[name] for name in facts}, "findings": len(found["findings"])}
+
+
+def crash_lab(point: str, flush: str, power_cut: str, messages: int, seed: int) -> dict:
+    """Kill a writer of the lab's own store at a point, start that store again, and say what is lost and what is there."""
+    job = get_current_job()
+    arguments = [point, "--flush", flush, "--power-cut", power_cut, "--messages", str(messages), "--seed", str(seed)]
+    return _run_command("crash_lab", *arguments, "--run", job.id if job else "run", "--slowly", "--progress")
 
 
 def rebuild_index() -> dict:
@@ -353,6 +361,20 @@ def _check_dry_run(parameters: dict) -> dict:
     return {"accept_damage": accept}
 
 
+LAB_TAKES = ("point", "flush", "power_cut", "messages", "seed")
+
+
+def _check_lab(parameters: dict) -> dict:
+    pipeline.refuse_unknown("this job", parameters, LAB_TAKES)
+    words = {name: parameters[name] for name in ("point", "flush", "power_cut") if name in parameters}
+    messages = _bounded(parameters.get("messages", 200), "messages", 1, MOST_MESSAGES)
+    seed = _bounded(parameters.get("seed", 1), "seed", 0, 1 << 31)
+    try:
+        return vars(Experiment(**{"point": "after-copy", **words}, messages=messages, seed=seed))
+    except MisuseError as error:
+        raise Problem("invalid", str(error)) from None
+
+
 def _check_export(parameters: dict) -> dict:
     pipeline.refuse_unknown("this job", parameters, EXPORT_TAKES)
     form = parameters.get("form", "jsonl")
@@ -403,6 +425,7 @@ def _whole(value: object) -> int | None:
 KINDS: dict[str, Kind] = {
     "check_store": Kind(check_store, "Check the store", "default", "operator", 12 * 3600, (), _check_nothing),
     "dry_run": Kind(dry_run, "Dry run of a start", "default", "operator", 900, ("accept_damage",), _check_dry_run),
+    "crash_lab": Kind(crash_lab, "Crash lab", "default", "operator", 300, LAB_TAKES, _check_lab),
     "rebuild_index": Kind(rebuild_index, "Rebuild the index", "default", "admin", 12 * 3600, (), _check_nothing),
     "export_messages": Kind(export_messages, "Export messages", "default", "operator", 12 * 3600, EXPORT_TAKES, _check_export),
     "resend_dead_letters": Kind(resend_dead_letters, "Send dead letters again", "default", "operator", 3600, RESEND_TAKES, _check_resend),

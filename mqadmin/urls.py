@@ -10,7 +10,7 @@ from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
 from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics, waiting
-from mqadmin.views.inside import bytes, cache, disk, dispatch, doctor, layout, recoveries, write
+from mqadmin.views.inside import bytes, cache, disk, dispatch, doctor, lab, layout, recoveries, write
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -38,6 +38,8 @@ urlpatterns = [
     path("store/doctor/start", doctor.start, name="start_doctor"),
     path("store/doctor/<str:run_id>/", doctor.doctor, name="doctor_run"),
     path("store/disk/", disk.disk, name="disk"),
+    path("store/lab/", lab.lab, name="lab"),
+    path("store/lab/<str:job_id>/", lab.lab_run, name="lab_run"),
     path("jobs/", jobs.jobs, name="jobs"),
     path("jobs/start", jobs.start_job, name="start_job"),
     path("jobs/<str:job_id>/", jobs.job, name="job"),

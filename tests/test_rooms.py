@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "server": {"formats", "kernels", "engine", "protocol", "broker", "nameserver"},
     "assembly": {"formats", "kernels", "engine", "protocol", "broker", "nameserver", "server"},
     "launch": {"formats", "engine"},
+    "lab": {"formats", "engine"},
 }
 # Package -> the only rooms that may import it.
 KEPT_TO = {

@@ -373,7 +373,7 @@ class DryRun(In):
 
 
 class NewJob(In):
-    kind: Literal["check_store", "rebuild_index", "export_messages", "resend_dead_letters", "dry_run", "pipeline_audit", "pipeline_statistics", "pipeline_lineage", "pipeline_archive"]
+    kind: Literal["check_store", "rebuild_index", "export_messages", "resend_dead_letters", "dry_run", "crash_lab", "pipeline_audit", "pipeline_statistics", "pipeline_lineage", "pipeline_archive"]
     parameters: dict[str, Any] = {}
 
 

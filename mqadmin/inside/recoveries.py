@@ -25,6 +25,12 @@ def one(id: str) -> dict:
     return without_paths(recoveries.one(directory(), id))
 
 
+def of_lab(run: str) -> dict | None:
+    """The record of the start within a run of the crash lab; None before it began. Reads files: for a thread."""
+    found = next((record["id"] for record in recoveries.listing(directory()) if record["store"] == f"lab/{run}/store"), None)
+    return None if found is None else one(found)
+
+
 def without_paths(record: dict) -> dict:
     """The name of the store in place of its directory, also within sentences."""
     store = Path(record.get("store") or "store")

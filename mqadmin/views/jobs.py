@@ -43,6 +43,8 @@ async def job(request, job_id):
     row = with_share(await asyncio.to_thread(background.find, job_id))
     if row["pipeline"]:
         return redirect("run", run_id=job_id)
+    if row["kind"] == "crash_lab":
+        return redirect("lab_run", job_id=job_id)
     context = {"job": row, "mark": background.mark_of([row])}
     return render(request, "job_facts.html" if request.htmx else "job.html", context)
 

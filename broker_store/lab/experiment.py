@@ -1,0 +1,38 @@
+"""What the crash lab tries: where a writer is killed, how it flushes, and whether the power fails as well. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker_store.errors import MisuseError
+
+POINTS = {
+    "before-copy": "before the message is copied into the log's map",
+    "after-copy": "after it was copied, before its sender is answered",
+    "before-flush": "before the log is synced",
+    "after-flush": "after the log was synced, before anybody is told",
+    "queue-index": "when the queue has its unit and the index not yet its entries",
+    "roll": "when the next log file was made and the full one is not closed",
+    "checkpoint": "when the checkpoint was written and not synced",
+}
+FLUSHES = ("ASYNC_FLUSH", "SYNC_FLUSH")
+POWER_CUTS = ("no", "all", "some")
+MOST_MESSAGES = 20_000
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is tried. The point is met at the first chance after `messages` were written."""
+
+    point: str
+    flush: str = "ASYNC_FLUSH"
+    power_cut: str = "no"
+    messages: int = 200
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (("point", self.point, tuple(POINTS)), ("flush", self.flush, FLUSHES), ("power_cut", self.power_cut, POWER_CUTS)):
+            if value not in allowed:
+                raise MisuseError(f"{name} is {value!r:.40}, want one of {', '.join(allowed)}")
+        if not 1 <= self.messages <= MOST_MESSAGES:
+            raise MisuseError(f"messages is {self.messages}, want 1 to {MOST_MESSAGES}")

@@ -1,0 +1,56 @@
+"""The crash lab: choose a point, have a writer killed there, watch its store start again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from django.contrib import messages
+from django.shortcuts import redirect, render
+
+from broker_store.lab.experiment import FLUSHES, MOST_MESSAGES, POINTS, POWER_CUTS
+from broker_store.server.problems import Problem
+from mqadmin import jobs
+from mqadmin.audit import aaudited
+from mqadmin.inside import recoveries
+from mqadmin.views.page import page, trouble
+
+ROWS = 10
+CUT_WORDS = {"no": "no power cut", "all": "and all that was not synced is lost", "some": "and some of what was not synced is lost, by chance"}
+
+
+@page()
+async def lab(request):
+    if request.method == "POST":
+        return await _start(request)
+    try:
+        rows, problem = [job for job in await asyncio.to_thread(jobs.listing) if job["kind"] == "crash_lab"][:ROWS], None
+    except Problem as error:
+        rows, problem = [], error
+    cuts = [(cut, CUT_WORDS[cut]) for cut in POWER_CUTS]
+    context = {"jobs": rows, "problem": problem, "points": POINTS.items(), "flushes": FLUSHES, "cuts": cuts, "most": MOST_MESSAGES, "tab": "lab"}
+    return render(request, "inside/lab.html", context)
+
+
+async def _start(request):
+    if not request.caller.may("operator"):
+        request.refused = request.caller
+        return trouble(request, 403, "Not allowed", f"This needs the role operator; you are {request.caller.role}.")
+    parameters = {name: request.POST[name].strip() for name in jobs.LAB_TAKES if request.POST.get(name, "").strip()}
+    try:
+        async with aaudited(request.caller, "start", "job", "crash_lab", parameters=parameters) as record:
+            row = await asyncio.to_thread(jobs.start, "crash_lab", parameters, request.caller)
+            record["id"] = row["id"]
+    except Problem as problem:
+        messages.error(request, f"{problem}")
+        return redirect("lab")
+    return redirect("lab_run", job_id=row["id"])
+
+
+@page()
+async def lab_run(request, job_id):
+    job = await asyncio.to_thread(jobs.find, job_id)
+    if job["kind"] != "crash_lab":
+        raise Problem("not_found", f"{job_id} is no run of the crash lab")
+    recovery = await asyncio.to_thread(recoveries.of_lab, job_id)
+    context = {"job": job, "over": job["state"] in jobs.OVER, "killed": POINTS.get(job["parameters"].get("point")), "recovery": recovery, "tab": "lab"}
+    return render(request, "inside/lab_run_facts.html" if request.htmx else "inside/lab_run.html", context)
