@@ -184,7 +184,7 @@ class Layout:
             "queues": queues,
             "messages": words[k.Y_MESSAGES],
             "bytes": size,
-            "gone": words[k.Y_OUTSIDE],
+            "gone": words[k.Y_GONE],
             "share": size / (self._end - self._begin) if self._end > self._begin else None,
             "cell_bytes": [int(count) for count in cells.array],
             "jumps": _describe(jumps),

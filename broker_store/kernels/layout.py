@@ -34,7 +34,7 @@ Y_MESSAGES = 12
 Y_BYTES = 13
 Y_COLD_MESSAGES = 14  # those with a page that is not in memory
 Y_COLD_BYTES = 15
-Y_OUTSIDE = 16  # units that lead out of the part
+Y_GONE = 16  # units that lead before the part; those that lead behind it came later
 Y_FILES = 17
 Y_BLOCK_PAGES = 18  # pages that a read-ahead brings
 Y_TOUCHED = 19  # pages
@@ -56,7 +56,7 @@ def lay_units(context):
     last_end = get(context, Y_LAST_END)
     messages, total = get(context, Y_MESSAGES), get(context, Y_BYTES)
     cold_messages, cold_bytes = get(context, Y_COLD_MESSAGES), get(context, Y_COLD_BYTES)
-    outside = get(context, Y_OUTSIDE)
+    gone = get(context, Y_GONE)
     span = end - begin
     number = 0
     while number < count:
@@ -67,8 +67,8 @@ def lay_units(context):
             break
         number += 1
         if log_offset < begin or log_offset + size > end:
-            if not (log_offset == 0 and size == PRE_BLANK_SIZE):
-                outside += 1
+            if log_offset < begin and not (log_offset == 0 and size == PRE_BLANK_SIZE):
+                gone += 1
             last_end = -1
             continue
         if last_end >= 0:
@@ -106,7 +106,7 @@ def lay_units(context):
     put(context, Y_BYTES, total)
     put(context, Y_COLD_MESSAGES, cold_messages)
     put(context, Y_COLD_BYTES, cold_bytes)
-    put(context, Y_OUTSIDE, outside)
+    put(context, Y_GONE, gone)
     return number
 
 

@@ -9,7 +9,7 @@ from broker_store.inside import cache
 from broker_store.inside.directory import GroupOffsets
 
 KEPT_SECONDS = 5.0
-PAGE_LOG_FILES = 32
+PAGE_LOG_FILES = 24
 PAGE_QUEUE_FILES = 10
 SUMS = ("reads", "messages", "bytes", "per_s", "bytes_per_s", "cold_reads", "cold_messages", "cold_bytes", "cold_per_s", "cold_bytes_per_s")
 

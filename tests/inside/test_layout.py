@@ -101,6 +101,15 @@ def test_units_that_lead_out_of_the_log_are_gone_and_those_in_front_of_a_queue_a
     assert found["gone"] > 0 and found["log"]["begin"] == 262_144
 
 
+def test_what_is_written_while_one_looks_is_neither_there_nor_gone(crashed):
+    units = plain_layout.units_of(crashed, "FixB", 2)
+    place = units[-3][1]
+    found = Layout(StoreDirectory(crashed), Start(), place).of(["FixB"])
+    assert (found["log"]["end"], found["gone"]) == (place, 0)
+    every = [unit for queue_id in range(4) for unit in plain_layout.units_of(crashed, "FixB", queue_id)]
+    assert found["messages"] == sum(log_offset + size <= place for _, log_offset, size in every) < len(every)
+
+
 def test_an_empty_store_has_no_topic_and_a_log_of_files_that_are_no_whole_pages_is_counted_too(crashed, tmp_path):
     shutil.rmtree(crashed / "consumequeue")
     assert Layout(StoreDirectory(crashed), Start()).of_each()["items"] == []

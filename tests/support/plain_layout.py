@@ -73,7 +73,7 @@ def laid(root: Path, wanted: list[tuple[str, int]], cells: int, is_from=lambda t
         chosen = [unit for unit in units_of(root, topic, queue_id) if is_from(topic, queue_id, unit)]
         for _, log_offset, size in chosen[:most_a_queue]:
             if log_offset < begin or log_offset + size > end:
-                gone += (log_offset, size) != PRE_BLANK
+                gone += log_offset < begin and (log_offset, size) != PRE_BLANK
                 last_end = None
                 continue
             if last_end is not None:
