@@ -104,6 +104,9 @@ class DiskView:
         self._store, self._positions, self._rules, self._now_ms = store, positions, rules, now_ms
         self._is_running, self._offsets, self._safe_to = is_running, offsets, safe_to
         self._read_samples = read_samples
+        # The same groups and queues are asked about for each file.
+        self._unread_places: dict[tuple[Queue, int], int | None] = {}
+        self._speeds: dict[str, float | None] = {}
         self._usage = max((store.disk.usage(path) for path in (store.root, store.log_directory)), key=lambda usage: usage.used_ratio)
         self._log = [file for file in positions.log if file.base <= positions.log_end]
         self._kinds = bytes_by_kind(store.disk, store.root, store.log_directory)
@@ -289,6 +292,7 @@ class DiskView:
         """The files that go next with what groups would lose, and what forced cleaning would do now."""
         speeds = recent(self._read_samples(lambda name: name.startswith("at\t"), self._now_ms - BASIS_MS // 24), self._now_ms)
         schedule = self.schedule()
+        self._look_ahead([file for file, *_ in schedule[:most_files]])
         told = [self._told(file, speeds) for file in schedule[:most_files]]
         held = [file for file, *_ in schedule if self._safe_to is None or file.end < self._safe_to]
         forced = held[: self._rules.files_a_look] if self._rules.is_forced else []
@@ -301,6 +305,19 @@ class DiskView:
                 "losses": self._losses(forced[0].base, forced[-1].end, None, speeds) if forced else [],
             },
         }
+
+    def _look_ahead(self, files: list[LogFile]) -> None:
+        """Find what all files need of a queue while its own files are open: with thousands of queues not all can be."""
+        lowest: dict[Queue, int] = {}
+        for _, topic, queues in self._offsets:
+            for queue_id, at in queues.items():
+                lowest[topic, queue_id] = min(at, lowest.get((topic, queue_id), at))
+        for queue, at in lowest.items():
+            place = self._first_unread(queue, at)
+            for file in files:
+                end = min(file.end, self._positions.log_end)
+                if place is not None and place < end:
+                    self._positions.bytes_between(queue, self._positions.first_from(queue, file.base), self._positions.first_from(queue, end))
 
     def schedule(self) -> list[tuple[LogFile, int | None, int | None, int | None]]:
         """(file, last modified, expires, goes) of each file that may go, in the order in which they do. The last file stays."""
@@ -371,17 +388,14 @@ class DiskView:
         return sorted(found.values(), key=lambda losses: (-losses["messages"], losses["group"]))
 
     def _unread(self, group: str, queue: Queue, at: int, begin: int, end: int, goes: int | None, speeds: Sequence[Sample]) -> dict | None:
-        low, high = self._positions.ends(queue)
-        if at >= high or low >= high:
-            return None
-        first = self._positions.unit(queue, max(at, low))
-        if first is None or first.log_offset >= end:
+        place = self._first_unread(queue, at)
+        if place is None or place >= end:
             return None
         behind = self._positions.first_from(queue, end)
         from_offset = max(at, self._positions.first_from(queue, begin))
         if from_offset >= behind:
             return None
-        per_s = speed(speeds, samples.position_of(group, *queue))
+        per_s = self._speed(speeds, samples.position_of(group, *queue))
         in_time = None if goes is None or per_s is None else at + per_s * (goes - self._now_ms) / 1000 >= behind
         return {
             "topic": queue[0],
@@ -392,6 +406,20 @@ class DiskView:
             "bytes": self._positions.bytes_between(queue, from_offset, behind),
             "is_read_in_time": in_time,
         }
+
+    def _first_unread(self, queue: Queue, at: int) -> int | None:
+        """Where in the log the first message lies that a group at this offset has not read; None when there is none."""
+        key = (queue, at)
+        if key not in self._unread_places:
+            low, high = self._positions.ends(queue)
+            unit = self._positions.unit(queue, max(at, low)) if at < high and low < high else None
+            self._unread_places[key] = None if unit is None else unit.log_offset
+        return self._unread_places[key]
+
+    def _speed(self, speeds: Sequence[Sample], name: str) -> float | None:
+        if name not in self._speeds:
+            self._speeds[name] = speed(speeds, name)
+        return self._speeds[name]
 
 
 def _both(one: bool | None, other: bool | None) -> bool | None:

@@ -64,6 +64,8 @@ class Positions:
         self._readers: dict[Path, Reader | None] = {}
         self._log_end = log_end
         self._left_to_sum = MOST_SUMMED
+        self._found: dict[tuple[Queue, int], int] = {}
+        self._sums: dict[tuple[Queue, int, int], int | None] = {}
 
     def __enter__(self) -> Positions:
         return self
@@ -162,6 +164,12 @@ class Positions:
 
     def first_from(self, queue: Queue, log_offset: int) -> int:
         """The first message of a queue that lies at or behind a place of the log; the one behind the last when none does."""
+        found = self._found.get((queue, log_offset))
+        if found is None:
+            found = self._found[queue, log_offset] = self._find_first_from(queue, log_offset)
+        return found
+
+    def _find_first_from(self, queue: Queue, log_offset: int) -> int:
         low, high = self.ends(queue)
         hint = self.hints.get((queue, log_offset))
         # What was found before is believed when the units around it still say so: the topic may be another of that name.
@@ -205,6 +213,12 @@ class Positions:
 
     def bytes_between(self, queue: Queue, begin: int, end: int) -> int | None:
         """Bytes that messages [begin, end) take in the log; None when they are too many to add up, or cannot be read."""
+        key = (queue, begin, end)
+        if key not in self._sums:
+            self._sums[key] = self._sum(queue, begin, end)
+        return self._sums[key]
+
+    def _sum(self, queue: Queue, begin: int, end: int) -> int | None:
         if end - begin > self._left_to_sum:
             return None
         self._left_to_sum -= max(0, end - begin)

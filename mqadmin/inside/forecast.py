@@ -1,7 +1,8 @@
 """The disk's forecast and the offset timelines of the broker of this process. For threads: files are read.
 
 What the broker knows (where groups stand, the ends of its queues) is copied at the beginning of a look, in pieces that are whole
-each; all else is read from files by position. A look serves everybody who asks within FRESH_S, so that ten browsers cost one.
+each; all else is read from files by position. A look serves everybody who asks within FRESH_S, or LEAST_REST times what it took, so
+that ten browsers cost one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from broker_store.inside.positions import Positions
 from broker_store.inside.timeline import Timeline
 
 FRESH_S = 3.0
+LEAST_REST = 20  # times what a look took: thousands of queues may not take more than a twentieth of a core
 MOST_KEPT = 200
 EVENTS_TOLD = 100
 MOST_RETENTION_HOURS = 8_760  # that may be asked for: a year
@@ -94,13 +96,16 @@ class Forecasts:
         return SampleFiles(store.disk, store.root.parent / samples.DIRECTORY)
 
     def _fresh(self, key: tuple, make: Callable[[], dict]) -> dict:
-        """What was looked at within FRESH_S; who comes while a look is under way waits for it."""
+        """What was looked at lately; who comes while a look is under way waits for it."""
         with self._guard:
             known = self._kept.get(key)
-            if known is None or time.monotonic() - known[0] > FRESH_S:
+            if known is None or time.monotonic() > known[0]:
                 if len(self._kept) >= MOST_KEPT:
                     self._kept.clear()
-                known = self._kept[key] = (time.monotonic(), make())
+                began = time.thread_time()
+                value = make()
+                took = time.thread_time() - began
+                known = self._kept[key] = (time.monotonic() + max(FRESH_S, LEAST_REST * took), value)
             return known[1]
 
 
