@@ -1,6 +1,7 @@
 """manage.py store recoveries, recovery, dry-run: what starts did, and what one would do."""
 
 import json
+import os
 import time
 
 from broker_store.config import StoreSettings
@@ -59,6 +60,8 @@ def recovery(command, options) -> None:
 
 
 def dry_run(command, options) -> None:
+    if options["progress"]:  # a process of a job's own, beside a broker
+        os.nice(19)
     directory = command.directory(options)
     settings = kept.settings_for(directory, _settings(directory.root, command.data, options["accept_damage"]))
     records = StartRecords(command.data / "recoveries", directory.root.absolute(), every_s=PROGRESS_SECONDS) if options["keep"] else None
