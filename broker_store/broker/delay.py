@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from broker_store.broker.pace import PAUSE_MS, RETRY_MS
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, SCHEDULE_TOPIC
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.formats import config_json, properties
@@ -30,9 +31,6 @@ FILE_NAME = "delayOffset.json"
 # With so many deliveries a step ends, so that it stays within a millisecond or two; one level makes no more.
 BATCH = 128
 BATCH_BYTES = 1 << 20
-RETRY_MS = 100
-# A level that delivered all that was due rests so long.
-PAUSE_MS = 5
 # A message with a level asks for no time besides: it would be a timer message once it is delivered.
 _NO_TIME: dict[str, str | None] = dict.fromkeys(properties.TIMER_ASKING)
 
@@ -132,7 +130,6 @@ class Delay:
             if level.retry_ms > now_ms:
                 return level.retry_ms
             size += len(result.body)
-        # What becomes due meanwhile goes together: a group costs hardly more than one message.
         return now_ms if count == BATCH or level.offset < level.due_end else now_ms + PAUSE_MS
 
     def _nothing_at(self, level: _Level, now_ms: int) -> int | None:

@@ -27,35 +27,36 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from broker_store.broker.pace import PAUSE_MS, RETRY_MS
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, TIMER_TOPIC
-from broker_store.errors import DiskFullError, FormatError, StoreError
+from broker_store.engine.timed import NO_NUMBER, Timed, read_timed
+from broker_store.engine.timer_files import WheelEntry
+from broker_store.errors import DiskFullError, StoreError
 from broker_store.formats import properties, record, timer_log
 from broker_store.formats.config_json import DataVersion
-from broker_store.formats.java_hash import java_hash
+from broker_store.formats.java_hash import java_hash, java_text
 from broker_store.formats.timer_check import TimerCheck
 from broker_store.formats.timer_wheel import BLANK_SLOTS, PRECISION_MS, WINDOW_SLOTS
-from broker_store.messages import GetRequest, GetResult, GetStatus, Message, PutStatus
+from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus, Message, PutStatus
 
-# At most so many of each kind in one step, so that a step stays within a few milliseconds.
-ENQUEUED_A_STEP = 32
+# At most so many of each kind in one step, so that a step stays within a millisecond or two.
+ENQUEUED_A_STEP = 128
 LOADED_A_STEP = 64
-DELIVERED_A_STEP = 64
-DELIVERED_BYTES_A_STEP = 1 << 20
-# No more messages of slots to come are held in memory; those of one slot are, whatever their number: about 400 bytes each.
-MOST_LOADED = 50_000
+DELIVERED_A_STEP = 128
+BYTES_A_STEP = 1 << 20
+# No more messages of slots to come are held in memory; those of one slot are, whatever their number: about 250 bytes each.
+MOST_LOADED = 200_000
 # A slot is loaded so long before its second, and a while longer for each message in it.
 LOAD_AHEAD_MS = 1_000
 LOADED_A_MS = 10
-RETRY_MS = 100
+# A slot so near is held in memory from its first message on, and need not be loaded.
+NEAR_MS = 10_000
 HOUR_MS = 3_600_000
 _HOURS_TOLD = 7 * 24
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _LONG = 1 << 63
-_QUEUE_DIGITS = 4
 _MOST_COUNTED = (1 << 31) - 1  # of a slot; a limit that is not below is none
-# What the store will not take however often it is tried.
-_FINAL = (PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class _Waiting(NamedTuple):
@@ -66,8 +67,7 @@ class _Waiting(NamedTuple):
     size: int
     write_ms: int
     rolls: bool
-    topic: str
-    unique_key: str
+    topic_hash: int
 
 
 class _Slot:
@@ -93,8 +93,13 @@ class _Slot:
     def is_empty(self) -> bool:
         return self.is_loaded and not self.waiting and not self.in_hand
 
-    def is_deleted(self, message: _Waiting) -> bool:
-        return bool(self.deleted) and (message.unique_key in self.deleted or f"{message.topic}+{message.unique_key}" in self.deleted)
+    def is_deleted(self, raw: bytes) -> bool:
+        """Whether a request to delete named the message of this record."""
+        if not self.deleted:
+            return False
+        pairs = record.decode(raw, check_crc=False).properties
+        topic, unique_key = pairs.get(properties.REAL_TOPIC, ""), pairs.get(properties.UNIQUE_KEY, "")
+        return unique_key in self.deleted or f"{topic}+{unique_key}" in self.deleted
 
 
 class Timer:
@@ -125,7 +130,8 @@ class Timer:
         self._slots: dict[int, _Slot] = {}  # loaded ones, by their time (ms)
         self._loaded = 0
         self._reading = self._watched = False
-        self._retry_ms = 0
+        self._retry_ms = self._rest_ms = 0
+        self._names: dict[int, str] = {}  # topics by their hash, which is all that the wheel knows of them
         self._changed = False
         self._latest_ms: tuple[int, int] = (0, 0)  # the longest lateness of this minute and the one before
         self._minute = 0
@@ -195,7 +201,8 @@ class Timer:
         self._seconds = [second for second, _ in self._files.pending(self._read_ms // PRECISION_MS)]
         by_hash, by_hour = self._files.count_from(self._read_ms // PRECISION_MS)
         self._by_hour.update(by_hour)
-        self._by_topic.update({topic: by_hash[java_hash(topic)] for topic in topics if java_hash(topic) in by_hash})
+        self._names = {java_hash(topic): topic for topic in topics}
+        self._by_topic.update({topic: by_hash[hashed] for hashed, topic in self._names.items() if hashed in by_hash})
 
     # Steps ------------------------------------------------------------------------------------------------------------
 
@@ -220,12 +227,12 @@ class Timer:
         self._watch(not is_behind)
         if is_behind:
             return now_ms
-        times = [self._seconds[0] * PRECISION_MS - self._ahead_ms(self._seconds[0])] if self._seconds and self._loaded < MOST_LOADED else []
+        times = [self._seconds[0] * PRECISION_MS - self._ahead_ms(self._seconds[0])] if self._may_open() else []
         for slot in self._slots.values():
             if not slot.is_loaded:
                 return now_ms
             # An empty one is passed when its second is over.
-            times.append(max(slot.slot_ms, slot.waiting[0].due_ms) if slot.waiting else slot.slot_ms + PRECISION_MS)
+            times.append(max(slot.slot_ms, slot.waiting[0].due_ms, self._rests_until(now_ms)) if slot.waiting else slot.slot_ms + PRECISION_MS)
         return max(now_ms, min(times)) if times else None
 
     def _pass(self, now_ms: int) -> None:
@@ -247,8 +254,12 @@ class Timer:
         slot = self._files.slot(second)
         return LOAD_AHEAD_MS + (0 if slot is None else max(0, slot.count) // LOADED_A_MS)
 
+    def _may_open(self) -> bool:
+        """Whether the next second that is not in memory may come there: there is room, or nothing is due before it."""
+        return bool(self._seconds) and (self._loaded < MOST_LOADED or self._seconds[0] * PRECISION_MS < min(self._slots, default=1 << 62))
+
     def _open_slots(self, now_ms: int) -> None:
-        while self._seconds and (self._loaded < MOST_LOADED or not self._slots):
+        while self._may_open():
             second = self._seconds[0]
             if second * PRECISION_MS - self._ahead_ms(second) > now_ms:
                 return
@@ -294,27 +305,31 @@ class Timer:
 
     def _take_units(self, slot: _Slot, units: list, following: int, records: list[bytes | None]) -> None:
         slot.next = following
+        here = [(unit, raw) for unit, raw in zip(units, records, strict=True) if raw is not None]
         for unit, raw in zip(units, records, strict=True):
-            stored = _decoded(raw)
-            if stored is None:
-                self._forget(unit.topic_hash, slot.slot_ms)
+            if raw is None:
+                self._gone("dropped", unit.topic_hash, slot.slot_ms)
+        joined = b"".join([raw for _, raw in here])
+        for (unit, _), told in zip(here, read_timed(joined, len(here)), strict=True):
+            if told.is_sound:
+                self._add(slot, told, joined, unit.magic, unit.write_ms)
             else:
-                self._add(slot, stored, unit.magic, unit.write_ms)
+                self._gone("dropped", unit.topic_hash, slot.slot_ms)
 
-    def _add(self, slot: _Slot, stored: record.StoredMessage, magic: int, write_ms: int) -> None:
-        pairs = properties.decode(stored.raw_properties)
+    def _add(self, slot: _Slot, told: Timed, records: bytes, magic: int, write_ms: int) -> None:
         rolls = bool(magic & timer_log.ROLL)
         if magic & timer_log.DELETE and not rolls:
-            slot.deleted.add(pairs.get(properties.TIMER_DELETE_KEY, ""))
+            slot.deleted.add(record.decode(records, told.record_at, check_crc=False).properties.get(properties.TIMER_DELETE_KEY, ""))
             return
-        due_ms = slot.slot_ms if rolls else _due_ms(pairs, stored.store_timestamp, slot.slot_ms)
-        topic, unique_key = pairs.get(properties.REAL_TOPIC, ""), pairs.get(properties.UNIQUE_KEY, "")
-        heapq.heappush(slot.waiting, _Waiting(due_ms, stored.log_offset, stored.size, write_ms, rolls, topic, unique_key))
+        due_ms = slot.slot_ms if rolls else _due_ms(told, slot.slot_ms)
+        heapq.heappush(slot.waiting, _Waiting(due_ms, told.log_offset, told.size, write_ms, rolls, told.topic_hash))
         self._loaded += 1
 
     # Delivering -------------------------------------------------------------------------------------------------------
 
     def _deliver(self, now_ms: int) -> None:
+        if self._rests_until(now_ms) > now_ms:
+            return
         for _, slot in sorted(self._slots.items()):
             if slot.slot_ms > now_ms or not slot.is_loaded:
                 return
@@ -327,64 +342,89 @@ class Timer:
                 return
 
     def _take_due(self, slot: _Slot, now_ms: int) -> list[_Waiting]:
-        """The next messages of a slot, without those deleted; none while others are in hand."""
+        """The next messages of a slot; none while others are in hand."""
         due: list[_Waiting] = []
         size = 0
-        looked = 0
-        while not slot.in_hand and slot.waiting and slot.waiting[0].due_ms <= now_ms and looked < DELIVERED_A_STEP and size < DELIVERED_BYTES_A_STEP:
-            looked += 1
-            each = heapq.heappop(slot.waiting)
-            if slot.is_deleted(each):
-                self._done(slot, each, "deleted")
-            else:
-                due.append(each)
-                size += each.size
+        while not slot.in_hand and slot.waiting and slot.waiting[0].due_ms <= now_ms and len(due) < DELIVERED_A_STEP and size < BYTES_A_STEP:
+            due.append(heapq.heappop(slot.waiting))
+            size += due[-1].size
+        if due:
+            is_behind = slot.slot_ms + PRECISION_MS <= now_ms or (bool(slot.waiting) and slot.waiting[0].due_ms <= now_ms)
+            self._rest_ms = 0 if is_behind else now_ms + PAUSE_MS
         return due
+
+    def _rests_until(self, now_ms: int) -> int:
+        return self._rest_ms if self._rest_ms <= now_ms + PAUSE_MS else 0  # or the clock was set back
 
     def _put(self, slot: _Slot, records: list[bytes | None], now_ms: int) -> None:
         due, slot.in_hand = slot.in_hand, []
-        messages = [_message_for(raw, each, now_ms) for each, raw in zip(due, records, strict=True)]
-        results = iter(self._store.put_many([message for message in messages if message is not None]))
-        delivered = []
-        for each, message in zip(due, messages, strict=True):
-            put = next(results) if message is not None else None
-            if put is not None and put.status not in _FINAL:
-                self.counts["failures"] += 1
-                self._retry_ms = now_ms + RETRY_MS
-                heapq.heappush(slot.waiting, each)
-            elif put is None or not put.ok:
-                self._done(slot, each, "dropped")
-            else:
-                slot.delivered += 1
-                self._done(slot, each, "rolled" if each.rolls else "delivered")
-                self._was_late(now_ms - each.due_ms, now_ms)
-                if not each.rolls:
-                    delivered.append(message)
-        if delivered:
-            self.on_delivered([(message.topic, 1, len(message.body)) for message in delivered])
-
-    def _done(self, slot: _Slot, each: _Waiting, what: str) -> None:
-        self.counts[what] += 1
-        self._loaded -= 1
-        self._count(each.topic, slot.slot_ms, -1)
+        self._loaded -= len(due)
         self._changed = True
+        goes: list[tuple[_Waiting, bytes]] = []
+        for each, raw in zip(due, records, strict=True):
+            if raw is None:
+                self._gone("dropped", each.topic_hash, slot.slot_ms)
+            elif slot.is_deleted(raw):
+                self._gone("deleted", each.topic_hash, slot.slot_ms)
+            elif each.rolls:
+                self._roll(slot, each, raw, now_ms)
+            else:
+                goes.append((each, raw))
+        if not goes:
+            return
+        moved = self._store.put_waited(b"".join([raw for _, raw in goes]), len(goes), TIMER_TOPIC, FORBIDDEN_TO_SEND, [each.write_ms for each, _ in goes])
+        late_ms = 0
+        for (each, _), status in zip(goes, moved.statuses, strict=True):
+            if status is PutStatus.PUT_OK:
+                late_ms = max(late_ms, now_ms - each.due_ms)
+            else:
+                self._not_put(slot, each, status, now_ms)
+        if moved.stored:
+            for topic, messages, _ in moved.stored:
+                slot.delivered += messages
+                self.counts["delivered"] += messages
+                self._count(topic, slot.slot_ms, -messages)
+            self._was_late(late_ms, now_ms)
+            self.on_delivered(moved.stored)
+
+    def _not_put(self, slot: _Slot, each: _Waiting, status: PutStatus, now_ms: int) -> None:
+        if status in FINAL:
+            self._gone("dropped", each.topic_hash, slot.slot_ms)
+        else:
+            self.counts["failures"] += 1
+            self._retry_ms = now_ms + RETRY_MS
+            heapq.heappush(slot.waiting, each)
+            self._loaded += 1
+
+    def _roll(self, slot: _Slot, each: _Waiting, raw: bytes, now_ms: int) -> None:
+        """A message whose time lies beyond the wheel's window goes to the timer topic again."""
+        put = self._store.put(_rolled(raw, each, now_ms))
+        if put.ok:
+            slot.delivered += 1
+            self._gone("rolled", each.topic_hash, slot.slot_ms)
+        else:
+            self._not_put(slot, each, put.status, now_ms)
 
     # Enqueueing -------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, now_ms: int) -> None:
-        if self._queue_offset >= self._store.max_offset(TIMER_TOPIC, 0):
-            return
-
         def arrived(result: GetResult) -> None:
             self._reading = False
             self._take_result(result, self._clock())
             self.on_ready()
 
-        result = self._store.get(GetRequest(TIMER_TOPIC, 0, self._queue_offset, max_count=ENQUEUED_A_STEP), arrived)
-        if result is None:
-            self._reading = True
-        else:
+        taken = size = 0
+        while taken < ENQUEUED_A_STEP and size < BYTES_A_STEP and self._queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
+            begin = self._queue_offset
+            result = self._store.get(GetRequest(TIMER_TOPIC, 0, begin, max_count=ENQUEUED_A_STEP - taken), arrived)
+            if result is None:
+                self._reading = True
+                return
             self._take_result(result, now_ms)
+            if self._retry_ms > now_ms:
+                return
+            taken += self._queue_offset - begin
+            size += len(result.body)
 
     def _watch(self, watched: bool) -> None:
         if self._watched != watched:
@@ -400,45 +440,83 @@ class Timer:
             else:
                 self._queue_offset = following
             return
-        for stored in record.decode_all(result.body, check_crc=False):
-            try:
-                self._enqueue_one(stored, now_ms)
-            except StoreError as error:
-                self.counts["failures"] += 1
-                self._retry_ms = now_ms + RETRY_MS
-                if not isinstance(error, DiskFullError):
-                    raise
-                return
-            self._queue_offset = stored.queue_offset + 1
-            self._changed = True
-
-    def _enqueue_one(self, stored: record.StoredMessage, now_ms: int) -> None:
-        pairs = properties.decode(stored.raw_properties)
-        out_ms, topic = _number(pairs.get(properties.TIMER_OUT_MS)), pairs.get(properties.REAL_TOPIC)
-        if out_ms is None or topic is None:
-            self.counts["dropped"] += 1
+        found = [(told, self._entry(told, now_ms)) for told in read_timed(result.body, result.count)]
+        entries = [entry for _, entry in found if entry is not None]
+        try:
+            appended, new = self._files.append(entries) if entries else (0, [])
+        except StoreError as error:
+            self.counts["failures"] += 1
+            self._retry_ms = now_ms + RETRY_MS
+            if not isinstance(error, DiskFullError):
+                raise
             return
-        if stored.queue_offset < self._files.taken_again_before and out_ms < self._read_ms:
-            return  # its slot was delivered before its unit was lost
+        self._changed = True
+        for slot_s in new:
+            self._begin_slot(slot_s, now_ms)
+        counts: Counter[tuple[bytes, int]] = Counter()
+        for told, entry in found:
+            if entry is None:
+                self.counts["dropped"] += not self._was_delivered(told)
+            elif not appended:
+                break  # the rest of them goes into the next file
+            else:
+                appended -= 1
+                self._take_up(told, entry, result.body, counts)
+            self._queue_offset += 1
+        for (topic, slot_ms), count in counts.items():
+            self._count(java_text(topic), slot_ms, count)
+        if self._loaded > MOST_LOADED:
+            self._let_go(now_ms)
+
+    def _was_delivered(self, told: Timed) -> bool:
+        """Whether the slot of a message was delivered before its unit was lost."""
+        return bool(told.is_sound) and told.queue_offset < self._files.taken_again_before and told.out_ms < self._read_ms
+
+    def _entry(self, told: Timed, now_ms: int) -> WheelEntry | None:
+        """Where on the wheel a message goes; None for one that does not."""
+        if not told.is_sound or told.out_ms == NO_NUMBER or not told.topic_length or self._was_delivered(told):
+            return None
         write_ms = _second(now_ms)
         magic = timer_log.DEFAULT
-        slot_ms = max(_second(out_ms), self._read_ms)
+        slot_ms = max(_second(told.out_ms), self._read_ms)
         beyond_ms = slot_ms - write_ms - self._window_ms
         if beyond_ms >= 0:
             magic |= timer_log.ROLL
             # A rest that is short is made longer, so that the next roll has time.
             slot_ms = _second(write_ms + (self._window_ms // 2 if beyond_ms < self._window_ms // 3 else self._window_ms))
-        if properties.TIMER_DELETE_KEY in pairs:
+        if told.deletes:
             magic |= timer_log.DELETE
-        is_new = self._files.append(slot_ms // PRECISION_MS, magic, write_ms, stored.log_offset, stored.size, java_hash(topic))
+        return WheelEntry(slot_ms // PRECISION_MS, magic, write_ms, told.log_offset, told.size, told.topic_hash)
+
+    def _begin_slot(self, slot_s: int, now_ms: int) -> None:
+        """A second has its first message."""
+        slot_ms = slot_s * PRECISION_MS
+        if slot_ms <= now_ms + NEAR_MS and self._loaded < MOST_LOADED:
+            self._slots[slot_ms] = _Slot(slot_ms, timer_log.NONE)
+        else:
+            heapq.heappush(self._seconds, slot_s)
+
+    def _take_up(self, told: Timed, entry: WheelEntry, records: bytes, counts: Counter[tuple[bytes, int]]) -> None:
+        """A message that is on the wheel now; `counts` of topics and slots."""
         self.counts["enqueued"] += 1
-        if not magic & timer_log.DELETE or magic & timer_log.ROLL:
-            self._count(topic, slot_ms, 1)
+        slot_ms = entry.slot_s * PRECISION_MS
+        if not entry.magic & timer_log.DELETE or entry.magic & timer_log.ROLL:
+            topic = records[told.topic_at : told.topic_at + told.topic_length]
+            counts[topic, slot_ms] += 1
+            if told.topic_hash not in self._names:
+                self._names[told.topic_hash] = java_text(topic)
         slot = self._slots.get(slot_ms)
         if slot is not None:
-            self._add(slot, stored, magic, write_ms)
-        elif is_new:
-            heapq.heappush(self._seconds, slot_ms // PRECISION_MS)
+            self._add(slot, told, records, entry.magic, entry.write_ms)
+
+    def _let_go(self, now_ms: int) -> None:
+        """Too many messages are in memory: those of the second furthest ahead are loaded again when it is near."""
+        last_ms = max(self._slots)
+        slot = self._slots[last_ms]
+        if slot.is_loaded and last_ms - self._ahead_ms(last_ms // PRECISION_MS) > now_ms:
+            del self._slots[last_ms]
+            self._loaded -= len(slot.waiting)
+            heapq.heappush(self._seconds, last_ms // PRECISION_MS)
 
     # What is kept -----------------------------------------------------------------------------------------------------
 
@@ -453,14 +531,15 @@ class Timer:
         if not self._by_hour[hour_ms]:
             del self._by_hour[hour_ms]
 
-    def _forget(self, topic_hash: int, slot_ms: int) -> None:
-        """A unit whose message is gone."""
-        self.counts["dropped"] += 1
+    def _gone(self, what: str, topic_hash: int, slot_ms: int) -> None:
+        """A message that does not wait any more, and was not delivered."""
+        self.counts[what] += 1
         self._changed = True
-        self._count_hour(slot_ms, -1)
-        topic = next((topic for topic in self._by_topic if java_hash(topic) == topic_hash), None)
-        if topic is not None:
-            self._by_topic[topic] = max(0, self._by_topic[topic] - 1)
+        topic = self._names.get(topic_hash)
+        if topic is None:
+            self._count_hour(slot_ms, -1)
+        else:
+            self._count(topic, slot_ms, -1)
 
     def _was_late(self, late_ms: int, now_ms: int) -> None:
         minute = now_ms // 60_000
@@ -559,42 +638,24 @@ def _asked_ms(pairs: Mapping[str, str], now_ms: int) -> int | None:
     return _number(pairs.get(properties.TIMER_DELIVER_MS))
 
 
-def _due_ms(pairs: Mapping[str, str], stored_ms: int, slot_ms: int) -> int:
+def _due_ms(told: Timed, slot_ms: int) -> int:
     """When a message of a slot wants to be delivered: at the time it asked for, at the latest when its second is over."""
-    asked_ms, out_ms = _asked_ms(pairs, stored_ms), _number(pairs.get(properties.TIMER_OUT_MS))
-    latest_ms = (slot_ms if out_ms is None else min(slot_ms, out_ms)) + PRECISION_MS
-    return latest_ms if asked_ms is None else min(asked_ms, latest_ms)
+    latest_ms = (slot_ms if told.out_ms == NO_NUMBER else min(slot_ms, told.out_ms)) + PRECISION_MS
+    return latest_ms if told.asked_ms == NO_NUMBER else min(told.asked_ms, latest_ms)
 
 
-def _decoded(raw: bytes | None) -> record.StoredMessage | None:
-    """A message of the timer topic; None for anything else that lies there now."""
-    try:
-        stored = None if raw is None else record.decode(raw, check_crc=False)
-    except FormatError:
-        return None
-    return stored if stored is not None and stored.topic == TIMER_TOPIC else None
-
-
-def _message_for(raw: bytes | None, each: _Waiting, now_ms: int) -> Message | None:
-    """The message as it goes to its real place, or as it waits once more; None for one that is gone or does not say where."""
-    stored = _decoded(raw)
-    if stored is None:
-        return None
-    pairs = stored.properties
-    changes = {properties.TIMER_ENQUEUE_MS: str(each.write_ms), properties.TIMER_DEQUEUE_MS: str(now_ms)}
-    if each.rolls:
-        changes[properties.TIMER_ROLL_TIMES] = str((_number(pairs.get(properties.TIMER_ROLL_TIMES)) or 0) + 1)
-        topic, queue_id = TIMER_TOPIC, "0"
-    else:
-        topic, queue_id = pairs.get(properties.REAL_TOPIC), pairs.get(properties.REAL_QUEUE_ID, "")
-        if topic in FORBIDDEN_TO_SEND or len(queue_id) > _QUEUE_DIGITS:
-            return None
-    if not topic or not queue_id.isascii() or not queue_id.isdigit():
-        return None
+def _rolled(raw: bytes, each: _Waiting, now_ms: int) -> Message:
+    """The message as it waits once more."""
+    stored = record.decode(raw, check_crc=False)
+    changes = {
+        properties.TIMER_ENQUEUE_MS: str(each.write_ms),
+        properties.TIMER_DEQUEUE_MS: str(now_ms),
+        properties.TIMER_ROLL_TIMES: str((_number(stored.properties.get(properties.TIMER_ROLL_TIMES)) or 0) + 1),
+    }
     encoded = properties.set_values(stored.raw_properties, changes)
     return Message(
-        topic,
-        int(queue_id),
+        TIMER_TOPIC,
+        0,
         stored.body,
         # Where there is no room for these, the message matters more.
         encoded if len(encoded) <= properties.MAX_BYTES else stored.raw_properties,

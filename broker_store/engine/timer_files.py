@@ -14,8 +14,9 @@ was read. When the timer log falls short of the numbers (it was lost or is damag
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,17 @@ FILE_NAME = "timercheck"
 _HOUR_MS = 3_600_000
 # More than so many numbers that wait for the log would only be older.
 _MOST_WAITING = 16
+
+
+class WheelEntry(NamedTuple):
+    """A message as it is put on the wheel; `magic` as of its unit (formats/timer_log.py)."""
+
+    slot_s: int
+    magic: int
+    write_ms: int
+    log_offset: int
+    size: int
+    topic_hash: int
 
 
 class TimerFiles:
@@ -91,15 +103,32 @@ class TimerFiles:
 
     # The wheel --------------------------------------------------------------------------------------------------------
 
-    def append(self, slot_s: int, magic: int, write_ms: int, log_offset: int, size: int, topic_hash: int) -> bool:
-        """Put a message on the wheel; whether it is the first of its slot. Raises DiskFullError, and then nothing has changed."""
-        self._wheel.make_room(slot_s)
-        slot = self._wheel.get(slot_s)
-        first, last, count = (slot.first, slot.last, slot.count) if slot is not None else (timer_log.NONE, timer_log.NONE, 0)
-        position = self._log.append(last, magic, write_ms, slot_s * PRECISION_MS - write_ms, log_offset, size, topic_hash)
-        count += -1 if magic & timer_log.DELETE else 1
-        self._wheel.put(slot_s, position if first == timer_log.NONE else first, position, count)
-        return slot is None
+    def append(self, messages: Sequence[WheelEntry]) -> tuple[int, list[int]]:
+        """Put messages on the wheel, as many as the log's file has room for: how many, and the seconds whose first is among them.
+
+        Raises DiskFullError, and then nothing has changed.
+        """
+        messages = messages[: self._log.make_room()]
+        ends: dict[int, tuple[int, int, int]] = {}
+        new = []
+        units = []
+        position = self._log.wrote
+        for slot_s, magic, write_ms, log_offset, size, topic_hash in messages:
+            end = ends.get(slot_s)
+            if end is None:
+                self._wheel.make_room(slot_s)
+                slot = self._wheel.get(slot_s)
+                if slot is None:
+                    new.append(slot_s)
+                end = (position, timer_log.NONE, 0) if slot is None else (slot.first, slot.last, slot.count)
+            first, last, count = end
+            units.append(timer_log.LAYOUT.pack(timer_log.SIZE, last, magic, write_ms, slot_s * PRECISION_MS - write_ms, log_offset, size, topic_hash, 0))
+            ends[slot_s] = (position if first == timer_log.NONE else first, position, count + (-1 if magic & timer_log.DELETE else 1))
+            position += timer_log.SIZE
+        self._log.append(b"".join(units))
+        for slot_s, (first, last, count) in ends.items():
+            self._wheel.put(slot_s, first, last, count)
+        return len(messages), new
 
     def slot(self, slot_s: int) -> TimerSlot | None:
         """The slot of a second; None when nothing was ever put there."""

@@ -78,8 +78,8 @@ class TimerLog:
             region.punch(file.wrote)
             region.sync(file.wrote, self._file_size - file.wrote)
 
-    def append(self, previous: int, magic: int, write_ms: int, delay_ms: int, log_offset: int, size: int, topic_hash: int) -> int:
-        """Add a unit; its position. Raises DiskFullError, and then nothing was added."""
+    def make_room(self) -> int:
+        """Have a file that takes a unit; how many it takes at least. Raises DiskFullError."""
         file = self.files[-1] if self.files else self._next_file(0)
         if timer_log.needs_next_file(self._file_size - file.wrote):
             # Its blocks first: with a next file this one must be closed.
@@ -88,11 +88,15 @@ class TimerLog:
             self._write(file, timer_log.encode_blank(self._file_size - file.wrote))
             file.wrote = self._file_size
             file = following
-        position = file.base + file.wrote
-        self._write(file, timer_log.LAYOUT.pack(timer_log.SIZE, previous, magic, write_ms, delay_ms, log_offset, size, topic_hash, 0))
-        file.wrote += timer_log.SIZE
+            self.wrote = file.base
+        return (self._file_size - timer_log.BLANK.size - file.wrote) // timer_log.SIZE
+
+    def append(self, units: bytes) -> None:
+        """Add units, for which `make_room` found room, at `wrote`. Raises DiskFullError, and then nothing was added."""
+        file = self.files[-1]
+        self._write(file, units)
+        file.wrote += len(units)
         self.wrote = file.base + file.wrote
-        return position
 
     def _write(self, file: MappedFile, data: bytes) -> None:
         if file.wrote + len(data) > file.allocated:

@@ -95,10 +95,15 @@ def get(encoded: bytes, name: str) -> str | None:
     return None
 
 
-def get_some(encoded: bytes, names: Iterable[str]) -> dict[str, str]:
-    """Those of a few properties that are there."""
-    found = {name: get(encoded, name) for name in names if name.encode() in encoded}
-    return {name: value for name, value in found.items() if value is not None}
+def get_some(encoded: bytes, names: Mapping[bytes, str]) -> dict[str, str]:
+    """Those of a few properties that are there; `names` by what stands before their value, as `marks` makes it."""
+    found = [(name, get(encoded, name)) for mark, name in names.items() if mark in encoded]
+    return {name: value for name, value in found if value is not None}
+
+
+def marks(names: Iterable[str]) -> dict[bytes, str]:
+    """For `get_some`."""
+    return {name.encode() + b"\x01": name for name in names}
 
 
 def append(encoded: bytes, more: bytes) -> bytes:

@@ -43,7 +43,7 @@ IPV6_BITS = 0x30  # the store sets them as the hosts are
 INNER_BATCH_BIT = 0x80
 SPECIAL_BITS = TRANSACTION_BITS | IPV6_BITS | INNER_BATCH_BIT
 # What makes a message wait, or tells how.
-_ASKING = (properties.TRANSACTION_PREPARED, properties.DELAY, *properties.TIMER_ASKING, properties.TIMER_OUT_MS, properties.TIMER_DELETE_KEY)
+_ASKING = properties.marks((properties.TRANSACTION_PREPARED, properties.DELAY, *properties.TIMER_ASKING, properties.TIMER_OUT_MS, properties.TIMER_DELETE_KEY))
 # More than this in one group would hold up everything else on the loop; the rest follows in the next turn.
 MAX_GROUP_MESSAGES = 2_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker_store.engine.check import check_store
 from broker_store.engine.disk import Disk
-from broker_store.engine.timer_files import TimerFiles
+from broker_store.engine.timer_files import TimerFiles, WheelEntry
 from broker_store.errors import DamagedStoreError, DiskFullError
 from broker_store.formats import record, timer_check, timer_log, timer_wheel
 from broker_store.formats.timer_check import TimerCheck
@@ -48,9 +48,11 @@ class World:
         return record.encode(message, log_offset // SIZE, log_offset, 1)
 
     def add(self, *seconds, magic=timer_log.DEFAULT):
-        for second in seconds:
-            self.files.append(NOW_S + second, magic, NOW_S * 1000, self.log_end, SIZE, 7)
-            self.log_end += SIZE
+        entries = [WheelEntry(NOW_S + second, magic, NOW_S * 1000, self.log_end + SIZE * number, SIZE, 7) for number, second in enumerate(seconds)]
+        while entries:
+            done, _ = self.files.append(entries)
+            self.log_end += SIZE * done
+            entries = entries[done:]
 
     def save(self, read_s=NOW_S):
         number = self.log_end // SIZE

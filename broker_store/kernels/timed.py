@@ -1,0 +1,154 @@
+"""Timed: what the messages of the timer topic say about their time, read from their records in one call.
+
+    records, back to back ──► a row each: when they ask to come, the second they were given, their real topic, whether they delete
+
+What Python's reader of one message would say (`properties.decode`, a number as Java's Long.parseLong takes it). Texts stay where
+they are: a row has their places. Lengths are not believed; where one does not add up, this row and all behind it are not sound.
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from broker_store.kernels.index import java_hash
+from broker_store.kernels.memory import find_byte, inlined, load64, load_be16, load_be32, load_be64, load_few, load_u8, same_bytes, store64
+
+T_SOUND = 0  # 1: a whole record of the topic asked for; of others nothing else is said
+T_QUEUE_OFFSET = 1
+T_LOG_OFFSET = 2
+T_SIZE = 3
+T_STORED_MS = 4
+T_ASKED_MS = 5  # when it asks to come, NO_NUMBER when it does not say or what it says is none
+T_OUT_MS = 6  # the second that it was given, NO_NUMBER without one
+T_TOPIC_AT = 7  # place and length of its real topic, 0 without one
+T_TOPIC_LENGTH = 8
+T_TOPIC_HASH = 9
+T_DELETES = 10  # 1: it names another message that shall not come
+T_RECORD_AT = 11
+T_WORDS = 12
+
+NO_NUMBER = -(1 << 63)
+_FAR = 1 << 62
+_MOST_SECONDS = 1 << 50
+_MAGIC_V1 = -626843481
+_MAGIC_V2 = -626843477
+_LEAST_RECORD = 91
+_NAME_END = 1
+_PROPERTY_END = 2
+
+
+def _word(text: str) -> int:
+    """Up to eight letters as they lie in memory, as a signed word."""
+    return int.from_bytes(text.encode().ljust(8, b"\0"), "little")
+
+
+_TIMER_DE, _TIMER_OU, _REAL_TOP = _word("TIMER_DE"), _word("TIMER_OU"), _word("REAL_TOP")
+_LAY_SEC, _LAY_MS, _LIVER_MS, _L_UNIQKE, _T_MS, _IC = _word("LAY_SEC"), _word("LAY_MS"), _word("LIVER_MS"), _word("L_UNIQKE"), _word("T_MS"), _word("IC")
+_Y = ord("Y")
+
+
+@inlined
+def _number(at, length):
+    """As Long.parseLong, between -2**62 and 2**62; NO_NUMBER for what it does not take."""
+    place, negative = 0, False
+    if length > 0 and (load_u8(at) == 43 or load_u8(at) == 45):
+        negative = load_u8(at) == 45
+        place = 1
+    if length == place or length - place > 19:
+        return NO_NUMBER
+    value = 0
+    while place < length:
+        digit = load_u8(at + place) - 48
+        if digit < 0 or digit > 9:
+            return NO_NUMBER
+        if value > 922337203685477580 or (value == 922337203685477580 and digit > (8 if negative else 7)):
+            return NO_NUMBER
+        # One digit more than 2**62 has would not fit when it is the last: kept below, which says enough.
+        value = min(10 * value + digit, _FAR) if value < 922337203685477580 else _FAR
+        place += 1
+    return -value if negative else value
+
+
+@inlined
+def _say(row, properties, length, stored_ms):
+    """What the properties say, into the row."""
+    seconds_at, seconds_length, delay_at, delay_length, deliver_at, deliver_length, out_at, out_length = 0, 0, 0, 0, 0, 0, 0, 0
+    topic, topic_length, deletes = 0, 0, 0
+    at, end = properties, properties + length
+    while at < end:
+        stop = find_byte(at, end, _PROPERTY_END)
+        mark = find_byte(at, stop, _NAME_END)
+        size = mark - at
+        value, value_length = mark + 1, stop - mark - 1
+        if 9 < size < 18 and value_length > 0:
+            first = load64(at)
+            second = load64(at + 8) if size >= 16 else load_few(at + 8, size - 8)
+            if first == _TIMER_DE:
+                if size == 15 and second == _LAY_SEC:
+                    seconds_at, seconds_length = value, value_length
+                elif size == 14 and second == _LAY_MS:
+                    delay_at, delay_length = value, value_length
+                elif size == 16 and second == _LIVER_MS:
+                    deliver_at, deliver_length = value, value_length
+                elif size == 17 and second == _L_UNIQKE and load_u8(at + 16) == _Y:
+                    deletes = 1
+            elif first == _TIMER_OU and size == 12 and second == _T_MS:
+                out_at, out_length = value, value_length
+            elif first == _REAL_TOP and size == 10 and second == _IC:
+                topic, topic_length = value, value_length
+        at = stop + 1
+    asked_ms = NO_NUMBER
+    if seconds_length > 0:
+        seconds = _number(seconds_at, seconds_length)
+        if seconds != NO_NUMBER:
+            asked_ms = stored_ms + 1000 * min(max(seconds, -_MOST_SECONDS), _MOST_SECONDS)
+    elif delay_length > 0:
+        delay_ms = _number(delay_at, delay_length)
+        if delay_ms != NO_NUMBER:
+            asked_ms = stored_ms + delay_ms
+    elif deliver_length > 0:
+        asked_ms = _number(deliver_at, deliver_length)
+    store64(row + 8 * T_ASKED_MS, asked_ms)
+    store64(row + 8 * T_OUT_MS, _number(out_at, out_length))
+    store64(row + 8 * T_TOPIC_AT, topic)
+    store64(row + 8 * T_TOPIC_LENGTH, topic_length)
+    store64(row + 8 * T_TOPIC_HASH, java_hash(0, topic, topic_length) if topic_length > 0 else 0)
+    store64(row + 8 * T_DELETES, deletes)
+
+
+@njit(types.void(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True)
+def read_timed(records, length, rows, count, topic, topic_length):
+    """A row each of `count` records; those of another topic than the one named are not sound. Places count from `records`."""
+    at, end = records, records + length
+    for number in range(count):
+        row = rows + 8 * T_WORDS * number
+        store64(row + 8 * T_SOUND, 0)
+        record = at
+        if end - record < _LEAST_RECORD:
+            continue
+        total, magic, sys_flag = load_be32(record), load_be32(record + 4), load_be32(record + 36)
+        if (magic != _MAGIC_V1 and magic != _MAGIC_V2) or total < _LEAST_RECORD or total > end - record:
+            at = end
+            continue
+        at = stop = record + total
+        stored_at = record + (68 if sys_flag & 0x10 else 56)
+        body = stored_at + (28 if sys_flag & 0x20 else 16) + 16
+        if body > stop:
+            continue
+        body_length = load_be32(body - 4)
+        name = body + body_length
+        if body_length < 0 or name + 4 > stop:
+            continue
+        name_length = load_u8(name) if magic == _MAGIC_V1 else load_be16(name)
+        name += 1 if magic == _MAGIC_V1 else 2
+        properties = name + name_length + 2
+        if name_length != topic_length or properties > stop or properties + load_be16(properties - 2) != stop or not same_bytes(name, topic, topic_length):
+            continue
+        store64(row + 8 * T_SOUND, 1)
+        store64(row + 8 * T_QUEUE_OFFSET, load_be64(record + 20))
+        store64(row + 8 * T_LOG_OFFSET, load_be64(record + 28))
+        store64(row + 8 * T_SIZE, total)
+        store64(row + 8 * T_STORED_MS, load_be64(stored_at))
+        _say(row, properties, stop - properties, load_be64(stored_at))
+        store64(row + 8 * T_TOPIC_AT, load64(row + 8 * T_TOPIC_AT) - records)
+        store64(row + 8 * T_RECORD_AT, record - records)
