@@ -10,7 +10,7 @@ from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
 from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics, waiting
-from mqadmin.views.inside import bytes, cache, disk, dispatch, doctor, lab, layout, recoveries, write
+from mqadmin.views.inside import bytes, cache, disk, dispatch, doctor, index, lab, layout, recoveries, write
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -27,7 +27,7 @@ urlpatterns = [
     path("store/", store.store, name="store"),
     path("store/dispatch/", dispatch.dispatch, name="store_dispatch"),
     path("store/write/", write.write, name="store_write"),
-    path("store/index/", store.index, name="index"),
+    path("store/index/", index.index, name="index"),
     path("store/cache/", cache.cache, name="cache"),
     path("store/layout/", layout.layout, name="layout"),
     path("store/recovery/", recoveries.recovery, name="recovery"),

@@ -38,6 +38,8 @@ WORDS = {
     "Dispatched": "How far queues and index are filled from the commit log.",
     "Behind": "The age of the first record that this step still lacks.",
     "Slot": "One of the buckets of an index file. Entries with the same bucket form a chain.",
+    "Chain": "The entries of one slot, each naming the one before it. A lookup walks the whole chain.",
+    "Foreign": "An entry of a chain with another hash than most of it: a lookup touches it and passes it over.",
     "Offset": "The place of a message in its queue, counted from 0.",
     "Key": "A word the producer gave a message, to find it again.",
     "Tag": "One word of the producer's by which a group may choose messages.",
@@ -134,6 +136,36 @@ def duration_text(ms: float) -> str:
 def percent(value):
     """A share of 1 in per cent."""
     return UNKNOWN if value is None else f"{value * 100:.1f} %"
+
+
+@register.filter
+def percent_whole(value):
+    """A share of 1 in whole per cent."""
+    return f"{value * 100:.0f} %"
+
+
+@register.filter
+def decimal(value):
+    """A mean: two places behind the point."""
+    return UNKNOWN if value is None else f"{value:,.2f}"
+
+
+@register.filter
+def count_about(value):
+    """What is to be expected: exact to one in a hundred or so."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}" if value >= 0.05 else "0"
+
+
+@register.filter
+def microseconds(value):
+    """A time too short for milliseconds."""
+    return UNKNOWN if value is None else f"{value:,.0f} µs" if value < 10_000 else duration_text(value / 1_000)
+
+
+@register.filter
+def other(count, listed):
+    """How many of `count` are not in a list."""
+    return count - len(listed)
 
 
 @register.filter

@@ -1,4 +1,4 @@
-"""The store from inside: its map, its index, its recovery. The first and the last are there while it starts, too."""
+"""The store from inside: its map and its recovery, which are there while it starts, too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import asyncio
 from django.shortcuts import render
 
 from broker_store.errors import StoreClosedError
-from broker_store.formats import names
 from mqadmin import clusters, live
 from mqadmin.views.page import page, whole
 
@@ -82,17 +81,3 @@ async def _queue_files(cluster, request) -> dict:
     files, queues = cluster.queue_files(search.lower(), (part - 1) * QUEUES_A_PART, QUEUES_A_PART)
     timed = await cluster.with_times(files)
     return {"queue_files": timed, "queues": queues, "part": part, "parts": max(1, -(-queues // QUEUES_A_PART)), "q": search}
-
-
-@page()
-async def index(request):
-    """The hash index, and what one lookup in it does, step by step."""
-    cluster = clusters.current()
-    topic, key = request.GET.get("topic", "").strip(), request.GET.get("key", "").strip()
-    context = {"files": cluster.store_index(), "store": cluster.store(), "tab": "index", "topic": topic, "key": key, "steps": None, "problem": ""}
-    if topic and key:
-        context["steps"] = await cluster.explain(names.check_topic(topic), key[:1_024])
-    elif topic or key:
-        context["problem"] = "A lookup needs both: the index knows a key only together with its topic."
-    return render(request, "index.html", context)
-

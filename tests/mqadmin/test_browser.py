@@ -19,7 +19,7 @@ from tests.support.fake_runs import CHECKS, RUNS
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/dispatch/", "/store/write/", "/store/index/?topic=orders&key=order-41040", "/store/disk/", "/store/disk/?retention_hours=12", "/store/recovery/", "/store/lab/", "/store/cache/", "/store/layout/?topic=orders", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", *(f"/store/doctor/{run}/" for run in CHECKS), "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
+PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/dispatch/", "/store/write/", "/store/index/?topic=orders&key=order-41040&chains=1", "/store/disk/", "/store/disk/?retention_hours=12", "/store/recovery/", "/store/lab/", "/store/cache/", "/store/layout/?topic=orders", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", *(f"/store/doctor/{run}/" for run in CHECKS), "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -355,6 +355,41 @@ def test_a_topic_is_chosen_and_its_stripes_are_drawn(page, address):
     page.fill("#topic", "nowhere")
     page.click("main button[type=submit]")
     assert page.inner_text(".errorlist") == "There is no queue of nowhere in the store."
+    assert page.complaints == []
+
+
+def test_the_heat_map_is_drawn_told_and_kept_up_to_date(page, address):
+    page.goto(f"{address}/store/index/")
+    page.focus("[data-slots]")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowLeft")
+    told = page.inner_text("#cell-told")
+    assert told.startswith("Cell 99: slots 49,500 to 49,999, 3") and told.endswith(" %")
+    drawn = """() => { const canvas = document.querySelector('[data-slots]'), data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+                       return new Set(new Uint32Array(data.buffer)).size; }"""
+    assert page.evaluate(drawn) > 5
+    # A cell that moves: its numbers change under the pointer, and with them those of the tables.
+    page.keyboard.press("Home")
+    before = page.inner_text("#cell-told"), page.inner_text("#slots [data-path=counted]")
+    assert before[0].startswith("Cell 0: ")
+    page.wait_for_function("([told, counted]) => document.querySelector('#cell-told').textContent !== told && document.querySelector('#slots [data-path=counted]').textContent !== counted", arg=before)
+    page.hover("[data-slots]", position={"x": 3, "y": 300})
+    assert int(page.inner_text("#cell-told").split(":")[0].removeprefix("Cell ").replace(",", "")) % 100 == 0
+    page.check("[data-stretch]")
+    assert page.inner_text("[data-scale-low]") != "0.0 %"
+    page.click("text=Count the chains")
+    page.wait_for_selector("#chains .lengths")
+    assert page.locator("#chains .longest tbody tr").count() == 10
+    with page.expect_navigation():
+        page.evaluate("() => { const ages = document.querySelector('[data-ages]'); ages.value = 1; ages.dispatchEvent(new Event('change')); }")
+    assert "file=20251122090000000" in page.url and page.inner_text("#slots h2") == "Slots of 20251122090000000"
+    assert page.complaints == []
+
+
+def test_a_heat_map_that_is_older_than_the_frames_is_fetched_anew(page, address):
+    page.goto(f"{address}/store/index/")
+    with page.expect_response(lambda response: response.url.endswith("/api/v1/store/index/20251123050000000/slots") and response.ok):
+        page.evaluate("() => document.getElementById('slots').dispatchEvent(new CustomEvent('live', {detail: {cells: null, changed: [], findings: [], since_ms: Date.now() + 60000, at_ms: Date.now() + 61000}}))")
     assert page.complaints == []
 
 

@@ -29,6 +29,7 @@ PAGES = (
     "/groups/billing/",
     "/store/",
     "/store/index/",
+    "/store/index/?file=20251122090000000&chains=1",
     "/store/index/?topic=orders&key=order-41040",
     "/store/disk/",
     "/store/disk/?retention_hours=12",
@@ -314,3 +315,23 @@ def test_the_frame_of_a_browser_is_told_to_hold_back(fake_cluster, client_of_rol
     assert answer["X-Frame-Options"] == "DENY" and "frame-ancestors 'none'" in answer["Content-Security-Policy"]
     assert answer["X-Content-Type-Options"] == "nosniff"
     assert answer["Referrer-Policy"] == "same-origin"
+
+
+def test_a_lookup_is_told_with_what_was_dropped_and_why_it_ended(fake_cluster, client_of_role):
+    client = client_of_role("viewer")
+    text = client.get("/store/index/?topic=orders&key=order-41040&from=2025-11-01T00:00&to=2030-01-01T00:00").content.decode()
+    assert 'value="2025-11-01T00:00"' in text and 'value="2030-01-01T00:00"' in text
+    for said in ("1 message found", "3 entries touched", "2 of the 64 places", "dropped", "passed over", "another key of the same hash", "not in the index", "12 µs"):
+        assert said in text
+    assert "needs both" in client.get("/store/index/?topic=orders").content.decode()
+    assert "is not a time" in client.get("/store/index/?topic=orders&key=k&from=soon").content.decode()
+    assert "lies behind" in client.get("/store/index/?topic=orders&key=k&from=2025-11-02T00:00&to=2025-11-01T00:00").content.decode()
+
+
+def test_chains_come_as_a_piece_and_only_of_a_file_that_is_there(fake_cluster, client_of_role):
+    client = client_of_role("viewer")
+    piece = client.get("/store/index/?file=20251122090000000&part_of=chains", headers={"HX-Request": "true"}).content.decode()
+    assert "<html" not in piece and "16 to 31" in piece and "customer-9" in piece and "1 chains are not whole" in piece
+    assert "Count the chains" in client.get("/store/index/").content.decode()
+    assert client.get("/store/index/?file=20010101000000000").status_code == 404
+    assert client.get("/store/index/?file=../x").status_code == 404

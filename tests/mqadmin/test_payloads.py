@@ -22,7 +22,7 @@ PAGES = (
     "/topics/orders/",
     "/store/",
     "/store/recovery/",
-    "/store/index/?topic=orders&key=k",
+    "/store/index/?topic=orders&key=k&chains=1",
     "/jobs/",
     "/jobs/some-job/",
     "/store/doctor/some-job/",

@@ -64,7 +64,7 @@ def _heat_map(picture: dict):
     counted = picture["counted"]
     yield f"Index file {picture['name']}: {counted:,} of {slots:,} slots are used ({counted / slots:.1%}), the header says {picture['slots_used']:,}."
     yield (
-        f"{int(picture['entries']):,} of {int(picture['max_entries']):,} entries; an even hash would use {picture['expected_share']:.1%}."
+        f"{int(picture['entries']):,} of {int(picture['max_entries']):,} entries; as many different keys would use {picture['expected_share']:.1%}."
         f" Cells differ by {picture['spread']:.2%} (standard deviation), by chance {picture['expected_spread']:.2%}."
     )
     yield from picture["findings"]

@@ -1,0 +1,60 @@
+"""The index from inside: which slots of a file are used, how long its chains are, and each step of a lookup."""
+
+from __future__ import annotations
+
+import time
+
+from django.http import HttpRequest
+from django.shortcuts import render
+
+from broker_store.formats import names
+from broker_store.formats.index_file import check_name
+from mqadmin import clusters
+from mqadmin.views.messages import DAY_MS, moment_of
+from mqadmin.views.page import page
+
+COUNTED_AT_ONCE = 2_000_000  # entries of a file whose chains are counted with the page; a larger one's when they are asked for
+MOST_KEY = 1_024
+
+
+@page()
+async def index(request: HttpRequest):
+    """`file` is shown, the newest when none is named."""
+    cluster = clusters.current()
+    if request.htmx and request.GET.get("part_of") == "chains":
+        return render(request, "inside/index_chains.html", _drawn(await cluster.index_chains(check_name(request.GET.get("file", "")))))
+    files = cluster.store_index()
+    chosen = check_name(request.GET["file"]) if request.GET.get("file") else files[-1]["name"] if files else None
+    context = {"files": files, "tab": "index", "chosen": chosen, "picture": None, "chains": None}
+    if chosen is not None:
+        picture = await cluster.index_slots(chosen)
+        context |= {"picture": picture, "place": next((number for number, file in enumerate(files) if file["name"] == chosen), 0)}
+        context["for_script"] = {name: picture[name] for name in ("name", "at_ms", "slots", "cell_slots", "columns", "rows", "cells")}
+        context["ends"] = [("Emptiest", "emptiest", picture["emptiest"]), ("Fullest", "fullest", picture["fullest"])]
+        context["chains_at_once"] = picture["entries"] <= COUNTED_AT_ONCE
+        if request.GET.get("chains"):
+            context |= _drawn(await cluster.index_chains(chosen))
+    return render(request, "inside/index.html", context | await _lookup(cluster, request))
+
+
+def _drawn(chains: dict) -> dict:
+    """The chains with what the widths of the picture are measured by."""
+    return {"chains": chains, "most": max(max(row["slots"], row["expected"]) for row in chains["lengths"])}
+
+
+async def _lookup(cluster, request: HttpRequest) -> dict:
+    asked = {name: request.GET.get(name, "").strip() for name in ("topic", "key", "from", "to")}
+    asked["key"] = asked["key"][:MOST_KEY]
+    told = {"asked": asked, "steps": None, "outcome": None, "problem": ""}
+    if not (asked["topic"] and asked["key"]):
+        if asked["topic"] or asked["key"]:
+            told["problem"] = "A lookup needs both: the index knows a key only together with its topic."
+        return told
+    try:
+        begin_ms, end_ms = moment_of(asked["from"], 0), moment_of(asked["to"], int(time.time() * 1000) + DAY_MS)
+    except ValueError as error:
+        return told | {"problem": str(error)}
+    if begin_ms > end_ms:
+        return told | {"problem": "The time it begins lies behind the time it ends."}
+    *steps, outcome = await cluster.explain(names.check_topic(asked["topic"]), asked["key"], begin_ms, end_ms)
+    return told | {"steps": [*steps, outcome], "outcome": outcome}
