@@ -336,13 +336,26 @@ def _geometries(reader: Reader, size: int, header: IndexHeader) -> Iterator[Inde
     yield from _usual_geometries(size)
     wanted = header.end_offset.to_bytes(8, "big", signed=True)
     content = reader.read(0, size) if size <= 64 << 20 else b""
-    at = content.find(wanted, index_file.HEADER.size)
-    while at >= 0:
+    for at in _places(content, wanted):
         entries_at = at - index_file.ENTRY.offset["log_offset"] - index_file.ENTRY.size * (header.count - 1)
         slots, rest = divmod(entries_at - index_file.HEADER.size, index_file.SLOT.size)
         if slots > 0 and not rest and not (size - entries_at) % index_file.ENTRY.size:
             yield IndexGeometry(slots, (size - entries_at) // index_file.ENTRY.size)
-        at = content.find(wanted, at + 1)
+
+
+def _places(content: bytes, wanted: bytes) -> Iterator[int]:
+    """Where `wanted` stands behind the header, the last place first: a message has several entries, and the last one is looked for.
+    Zeros, which fill the rest of the file, are looked for from the front."""
+    if not any(wanted):
+        at = content.find(wanted, index_file.HEADER.size)
+        while at >= 0:
+            yield at
+            at = content.find(wanted, at + 1)
+        return
+    at = content.rfind(wanted, index_file.HEADER.size)
+    while at >= 0:
+        yield at
+        at = content.rfind(wanted, index_file.HEADER.size, at + len(wanted) - 1)
 
 
 def _fits(reader: Reader, geometry: IndexGeometry, header: IndexHeader) -> bool:

@@ -298,6 +298,16 @@ def test_the_sizes_of_an_unusual_index_are_found_from_its_entries(tmp_path):
     assert (report.sizes.max_hash_slot_num, report.sizes.max_index_num) == (7, 91)
 
 
+def test_the_last_entry_of_an_index_is_told_from_others_of_the_same_message(tmp_path):
+    # With 490 slots in place of 500 the entry of first-218 would lie where the last one is counted, and its slot would name it.
+    assert index_file.key_hash("topic#first-218") % 490 == index_file.key_hash("topic#last") % 500
+    with opened(tmp_path, max_hash_slot_num=500, max_index_num=900) as store:
+        store.put(message(keys=("a",)))
+        store.put(message(keys=("first-218", "middle", "last")))
+    report = check_store(tmp_path)
+    assert report.ok and (report.sizes.max_hash_slot_num, report.sizes.max_index_num) == (500, 900)
+
+
 def test_an_empty_directory_is_an_empty_store_and_none_is_an_error(tmp_path):
     report = check_store(tmp_path)
     assert report.ok and kinds(report) == {"empty"}
