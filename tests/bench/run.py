@@ -330,6 +330,58 @@ def bench_memory(run: Run) -> None:
     shutil.rmtree(WORK / "broker", ignore_errors=True)
 
 
+# ---- the Store pages, watched
+
+
+LOG_IN = """
+from django.contrib.auth import get_user_model
+from django.test import Client
+client = Client()
+client.force_login(get_user_model().objects.create_user("bench"))
+print("SESSION", client.cookies["mqadmin_session"].value)
+"""
+
+
+def log_in(data: Path) -> str:
+    """The session of a new user of the dashboard of a broker that runs."""
+    done = subprocess.run([sys.executable, "manage.py", "shell", "-c", LOG_IN], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ, BROKER_DATA_DIR=str(data)), timeout=120)
+    if done.returncode:
+        raise SystemExit(f"no session for the dashboard: {done.stderr[-1500:]}")
+    return next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("SESSION"))
+
+
+def watched_rounds(run: Run, seconds: float, first: str) -> list[dict]:
+    """A round without, and one with the Store pages open in five browsers, on a broker of its own; `first` says which begins."""
+    run.level_ground()
+    web_port = memory.free_port()
+    broker = broker_of(OURS, arguments=("--web-port", str(web_port))).start()
+    try:
+        words = [broker.nameserver, str(broker.broker_port), str(web_port), str(broker.pid), log_in(broker.data), str(seconds), first]
+        done = subprocess.run([sys.executable, "-m", "tests.bench.watched", *words], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+        if done.returncode:
+            raise SystemExit(f"watched Store pages failed: {done.stderr.decode()[-3000:]}")
+        lines = [run.keep(OURS, {"scenario": "watched", **json.loads(line)}) for line in done.stdout.splitlines()]
+        return sorted(lines, key=lambda line: line["watched"])
+    finally:
+        broker.stop()
+
+
+def bench_pages(run: Run) -> None:
+    """What open Store pages cost a broker. Ours alone: Apache has nothing to stand beside it."""
+    rounds = [watched_rounds(run, 3 if run.quick else 15, ("without", "with")[repeat % 2]) for repeat in range(run.repeats)]
+    rates = [alone["full_speed_s"] for alone, _ in rounds]
+    for alone, watched in rounds:
+        more = watched["cpu_ms_per_s"] - alone["cpu_ms_per_s"]
+        run.add(OURS, "processor time at 2,000 sends/s, a second", "ms", alone["cpu_ms_per_s"])
+        run.add(OURS, "more with every Store page open in 5 browsers", "ms", more, limit=40)
+        run.add(OURS, "p99 of a send at that rate", "us", alone["p99_us"])
+        run.add(OURS, "p99 with the pages, times that without", "x", watched["p99_us"] / alone["p99_us"], limit=1.1)
+        run.add(OURS, "sends at full speed, 64 waiting", "msg/s", alone["full_speed_s"])
+        # Within the spread of the runs without.
+        run.add(OURS, "the same with the pages", "msg/s", watched["full_speed_s"], least=min(rates))
+    shutil.rmtree(WORK / "broker", ignore_errors=True)
+
+
 # ---- kinds of messages, filters, parked pulls
 
 
@@ -488,7 +540,7 @@ def bench_inside(run: Run) -> None:
 
 
 SECTIONS = {"put": bench_put, "batch": bench_batch, "sync": bench_sync, "read": bench_read, "recover": bench_recover, "clean": bench_clean,
-            "wire": bench_wire, "kinds": bench_kinds, "replay": bench_replay, "memory": bench_memory,
+            "wire": bench_wire, "kinds": bench_kinds, "replay": bench_replay, "memory": bench_memory, "pages": bench_pages,
             "pipeline": bench_pipeline, "inside": bench_inside}
 
 

@@ -121,6 +121,29 @@ async def test_the_store_is_shown_by_the_running_broker(cluster, tmp_path):
         assert "record of 286 bytes" in await run(tmp_path, "store", "hex", "237")
 
 
+async def test_the_way_of_a_send_is_shown_by_the_running_broker(cluster, tmp_path):
+    async with broker(tmp_path):
+        told = await run(tmp_path, "store", "dispatch")
+        assert told.startswith("The slowest is “Flushed”") and "22100" in told.replace(",", "")
+        assert json.loads(await run(tmp_path, "store", "dispatch", "--json"))["slowest"] == "flushed"
+        path = await run(tmp_path, "store", "write-path")
+        assert [line.split()[0] for line in path.splitlines()[2:8]] == ["gather", "append", "dispatch", "flush", "answer", "all"]
+        assert "WAITED_TOO_LONG" in path
+        assert json.loads(await run(tmp_path, "store", "flush", "--json"))["round"]["last_duration_ms"] == 38.2
+        assert "restart.estimated_ms" in await run(tmp_path, "store", "exposure")
+
+
+def test_only_a_running_broker_knows_the_write_path_but_files_tell_the_next_start(clean_store, tmp_path):
+    for verb in ("dispatch", "flush", "write-path"):
+        with pytest.raises(CommandError, match="only a running broker knows it"):
+            offline("store", verb, "--store", clean_store)
+    told = json.loads(offline("store", "exposure", "--store", clean_store, "--json"))
+    assert (told["state"], told["start"], told["losses"]) == ("closed", None, None)
+    crashed = json.loads(offline("store", "exposure", "--store", stores.unpack("golden-crash", tmp_path), "--json"))
+    assert crashed["state"] == "crashed"
+    assert crashed["restart"]["rescan_bytes"] == crashed["restart"]["log_end"] - crashed["start"]["position"] > 0
+
+
 def test_a_store_of_the_real_broker_is_read_without_a_broker(clean_store):
     status = json.loads(offline("store", "status", "--store", clean_store, "--json"))
     assert status["state"] == "closed"

@@ -249,6 +249,24 @@ def test_the_store_is_seen_from_inside_and_metrics_say_the_same(running, broker)
     assert broker.get("/ready")["ready"] is True
 
 
+def test_the_way_of_a_send_is_measured(running, broker):
+    before = broker.get("/store/write-path")
+    for number in range(20):
+        broker.post("/topics/Measured/messages", {"body": f"{number}"})
+    after = broker.get("/store/write-path")
+    assert int(after["groups"]) - int(before["groups"]) == 20
+    assert after["whole"]["since_start"]["count"] - before["whole"]["since_start"]["count"] >= 20
+    assert after["whole"]["lately"]["p50"] > 0
+    assert (after["stages"]["flush"]["since_start"]["count"], after["stages"]["flush"]["share"]) == (0, 0)
+    race = broker.get("/store/dispatch")
+    assert race["sinks"]["dispatched"]["behind_bytes"] == "0"
+    flushed = running.until(lambda: (found := broker.get("/store/exposure"))["losses"]["power"]["acknowledged"]["bytes"] == "0" and found, "the log was not flushed")
+    assert flushed["losses"]["power"]["acknowledged"] == {"bytes": "0", "messages": "0", "oldest_ms": "0"}
+    assert flushed["start"]["file"].isdigit()
+    assert flushed["restart"]["log_end"] == race["end"]
+    assert broker.get("/store/flush")["interval_ms"] == "500"
+
+
 def test_a_schedule_is_kept_and_a_process_of_its_own_looks_at_it(running, broker):
     made = broker.post("/pipeline/schedules", {"job": "audit", "cron": "0 0 1 1 *"})
     assert broker.get("/pipeline/schedules")["items"] == [made]
