@@ -527,9 +527,14 @@ def bench_pipeline(run: Run) -> None:
 
 def bench_inside(run: Run) -> None:
     """What the Store pages ask for. Ours alone: Apache has nothing to stand beside it."""
-    for mode, name, limit in (("cache", "inside: which pages of 10 GiB of log are in memory", 200), ("layout", "inside: how 4 million messages lie in the log", None)):
+    for module, mode, name, limit in (
+        ("inside", "cache", "inside: which pages of 10 GiB of log are in memory", 200),
+        ("inside", "layout", "inside: how 4 million messages lie in the log", None),
+        ("index", "slots", "inside: heat map of a full index file of 420 MB", 300),
+        ("index", "chains", "inside: its chains of 20 million entries", None),
+    ):
         for _ in range(run.repeats):
-            command = [sys.executable, "-m", "tests.bench.inside", str(fresh("inside")), mode]
+            command = [sys.executable, "-m", f"tests.bench.{module}", str(fresh("inside")), mode]
             done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=600)
             if done.returncode:
                 raise SystemExit(f"{mode} failed: {done.stderr.decode()[-3000:]}")
