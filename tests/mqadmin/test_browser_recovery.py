@@ -65,8 +65,8 @@ def test_recovery_is_watched_while_it_runs(page, tmp_path):
                 assert len(loads) <= 1  # when the store goes from opening to recovering
                 said = go_on()
             assert {"choose the file to scan from", "scan the log", "dispatch again", "bring what was mended to the disk"} <= set(seen)
-            # The state has changed: the page loads itself again and shows a start that is over.
-            page.wait_for_selector("text=between the steps", timeout=10_000)
+            page.wait_for_selector("text=between the steps", timeout=10_000)  # the start is over
+            page.reload()
             assert "done" in page.inner_text("table:has(a) .pill.good")
             assert page.complaints == []
             page.click("table:has(a) tbody a")
