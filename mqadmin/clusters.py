@@ -59,6 +59,7 @@ from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import AUTO_CREATE_TOPIC, PERM_WRITE, TopicConfig
 from broker_store.errors import FormatError, NotFoundError, StoreClosedError
 from broker_store.formats import message_id, names, properties, record, traces
+from broker_store.formats.compression import inflate
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.traces import TraceEvent
@@ -67,12 +68,12 @@ from broker_store.inside.bytes import MAX_BYTES, Place, Viewer
 from broker_store.inside.chains import chains
 from broker_store.inside.directory import StoreDirectory
 from broker_store.inside.explain import explain
+from broker_store.inside.journey import journey
 from broker_store.inside.knowing import FromFiles, Knowing
 from broker_store.inside.slots import heat_map
 from broker_store.messages import LOOPBACK_HOST, GetRequest, GetStatus, Message
 from broker_store.protocol.command import VERSION
 from broker_store.server.admin import RUNNING_VERSION, Admin
-from broker_store.server.documents import inflate
 from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
@@ -282,11 +283,18 @@ class EmbeddedCluster:
     def knowing(self) -> Knowing:
         """What is known of the store beyond its files: by its broker, or while that starts only what the files tell."""
         parts = None if self._process is None else self._process.parts
-        return FromFiles(self.directory()) if parts is None else FromBroker(parts, self.call, self._group_names)
+        return FromFiles(self.directory()) if parts is None else FromBroker(parts, self.call)
 
     async def look_at(self, place: Place, most: int = MAX_BYTES) -> dict:
         """A stretch of a file of the store with its fields: see broker_store/inside/bytes.py."""
         return await self._in_thread(lambda: Viewer(self.directory(), self.knowing(), most).look(place))
+
+    def journey(self, log_offset: int) -> dict:
+        """The stops of one message: see broker_store/inside/journey.py. In a thread."""
+        return journey(self.directory(), self.knowing(), log_offset)
+
+    async def journey_of(self, log_offset: int) -> dict:
+        return await self._in_thread(self.journey, log_offset)
 
     def queue_files(self, search: str, begin: int, count: int) -> tuple[list[dict], int]:
         """The files of `count` queues from the `begin`-th on whose topic has `search` in its name, each with its queue's

@@ -109,6 +109,12 @@ def _record(cluster, id: str) -> dict:
     return {"recovery": recoveries.one(id)}
 
 
+def _log_offset(name: str) -> str:
+    if not (name.isascii() and name.isdigit() and len(name) < 19):
+        raise NameError_("a message is named by its log offset")
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     measure: Callable[[object, str], object]  # (cluster, name) -> a value for JSON
@@ -133,6 +139,7 @@ STREAMS: dict[str, Stream] = {
     "group.retries": Stream(_retries, 20, names.check_group, in_thread=True),
     "group.timeline": Stream(lambda cluster, name: cluster.timeline(name), 20, names.check_group, in_thread=True),
     "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),
+    "message": Stream(lambda cluster, name: cluster.journey(int(name)), 4, _log_offset, in_thread=True),
     "waiting": Stream(lambda cluster, name: cluster.waiting(), 4),
     "jobs": Stream(_jobs, 4, in_thread=True),
     "pipeline": Stream(_runs, 4, in_thread=True),

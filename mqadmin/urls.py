@@ -10,7 +10,7 @@ from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
 from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics, waiting
-from mqadmin.views.inside import bytes, cache, disk, dispatch, doctor, index, lab, layout, recoveries, write
+from mqadmin.views.inside import bytes, cache, disk, dispatch, doctor, index, journey, lab, layout, recoveries, write
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -19,6 +19,7 @@ urlpatterns = [
     path("messages/", messages.messages, name="messages"),
     path("messages/waiting/", waiting.waiting, name="waiting"),
     path("messages/<int:log_offset>/", messages.message, name="message"),
+    path("messages/<int:log_offset>/journey", journey.journey, name="message_journey"),
     path("messages/<int:log_offset>/<str:part>", messages.message_bytes, name="message_bytes"),
     path("groups/", groups.groups, name="groups"),
     path("groups/<str:name>/", groups.group, name="group"),

@@ -5,7 +5,8 @@ nothing else is known; the dashboard has one that asks its broker. None is "not 
 
     positions()             {"min", "wrote", "confirmed", "dispatched", "flushed", "checkpoint_position"}, places in the log
     queue_span(topic, id)   (first, next) unit that readers may see; None when there is no such queue
-    group_names()           groups that may have retry and dead letter topics
+    group_names(topic)      groups that may have sent messages of the topic back
+    trace_topic             where clients write their traces
     groups(topic, id)       [{"group", "offset", "clients", "expression", "tags", "broadcast"}] that read the topic; `offset` is the
                             next that it takes of this queue, `clients` how many are connected, `tags` what it wants, None for all
     is_tried                whether positions and spans are those of a start that was made in memory only, to look at the store
@@ -28,6 +29,7 @@ from broker_store.inside.neighbours import record_before
 UNIT = queue_unit.SIZE
 _OFFSETS_FILE = "consumerOffset.json"  # in config/
 _PIECE = 4 << 20
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # unless a setting names another
 _NOT_A_GROUP = "@"  # within a name: our own note of what a broadcasting group pulled
 
 
@@ -36,12 +38,13 @@ class Knowing(Protocol):
 
     source: str
     is_tried: bool
+    trace_topic: str
 
     def positions(self) -> dict: ...
 
     def queue_span(self, topic: str, queue_id: int) -> tuple[int, int] | None: ...
 
-    def group_names(self) -> list[str]: ...
+    def group_names(self, topic: str) -> list[str]: ...
 
     def groups(self, topic: str, queue_id: int) -> list[dict]: ...
 
@@ -53,6 +56,7 @@ class FromFiles:
 
     source = "read from the store's files"
     is_tried = False
+    trace_topic = TRACE_TOPIC
 
     def __init__(self, directory: StoreDirectory):
         self._directory = directory
@@ -107,10 +111,11 @@ class FromFiles:
             raw = reader.read(unit * UNIT, UNIT)
         return queue_unit.decode(raw.ljust(UNIT, b"\0"))
 
-    def group_names(self) -> list[str]:
+    def group_names(self, topic: str) -> list[str]:
+        """Those with a position in the topic, and all that have a topic of retries or dead letters: who read it once may be gone."""
         prefixes = (names.RETRY_PREFIX, names.DLQ_PREFIX)
-        found = {topic.removeprefix(prefix) for topic, _ in self._directory.queues() for prefix in prefixes if topic.startswith(prefix)}
-        return sorted(found | {group for _, group, _ in self._offsets()})
+        found = {name.removeprefix(prefix) for name, _ in self._directory.queues() for prefix in prefixes if name.startswith(prefix)}
+        return sorted(found | {group for name, group, _ in self._offsets() if name == topic})
 
     def groups(self, topic: str, queue_id: int) -> list[dict]:
         return [

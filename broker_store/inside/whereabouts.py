@@ -5,10 +5,14 @@ Everything is reading by position and bounded, so it may be asked once a second 
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from broker_store.engine.disk import Reader
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.formats import index_file, queue_unit, record
+from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.record import StoredMessage
 from broker_store.inside.directory import StoreDirectory
@@ -16,7 +20,8 @@ from broker_store.inside.fields import Pointer, to_entry, to_slot, to_unit
 from broker_store.inside.knowing import UNIT, Knowing
 from broker_store.inside.neighbours import MOST_RECORD
 
-MOST_DEEP = 2_000  # entries of a chain that are followed
+MOST_DEEP = 2_000  # entries of a chain that are followed in a search
+NEAR = 250  # entries of a chain that are followed to an entry whose place can be told otherwise
 
 
 def message_at(directory: StoreDirectory, log_offset: int) -> StoredMessage | None:
@@ -80,7 +85,8 @@ def disagreement(unit: queue_unit.QueueUnit, stored: StoredMessage) -> str:
 
 
 class Entry(NamedTuple):
-    """One of a message's entries. `of` is message id, key or tag; `state` there, absent or unknown; `depth` its place in the chain, from 1."""
+    """One of a message's entries. `of` is message id, key or tag; `state` there, absent or unknown; `depth` its place in the chain, from 1,
+    None beyond NEAR."""
 
     of: str
     text: str
@@ -116,23 +122,48 @@ def entries_of(directory: StoreDirectory, knows: Knowing, stored: StoredMessage)
 def _entry(directory: StoreDirectory, files: list, any_file: bool, of: str, text: str, hashed: int, stored: StoredMessage) -> Entry:
     if not files:
         return Entry(of, text, hashed, "absent", "its index file was deleted: those that are there begin later" if any_file else "there is no index file")
-    for name, _, shape in files:
+    for name, header, shape in files:
         if shape is None:
             return Entry(of, text, hashed, "unknown", f"how many slots {name} has is not known; give --slots and --entries")
         slot = hashed % shape.slots
         with directory.disk.open_reader(directory.root / "index" / name) as reader:
-            number, depth = index_file.decode_slot(reader.read(shape.slot_at(slot), index_file.SLOT.size)), 0
-            while 0 < number < shape.entries:
-                if depth >= MOST_DEEP:
-                    return Entry(of, text, hashed, "unknown", f"it is not among the newest {MOST_DEEP:,} entries of its chain, and further was not looked", name, slot, pointer=to_slot(name, slot))
-                depth += 1
-                entry = index_file.decode_entry(reader.read(shape.entry_at(number), index_file.ENTRY.size))
+            for depth, number, entry in chain(reader, shape, slot):
+                if depth > NEAR:
+                    return _far_entry(reader, header, shape, Entry(of, text, hashed, "unknown", "", name, slot), stored)
                 if entry.key_hash == hashed and entry.log_offset == stored.log_offset:
                     return Entry(of, text, hashed, "there", "", name, slot, number, depth, to_entry(name, number))
                 if entry.previous >= number:
                     return Entry(of, text, hashed, "unknown", f"the chain is damaged: entry {number:,} names {entry.previous:,} as the one before it", name, slot, number, pointer=to_entry(name, number))
-                number = entry.previous
     name, _, shape = files[0]
     slot = hashed % shape.slots
     why = "the chain of its slot does not lead to it" + ("; brokers before 5.4.0 do not index tags" if of == "tag" else "")
     return Entry(of, text, hashed, "absent", why, name, slot, pointer=to_slot(name, slot))
+
+
+def _far_entry(reader: Reader, header: IndexHeader, shape: IndexGeometry, wanted: Entry, stored: StoredMessage) -> Entry:
+    """An entry far down its chain, found by its place: entries stand in the order of the log."""
+
+    def at(number: int) -> index_file.IndexEntry:
+        return index_file.decode_entry(reader.read(shape.entry_at(number), index_file.ENTRY.size))
+
+    numbers = range(index_file.FIRST_ENTRY, min(header.count, shape.entries))
+    first = bisect.bisect_left(numbers, stored.log_offset, key=lambda number: at(number).log_offset)
+    for number in numbers[first : first + MOST_DEEP]:
+        entry = at(number)
+        if entry.log_offset != stored.log_offset:
+            break
+        if entry.key_hash == wanted.hash:
+            return wanted._replace(state="there", number=number, pointer=to_entry(wanted.file, number))
+    return wanted._replace(why=f"it is not among the newest {NEAR:,} entries of its chain, and not where it would stand by its place in the log", pointer=to_slot(wanted.file, wanted.slot))
+
+
+def chain(reader: Reader, shape: IndexGeometry, slot: int) -> Iterator[tuple[int, int, index_file.IndexEntry]]:
+    """(depth, number, entry) of a slot's chain, newest first and from depth 1 on; it ends at an entry that does not lead to a lower one."""
+    number, depth = index_file.decode_slot(reader.read(shape.slot_at(slot), index_file.SLOT.size)), 0
+    while 0 < number < shape.entries:
+        depth += 1
+        entry = index_file.decode_entry(reader.read(shape.entry_at(number), index_file.ENTRY.size))
+        yield depth, number, entry
+        if entry.previous >= number:
+            return
+        number = entry.previous

@@ -9,16 +9,13 @@ true. Bounds as in RELIABILITY S10: a small compressed body must not become a la
 from __future__ import annotations
 
 import base64
-import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from broker_store.formats import record
+from broker_store.formats.compression import MAX_INFLATED_BYTES, inflate
 from broker_store.formats.message_id import host_text
 from broker_store.formats.record import StoredMessage
 
-MAX_INFLATED_BYTES = 1 << 20
-MAX_INFLATION = 100
 MAX_INFLATED_PER_ANSWER = 4 << 20
 
 
@@ -27,23 +24,6 @@ def time_text(time_ms: int | None) -> str | None:
     if time_ms is None or not 0 < time_ms < 253_402_300_800_000:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def inflate(body: bytes, sys_flag: int, limit: int = MAX_INFLATED_BYTES) -> bytes | None:
-    """The body as its producer gave it, None when it cannot be had within the bounds."""
-    if not sys_flag & record.SYS_COMPRESSED:
-        return body
-    if sys_flag & record.SYS_COMPRESSION_MASK not in (0, record.COMPRESSION_ZLIB):
-        return None  # LZ4 and ZSTD: neither is in the standard library
-    if limit <= 0:  # to zlib a limit of 0 is none at all
-        return None
-    bound = min(limit, max(len(body) * MAX_INFLATION, 4096))
-    inflater = zlib.decompressobj()
-    try:
-        inflated = inflater.decompress(body, bound)
-    except zlib.error:
-        return None
-    return inflated if inflater.eof else None
 
 
 def body_fields(body: bytes) -> dict:

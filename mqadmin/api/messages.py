@@ -117,6 +117,12 @@ async def trace_of_message(request: HttpRequest, message_id: str):
     return {"topic": found.topic, "events": [event._asdict() for event in found.events], "complete": found.complete, "reason": found.reason}
 
 
+@router.get("/messages/{message_id}/journey", response=dict[str, Any])
+async def journey_of_message(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
+    """Each stop of a message that the store knows of: born, stored, on disk, queue, index, groups, retries, dead letter, and what its clients wrote."""
+    return schemas.facts(await clusters.current().journey_of((await _message(message_id, topic)).log_offset))
+
+
 @router.get("/messages/{message_id}/raw", response={200: None}, openapi_extra=schemas.binary("the record"))
 async def raw_message(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
     """The record as it lies in the log, byte for byte."""

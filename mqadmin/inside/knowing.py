@@ -15,8 +15,9 @@ class FromBroker:
 
     source = "measured in the running broker"
 
-    def __init__(self, parts, call: Callable[..., Any], group_names: Callable[[], list[str]]):
-        self._parts, self._call, self._group_names = parts, call, group_names
+    def __init__(self, parts, call: Callable[..., Any]):
+        self._parts, self._call = parts, call
+        self.trace_topic = parts.settings.msg_trace_topic_name
         self.is_tried = parts.store.settings.inspect
         if self.is_tried:
             self.source = "read from the store's files, and from what a start made of them in memory"
@@ -34,8 +35,9 @@ class FromBroker:
         store = self._parts.store
         return self._call(lambda: (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)) if queue_id in store.queue_ids(topic) else None)
 
-    def group_names(self) -> list[str]:
-        return self._call(self._group_names)
+    def group_names(self, topic: str) -> list[str]:
+        parts = self._parts
+        return self._call(lambda: sorted({*parts.offsets.groups_of_topic(topic), *parts.clients.groups_of_topic(topic)}))
 
     def groups(self, topic: str, queue_id: int) -> list[dict]:
         return self._call(self._groups, topic, queue_id)

@@ -13,12 +13,13 @@ from django.urls import reverse
 
 from broker_store.errors import NotFoundError
 from broker_store.formats import names
+from broker_store.formats.compression import inflate
 from broker_store.formats.message_id import host_text
 from broker_store.inside.bytes import record_view
-from broker_store.server.documents import inflate
 from broker_store.server.http import MAX_LIMIT
 from mqadmin import clusters
 from mqadmin.views.inside.bytes import SHOWN_BYTES, shown
+from mqadmin.views.inside.journey import journey_context
 from mqadmin.views.page import page, trouble, whole
 
 LIMIT = 32
@@ -141,7 +142,7 @@ async def message(request, log_offset):
         "body_inflated": stored.is_compressed and inflated is not None,
         "body_opaque": inflated is None,
         **_body_context(body),
-        "traces": await clusters.current().traces_of(stored.unique_key) if stored.unique_key else None,
+        **journey_context(await clusters.current().journey_of(log_offset)),
     }
     return render(request, "message.html", context)
 

@@ -65,6 +65,7 @@ BODIES = {
 }
 QUERIES = {
     "/api/v1/messages": "?topic=orders&key=k",
+    "/api/v1/store/journey": "?log_offset=40000",
     "/api/v1/topics/<topic>/queues/<queue_id>/offset": "?time_ms=1",
     "/admin/autocomplete/": "?app_label=admin&model_name=logentry&field_name=user",
 }

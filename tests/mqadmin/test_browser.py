@@ -238,6 +238,17 @@ def test_a_field_and_its_bytes_light_up_together(page, address):
     assert page.locator(".run.lit:not([data-field=topic])").count() == 0
 
 
+def test_the_journey_of_a_message_moves_by_itself(page, address):
+    page.goto(f"{address}/messages/40000/")
+    position = "[...document.querySelectorAll('.journey tr')].find((row) => row.innerText.includes('Read by billing')).innerText"
+    before = page.evaluate(position)
+    page.wait_for_function(f"before => {position} !== before", arg=before, timeout=8_000)
+    assert page.inner_text("[data-live]") == "live"
+    page.click("text=Its page")
+    page.wait_for_url("**/messages/41000/")
+    assert page.complaints == []
+
+
 def test_bytes_are_stepped_through_by_keyboard_and_pointers_lead_around(page, address):
     page.goto(f"{address}/store/bytes/?kind=consumequeue&topic=TopicX&queue=1&unit=0")
     page.focus("[data-hex]")

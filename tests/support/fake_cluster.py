@@ -23,6 +23,8 @@ from broker_store.formats.traces import TraceEvent
 from broker_store.inside import dispatch, exposure, write_path
 from broker_store.inside.bytes import MAX_BYTES, Viewer
 from broker_store.inside.directory import StoreDirectory
+from broker_store.inside.fields import to_log
+from broker_store.inside.journey import stop
 from broker_store.messages import Message
 from mqadmin.clusters import STARTING, Found, Traces
 from tests.support import stores
@@ -587,8 +589,11 @@ class FakeCluster:
 
     async def traces_of(self, message_id) -> Traces:
         self._running()
+        return Traces("RMQ_SYS_TRACE_TOPIC", self._events(message_id) if len(message_id) == 32 else [])
+
+    def _events(self, message_id) -> list[TraceEvent]:
         said = [("sent", 1_000, "shop", 3, True, "", "sent it to orders"), ("handed", 1_400, "billing", None, None, "R1", "was given it")]
-        return Traces("RMQ_SYS_TRACE_TOPIC", [TraceEvent(kind, message_id, *rest) for kind, *rest in said] if len(message_id) == 32 else [])
+        return [TraceEvent(kind, message_id, *rest) for kind, *rest in said]
 
     async def find_by_id(self, id, topic=None) -> Found:
         self._running()
@@ -674,6 +679,23 @@ class FakeCluster:
             "longest": [{"slot": 2_734_551 + n, "entries": 41 - n, "looked_at": 41 - n, "foreign": 10, "foreign_share": 10 / (41 - n), "hashes": 4, "keys": keys} for n in range(10)],
             "broken": 1, "unreachable": 2, "unreachable_is_exact": True, "findings": ["1 chains are not whole: 2 of their entries are not reached from their slot, so no lookup finds them."],
         }  # fmt: skip
+
+    def journey(self, log_offset) -> dict:
+        """One that goes on: a group comes on by a message a second, and another waits."""
+        self._running()
+        stored, at = self._message("orders", 0, log_offset // 1_000), log_offset // 1_000 + 1 + int(self.clock() - self.started)
+        done = [("born", "Born", stored.born_timestamp, None), ("stored", "Stored", stored.store_timestamp, log_offset), ("disk", "On disk", None, None), ("queue", "In its queue", None, stored.queue_offset)]
+        stops = [stop(kind, title, "done", f"{title}.", at_ms=at_ms, offset=offset, pointer=to_log(log_offset)) for kind, title, at_ms, offset in done]
+        stops += [stop("index", f"Indexed by {of}", "done", f"{text}: entry 7 of 20251123050000000.", offset=7) for of, text in [("message id", stored.unique_key), *(("key", key) for key in stored.keys), ("tag", stored.tags)]]
+        stops += [stop("group", "Read by billing", "done", f"Done with: its position is {at:,}.", offset=at), stop("group", "Read by nightly-report", "waiting", "It is the next of the queue.", offset=at - 1)]
+        stops += [stop("retry", "Sent back", "done", "By billing, for the 1st time.", at_ms=stored.store_timestamp + 10_000, offset=log_offset + 1_000, log_offset=log_offset + 1_000)]
+        stops += [stop("trace", "Its client says", "done", f"{event.group} {event.words}.", at_ms=event.at_ms) for event in self._events(stored.unique_key)]
+        message = {"message_id": stored.message_id, "offset_message_id": stored.offset_id, "topic": stored.topic, "queue_id": 0, "queue_offset": stored.queue_offset, "log_offset": log_offset,
+                   "tag": stored.tags, "keys": list(stored.keys)}  # fmt: skip
+        return {"at_ms": self._now_ms(), "source": "invented", "message": message, "stops": stops, "complete": True, "reason": ""}
+
+    async def journey_of(self, log_offset) -> dict:
+        return self.journey(log_offset)
 
     async def look_at(self, place, most=MAX_BYTES) -> dict:
         """Of a store that the real broker wrote: bytes are not invented."""
