@@ -323,9 +323,9 @@ class FakeCluster:
         return facts | {"lately_ms": 60_000, "refusals": sorted(self.refusals(), key=lambda refused: refused["cause"])}
 
     def _path(self) -> WritePath:
-        """Groups of a second that passed more than the one before."""
+        """So many groups more each second, for a minute, that every number on the page moves."""
         path, numbers = WritePath(lambda: self._now_ms() - 40_000), random.Random(5)
-        for _ in range(400 + self._now_ms() // 1_000 % 600):
+        for _ in range(400 + self._now_ms() // 1_000 % 60 * 20):
             path.groups += 1
             came, began, appended, dispatch_s, answer = (numbers.lognormvariate(-10 + place, 0.6) for place in (0.5, 0, 0.3, -0.4, 0.4))
             times = (0.0, came, came + began + appended)
