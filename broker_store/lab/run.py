@@ -7,7 +7,7 @@
 
 The real store cannot come to harm: the lab is never given a store. It makes `DATA/lab/RUN/store` below a directory that it
 marks as its own, refuses to use one that was there before, and removes only what bears its mark
-(docs/decisions/0032-the-crash-lab-makes-its-own-store.md).
+(docs/decisions/0033-the-crash-lab-makes-its-own-store.md).
 """
 
 from __future__ import annotations

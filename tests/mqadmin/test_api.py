@@ -152,7 +152,7 @@ async def test_lists_come_in_pages_that_neither_repeat_nor_lose(cluster, local):
 
 
 LISTS = (
-    "/topics", "/topics/orders/queues", "/topics/orders/groups", "/topics/orders/messages", "/topics/orders/queues/0/messages", "/groups",
+    "/store/checks", "/topics", "/topics/orders/queues", "/topics/orders/groups", "/topics/orders/messages", "/topics/orders/queues/0/messages", "/groups",
     "/messages?topic=orders&key=k", "/waiting/prepared", "/store/files", "/jobs", "/pipeline/audit/runs", "/audit", "/auth/tokens",
 )  # fmt: skip
 

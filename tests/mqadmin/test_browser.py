@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,11 +13,10 @@ import pytest
 from tests.mqadmin.test_payloads import MESSAGES
 from tests.mqadmin.test_payloads import PAGES as PAGES_WITH_PAYLOADS
 from tests.mqadmin.test_units import CASES
+from tests.support.chromium import CHROMIUM, FLAGS
 from tests.support.fake_runs import CHECKS, RUNS
 
 pytestmark = pytest.mark.browser
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 PAGES = ("/", "/topics/", "/topics/orders/", "/messages/?by=offset&topic=orders&queue=0&offset=5", "/messages/40000/", "/messages/waiting/", "/messages/44000/", "/messages/45000/", "/messages/48000/", "/groups/", "/groups/billing/", "/store/", "/store/dispatch/", "/store/write/", "/store/index/?topic=orders&key=order-41040&chains=1", "/store/disk/", "/store/disk/?retention_hours=12", "/store/recovery/", "/store/lab/", "/store/cache/", "/store/layout/?topic=orders", "/store/bytes/?offset=237", "/store/bytes/?kind=consumequeue&topic=TopicX&queue=1", "/store/bytes/?kind=index&slot=0", "/store/bytes/?offset=30000", *(f"/store/doctor/{run}/" for run in CHECKS), "/jobs/", "/password/", "/pipeline/", *(f"/pipeline/runs/{run}/" for run in RUNS))  # fmt: skip
 
 
