@@ -30,10 +30,13 @@ from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
 from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
 from broker_store.formats import checkpoint, config_json, names, queue_unit, record
 from broker_store.kernels import columns as k
+from broker_store.kernels import compare
 from broker_store.kernels import context as c
 
-SLICE_BYTES = 32 << 20  # log read at once; at least two of the largest records must fit
+SLICE_BYTES = 32 << 20  # log read at once where a record is so large; at least two of the largest must fit
+USUAL_SLICE_BYTES = 4 << 20
 ROWS_A_SLICE = 1 << 18
+QUEUES_A_SLICE = 256  # compared by compiled code
 KEYS_A_SLICE = 1 << 20
 CONFIG_BYTES = 256 << 20
 MOST_GAPS = 1 << 16  # remembered for a repair
@@ -312,6 +315,11 @@ class StoreCheck:
 
     def _check_log(self) -> None:
         self._room = ColumnRoom(ROWS_A_SLICE, KEYS_A_SLICE)
+        self._bytes = np.empty(SLICE_BYTES, dtype=np.uint8)
+        self._buffer = memoryview(self._bytes)
+        self._table = np.empty((4 * QUEUES_A_SLICE, compare.Q_WORDS), dtype=np.int64)
+        self._groups = np.empty((QUEUES_A_SLICE, compare.G_WORDS), dtype=np.int64)
+        self._odd = np.empty(compare.U_WORDS, dtype=np.int64)
         self.referenced_to = max((queue.last_record_end for queue in self.queues.values()), default=0)
         self.broken_at: int | None = None
         self.log_end = self.log_start
@@ -361,18 +369,22 @@ class StoreCheck:
 
     def _check_slice(self, file: _File, reader: Reader, at: int) -> tuple[int, int, int]:
         """(why it stopped, position in the file, reason) after one slice of good records was checked."""
-        length = min(SLICE_BYTES, file.size - at)
-        if self.limit is not None:
-            length = min(length, self.limit - file.base - at)
-        data = reader.read(at, length)
         room = self._room
-        room.begin(np.frombuffer(data, dtype=np.uint8), file.base + at, file.size - at)
-        stopped, reason = room.step(len(data)), room.reason
-        rows = room.rows
+        for most in (USUAL_SLICE_BYTES, SLICE_BYTES):
+            length = min(most, file.size - at)
+            if self.limit is not None:
+                length = min(length, self.limit - file.base - at)
+            # One buffer for all slices: the system need not make new pages for each, and what was read is still in the processor's cache.
+            data = self._buffer[: reader.read_into(self._buffer[:length], at)]
+            room.begin(self._bytes, file.base + at, file.size - at)
+            stopped, reason = room.step(len(data)), room.reason
+            rows = room.rows
+            if len(rows) or stopped != c.EXHAUSTED or length < most:
+                break
         if len(rows):
             self.report.count("records", len(rows))
             self.newest_ms = max(self.newest_ms, int(rows[:, k.ROW_STORE_MS].max()))
-            self._check_rows(rows, data, file, at)
+            self._check_rows(rows, data, file)
             self.index.check_rows(rows, room.keys)
         elif stopped == c.EXHAUSTED:
             stopped, reason = c.BAD_RECORD, c.REASON_LENGTH  # a record longer than the limit or than what was read
@@ -463,8 +475,11 @@ class StoreCheck:
 
     # Queues ----------------------------------------------------------------------------------------------------
 
-    def _check_rows(self, rows: np.ndarray, data: bytes, file: _File, at: int) -> None:
-        """The records of a slice against the units of their queues."""
+    def _check_rows(self, rows: np.ndarray, data: memoryview, file: _File) -> None:
+        """The records of a slice against the units of their queues: in compiled code, and what does not agree there by queue."""
+        found = compare.group_rows(rows.ctypes.data, len(rows), self._table.ctypes.data, len(self._table) - 1, self._groups.ctypes.data, len(self._groups))
+        if found >= 0 and self._units_agree(rows, data, self._groups[:found], file):
+            return
         kind = rows[:, k.ROW_SYS_FLAG] & record.SYS_TRANSACTION_MASK
         queued = rows[(kind == record.TRANSACTION_NONE) | (kind == record.TRANSACTION_COMMIT)]
         order = np.lexsort((queued[:, k.ROW_LOG_OFFSET], queued[:, k.ROW_QUEUE_ID], queued[:, k.ROW_TOPIC_HASH]))
@@ -475,17 +490,67 @@ class StoreCheck:
         for group in np.split(queued, np.flatnonzero(change) + 1):
             self._check_group(group, data, file)
 
-    def _check_group(self, rows: np.ndarray, data: bytes, file: _File) -> None:
-        """The records of one queue, in log order."""
-        hashed, queue_id = int(rows[0, k.ROW_TOPIC_HASH]), int(rows[0, k.ROW_QUEUE_ID])
+    def _units_agree(self, rows: np.ndarray, data: memoryview, groups: np.ndarray, file: _File) -> bool:
+        """Whether all units of the queues in `groups` are as their rows make them; nothing was told when they are not.
+
+        Queues that need a closer look (deliveries, deleted topics, numbers that were not expected) are looked at one by one then.
+        """
+        plain, others, at = [], [], 0
+        for number, group in enumerate(groups.tolist()):
+            row = rows[group[compare.G_FIRST_ROW]]
+            topic, queue = self._queue_of(row, data)
+            is_plain = self._is_plain(topic, queue, group, int(row[k.ROW_LOG_OFFSET]))
+            (plain if is_plain else others).append((queue, group))
+            count = group[compare.G_COUNT] if is_plain else 0
+            compare.place_units(self._groups[number].ctypes.data, at, count)
+            at += count
+        if not plain:
+            return not others
+        units = np.concatenate([queue.units(group[compare.G_FIRST], group[compare.G_COUNT]).view(np.uint8) for queue, group in plain])
+        room = self._odd
+        room[: compare.U_WORDS] = 0
+        agreed, odd = np.empty(at, dtype=np.uint8), np.empty(len(rows), dtype=np.int64)
+        room[[compare.U_ROWS, compare.U_COUNT, compare.U_TABLE, compare.U_MASK, compare.U_UNITS, compare.U_AGREED, compare.U_ODD]] = (
+            rows.ctypes.data, len(rows), self._table.ctypes.data, len(self._table) - 1, units.ctypes.data, agreed.ctypes.data, odd.ctypes.data,
+        )  # fmt: skip
+        if compare.compare_units(room.ctypes.data) != sum(group[compare.G_COUNT] for _, group in others):
+            return False
+        for queue, group in plain:
+            if queue.covered_from is None:
+                queue.covered_from = group[compare.G_FIRST]
+            queue.next, queue.last_at = group[compare.G_FIRST] + group[compare.G_COUNT], group[compare.G_LAST_AT]
+        self.report.count("units", at)
+        for _, group in others:
+            kind = rows[:, k.ROW_SYS_FLAG] & record.SYS_TRANSACTION_MASK
+            queued = (kind == record.TRANSACTION_NONE) | (kind == record.TRANSACTION_COMMIT)
+            own = (rows[:, k.ROW_TOPIC_HASH] == group[compare.G_HASH]) & (rows[:, k.ROW_QUEUE_ID] == group[compare.G_ID])
+            self._check_group(rows[own & queued], data, file)
+        return True
+
+    def _is_plain(self, topic: str, queue: Queue, group: list[int], first_at: int) -> bool:
+        if topic == queue_unit.SCHEDULE_TOPIC or not queue.files or queue.next not in (None, group[compare.G_FIRST]) or group[compare.G_FIRST] < 0:
+            return False
+        if queue.life is None:
+            queue.life = self._begin_of_life(*queue.key, queue)
+        return first_at >= max(queue.life[1], self.deleted_before.get(topic, 0))
+
+    def _queue_of(self, row: np.ndarray, data: memoryview) -> tuple[str, Queue]:
+        """The topic and the queue of a row's record."""
+        hashed, queue_id = int(row[k.ROW_TOPIC_HASH]), int(row[k.ROW_QUEUE_ID])
         topic = self.topics.get(hashed)
         if topic is None:
-            start = int(rows[0, k.ROW_TOPIC_AT])
-            topic = self.topics[hashed] = data[start : start + int(rows[0, k.ROW_TOPIC_LENGTH])].decode()
+            start = int(row[k.ROW_TOPIC_AT])
+            topic = self.topics[hashed] = bytes(data[start : start + int(row[k.ROW_TOPIC_LENGTH])]).decode()
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             directory = self.root / "consumequeue" / topic / str(queue_id)
             queue = self.queues[topic, queue_id] = Queue(self.disk, (topic, queue_id), str(directory), [])
+        return topic, queue
+
+    def _check_group(self, rows: np.ndarray, data: memoryview, file: _File) -> None:
+        """The records of one queue, in log order."""
+        topic, queue = self._queue_of(rows[0], data)
+        queue_id = queue.key[1]
         if topic == queue_unit.SCHEDULE_TOPIC:
             self._set_delivery_times(rows, data)
         rows = self._without_deleted(topic, queue_id, queue, rows)
@@ -589,7 +654,7 @@ class StoreCheck:
             inside |= (offsets >= low) & (offsets < high)
         return bool(inside.all())
 
-    def _set_delivery_times(self, rows: np.ndarray, data: bytes) -> None:
+    def _set_delivery_times(self, rows: np.ndarray, data: memoryview) -> None:
         """In the schedule topic the tags code is the time of delivery, which hangs on a property."""
         base = int(rows[0, k.ROW_LOG_OFFSET]) - self._position(rows[0], data)
         for row in rows:
@@ -598,7 +663,7 @@ class StoreCheck:
                 message.topic, message.tags, message.properties.get("DELAY"), message.store_timestamp, self.delay_levels_ms
             )
 
-    def _position(self, row: np.ndarray, data: bytes) -> int:
+    def _position(self, row: np.ndarray, data: memoryview) -> int:
         """Where in the slice a row's record begins: the slice starts at the log offset of its first byte."""
         return int(row[k.ROW_LOG_OFFSET]) - self._room.base
 

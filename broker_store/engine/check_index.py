@@ -17,10 +17,12 @@ from broker_store.engine.disk import Reader
 from broker_store.formats import index_file
 from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.kernels import columns as k
+from broker_store.kernels import compare
 
 ENTRIES_AT_ONCE = 1 << 18
 ENTRY = np.dtype([("key_hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 SLOT = np.dtype(">i4")
+_NUMBER = (1 << 32) - 1
 
 
 class IndexCheck:
@@ -36,6 +38,7 @@ class IndexCheck:
         self._waiting: tuple[np.ndarray, ...] | None = None
         self._first_offset: int | None = None
         self._last_offset = -1
+        self._is_ascending = True
         self._unindexed = 0
         self._unindexed_from: int | None = None
         self._load()
@@ -95,6 +98,8 @@ class IndexCheck:
             return
         end = int(rows[-1, k.ROW_LOG_OFFSET]) + int(rows[-1, k.ROW_SIZE])
         offsets, hashes, seconds, begins, places = self._take(end)
+        if self._agree(rows, keys, offsets, hashes, seconds, begins, places):
+            return
         counts = rows[:, k.ROW_KEY_COUNT]
         key_offsets = np.repeat(rows[:, k.ROW_LOG_OFFSET], counts)
         is_tag = keys >= k.TAG_KEY
@@ -112,6 +117,22 @@ class IndexCheck:
         if _same(offsets, hashes, key_offsets[plain], wanted_hashes[plain]):
             return
         self._compare(offsets, hashes, places, key_offsets, wanted_hashes, is_tag)
+
+    def _agree(self, rows, keys, offsets, hashes, seconds, begins, places) -> bool:
+        """Whether these are the entries of the rows' keys, seen by compiled code. The ends of a file are left to the other way, for its header."""
+        if not len(offsets) or self._unindexed or places[0] >> 32 != places[-1] >> 32:
+            return False
+        _, _, header = self.files[int(places[0]) >> 32]
+        if places[0] & _NUMBER == index_file.FIRST_ENTRY or places[-1] & _NUMBER == header.count - 1:
+            return False
+        columns = [np.ascontiguousarray(column) for column in (offsets, hashes, seconds)]
+        addresses = (column.ctypes.data for column in columns)
+        if not compare.same_entries(rows.ctypes.data, len(rows), keys.ctypes.data, *addresses, int(begins[0]), len(offsets)):
+            return False
+        if self._first_offset is None:
+            self._first_offset = int(offsets[0])
+        self._last_offset = max(self._last_offset, int(offsets[-1]))
+        return True
 
     def _compare(self, offsets, hashes, places, key_offsets, wanted_hashes, is_tag) -> None:
         """Which entries are too many and which are missing; tags may be missing, and entries may stand twice."""
@@ -184,8 +205,11 @@ class IndexCheck:
             if self._waiting is None:
                 break
             offsets = self._waiting[0]
-            beyond = np.flatnonzero(offsets >= end)
-            cut = int(beyond[0]) if len(beyond) else len(offsets)
+            if self._is_ascending:
+                cut = int(np.searchsorted(offsets, end))
+            else:
+                beyond = np.flatnonzero(offsets >= end)
+                cut = int(beyond[0]) if len(beyond) else len(offsets)
             if cut:
                 parts.append(tuple(column[:cut] for column in self._waiting))
             if cut < len(offsets):
@@ -194,6 +218,8 @@ class IndexCheck:
             self._waiting = None
         if not parts:
             return tuple(np.empty(0, dtype=np.int64) for _ in range(5))
+        if len(parts) == 1:
+            return parts[0]
         return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
     def _read_chunk(self) -> tuple[np.ndarray, ...] | None:
@@ -213,48 +239,41 @@ class IndexCheck:
             entries = np.frombuffer(raw, dtype=ENTRY)
             self._check.report.count("entries", len(entries))
             self._check.progress(None, "index")
-            offsets = entries["log_offset"].astype(np.int64)
-            hashes = entries["key_hash"].astype(np.int64)
-            self._check_chains(path, hashes, entries["previous"].astype(np.int64))
-            self._check_order(path, offsets)
+            offsets, hashes, seconds = (np.empty(len(entries), dtype=np.int64) for _ in range(3))
+            state = compare.spread_entries(entries.ctypes.data, len(entries), offsets.ctypes.data, hashes.ctypes.data, seconds.ctypes.data)
+            self._is_ascending = not state & 2
+            self._check_chains(path, entries, hashes if state & 1 else None)
+            if not self._is_ascending:
+                self._check_order(path, offsets)
             numbers = self._entry + np.arange(len(entries), dtype=np.int64)
             begins = np.full(len(entries), header.begin_timestamp, dtype=np.int64)
             places = (self._file << 32) | numbers
             self._entry += count
-            return offsets, hashes, entries["seconds"].astype(np.int64), begins, places
+            return offsets, hashes, seconds, begins, places
         return None
 
-    def _check_chains(self, path: Path, hashes: np.ndarray, previous: np.ndarray) -> None:
-        """Each entry names the one before it in its slot."""
-        numbers = self._entry + np.arange(len(hashes), dtype=np.int64)
-        for place in np.flatnonzero(hashes < 0):
-            at = self.geometry.entry_at(int(numbers[place]))
+    def _check_chains(self, path: Path, entries: np.ndarray, hashes: np.ndarray | None) -> None:
+        """Each entry names the one before it in its slot; `hashes` are given when some are negative."""
+        for place in np.flatnonzero(hashes < 0) if hashes is not None else ():
+            at = self.geometry.entry_at(self._entry + int(place))
             self._check.report.add(ERROR, "index-entry", str(path), at, f"the hash {int(hashes[place])} is negative")
-        slots = np.abs(hashes) % self.geometry.slots
-        order = np.argsort(slots, kind="stable")
-        in_order = slots[order]
-        same = np.concatenate(([False], in_order[1:] == in_order[:-1]))
-        before = np.where(same, np.concatenate(([0], numbers[order][:-1])), self._heads[in_order])
-        expected = np.empty(len(hashes), dtype=np.int64)
-        expected[order] = before
-        self._heads[in_order] = numbers[order]  # of equal slots the last, which is the newest, stays
-        for place in np.flatnonzero(previous != expected):
-            number = int(numbers[place])
-            what = f"entry {number} names {int(previous[place])} as the one before it in its slot, that is {int(expected[place])}"
+        wrong = np.empty((len(entries), 2), dtype=np.int64)
+        count = compare.wrong_links(
+            entries.ctypes.data, self._entry, len(entries), self.geometry.slots, self._heads.ctypes.data, wrong.ctypes.data, len(wrong)
+        )
+        for number, expected in wrong[:count].tolist():
+            previous = int(entries["previous"][number - self._entry])
+            what = f"entry {number} names {previous} as the one before it in its slot, that is {expected}"
             self._check.report.add(self._chain_severity(), "index-chain", str(path), self.geometry.entry_at(number), what)
 
     def _check_slots(self, path: Path, header: IndexHeader) -> None:
         """Each slot names the newest of its entries, and the header counts the slots in use."""
         slots = self.geometry.slots
         with self._disk.open_reader(path) as reader:
-            found = np.frombuffer(reader.read(self.geometry.slot_at(0), slots * SLOT.itemsize), dtype=SLOT).astype(np.int64)
+            found = np.frombuffer(reader.read(self.geometry.slot_at(0), slots * SLOT.itemsize), dtype=SLOT)
         severity = self._chain_severity()
-        wrong = found != self._heads
-        if self._check.limit is not None and self._file == len(self.files) - 1:
-            wrong &= found < header.count  # a running broker goes on adding entries; those are not looked at
-        for slot in np.flatnonzero(wrong):
-            what = f"slot {slot} names entry {int(found[slot])}, its newest is {int(self._heads[slot])}"
-            self._check.report.add(severity, "index-slot", str(path), self.geometry.slot_at(int(slot)), what)
+        if compare.wrong_slots(found.ctypes.data, self._heads.ctypes.data, len(found)):
+            self._tell_slots(path, header, found, severity)
         used = int((self._heads != 0).sum())
         if used != header.slots_used:
             at = index_file.HEADER.offset["slots_used"]
@@ -262,6 +281,14 @@ class IndexCheck:
         if header.count > index_file.FIRST_ENTRY and self._entries_ends(path, header) != (header.begin_offset, header.end_offset):
             at = index_file.HEADER.offset["begin_offset"]
             self._check.report.add(severity, "index-header", str(path), at, "its begin and end offset are not those of its first and last entry")
+
+    def _tell_slots(self, path: Path, header: IndexHeader, found: np.ndarray, severity: str) -> None:
+        wrong = found != self._heads
+        if self._check.limit is not None and self._file == len(self.files) - 1:
+            wrong &= found < header.count  # a running broker goes on adding entries; those are not looked at
+        for slot in np.flatnonzero(wrong):
+            what = f"slot {slot} names entry {int(found[slot])}, its newest is {int(self._heads[slot])}"
+            self._check.report.add(severity, "index-slot", str(path), self.geometry.slot_at(int(slot)), what)
 
     def _chain_severity(self) -> str:
         """A start after an unclean stop links the last file anew."""

@@ -181,3 +181,111 @@ def wrong_links(entries, first, count, slots, newest, found, room):
             wrong += 1
         put(newest, slot, number)
     return wrong
+
+
+# A queue among the rows of a slice, see `group_rows`.
+G_HASH = 0
+G_ID = 1
+G_FIRST = 2  # queue offset of its first row
+G_COUNT = 3
+G_FIRST_ROW = 4  # number of its first row
+G_LAST_AT = 5  # log offset of its last row's record
+G_PLACE = 6  # address of its place in the table
+G_WORDS = 7
+
+
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def group_rows(rows, count, table, mask, groups, room):
+    """The queues that the rows belong to, G_WORDS words each, also in the table; how many.
+
+    -1 when the queue offsets of one do not go up by one, or there are more than `room`. The table is cleared here.
+    """
+    for word in range((mask + 1) * Q_WORDS):
+        put(table, word, -1)
+    found = 0
+    queue = table
+    for number in range(count):
+        row = rows + 8 * ROW_WORDS * number
+        transaction = get(row, ROW_SYS_FLAG) & 0xC
+        if transaction == 4 or transaction == 12:
+            continue
+        hashed, queue_id, queue_offset = get(row, ROW_TOPIC_HASH), get(row, ROW_QUEUE_ID), get(row, ROW_QUEUE_OFFSET)
+        if get(queue, Q_HASH) != hashed or get(queue, Q_ID) != queue_id:
+            queue = place_in(table, mask, hashed, queue_id)
+        if get(queue, Q_HASH) < 0:
+            if found >= room:
+                return -1
+            put(queue, Q_HASH, hashed)
+            put(queue, Q_ID, queue_id)
+            put(queue, Q_FIRST, queue_offset)
+            put(queue, Q_COUNT, 0)
+            put(queue, Q_AT, found)
+            group = groups + 8 * G_WORDS * found
+            put(group, G_HASH, hashed)
+            put(group, G_ID, queue_id)
+            put(group, G_FIRST, queue_offset)
+            put(group, G_FIRST_ROW, number)
+            put(group, G_PLACE, queue)
+            found += 1
+        if queue_offset != get(queue, Q_FIRST) + get(queue, Q_COUNT):
+            return -1
+        put(queue, Q_COUNT, get(queue, Q_COUNT) + 1)
+        group = groups + 8 * G_WORDS * get(queue, Q_AT)
+        put(group, G_COUNT, get(queue, Q_COUNT))
+        put(group, G_LAST_AT, get(row, ROW_LOG_OFFSET))
+    return found
+
+
+@njit(types.void(types.int64, types.int64, types.int64), cache=True, nogil=True)
+def place_units(group, at, count):
+    """The units of a group begin at unit `at` of those that are compared; with a count of 0 none of its rows agrees."""
+    place = get(group, G_PLACE)
+    put(place, Q_AT, at)
+    put(place, Q_COUNT, count)
+
+
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def spread_entries(entries, count, offsets, hashes, seconds):
+    """Entries as columns of int64; 1 when a hash is negative, 2 when the offsets step back, 3 for both, else 0."""
+    state = 0
+    before = -(1 << 62)
+    for number in range(count):
+        entry = entries + ENTRY_BYTES * number
+        hashed, place = load_be32(entry), load_be64(entry + 4)
+        if hashed < 0:
+            state |= 1
+        if place < before:
+            state |= 2
+        before = place
+        store64(hashes + 8 * number, hashed)
+        store64(offsets + 8 * number, place)
+        store64(seconds + 8 * number, load_be32(entry + 12))
+    return state
+
+
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def same_entries(rows, count, keys, offsets, hashes, seconds, begin_ms, entries):
+    """Whether `entries` entries of one file, as columns, are those of the rows' keys, in order and with their times. Tags may lack theirs."""
+    at = 0
+    for number in range(count):
+        row = rows + 8 * ROW_WORDS * number
+        place = get(row, ROW_LOG_OFFSET)
+        for key in range(get(row, ROW_FIRST_KEY), get(row, ROW_FIRST_KEY) + get(row, ROW_KEY_COUNT)):
+            hashed = get(keys, key)
+            if at < entries and get(offsets, at) == place and get(hashes, at) == hashed & (TAG_KEY - 1):
+                if get(seconds, at) != seconds_since(begin_ms, get(row, ROW_STORE_MS)):
+                    return 0
+                at += 1
+            elif hashed < TAG_KEY:
+                return 0
+    return 1 if at == entries else 0
+
+
+@njit(types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
+def wrong_slots(slots, newest, count):
+    """How many slots do not name the newest of their entries, as `wrong_links` left it."""
+    wrong = 0
+    for slot in range(count):
+        if load_be32(slots + 4 * slot) != get(newest, slot):
+            wrong += 1
+    return wrong

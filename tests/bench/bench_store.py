@@ -15,6 +15,7 @@ read     [per= rounds=]               every queue of a store, from its lowest of
 reread   n= size= [per= rounds=]      the same of what was just written
 query    n= samples=                  key lookups: hits and misses
 recover                               open and start
+check                                 the store doctor beside recovery's scan of the same log, in memory both
 """
 
 import asyncio
@@ -24,9 +25,11 @@ import os
 import random
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from broker_store.config import load_settings
+from broker_store.engine.check import check_store
 from broker_store.engine.store import MessageStore
 from broker_store.messages import GetRequest, GetStatus, Message
 
@@ -293,6 +296,19 @@ class Bench:
                 found += len(result.records)
             show({"mode": "query", "what": what, "samples": samples, "found": found, "q_s": samples / (time.perf_counter() - began), **percentiles(latencies)})
         self.end(store)
+
+    def check(self) -> None:
+        """Of a store that was left as kill -9 leaves it, so that recovery scans all of it; it is opened to be looked at, so it stays so."""
+        settings = replace(self.store().settings, inspect=True)
+        for number in range(self.number("repeats", 3) + 1):
+            with MessageStore(settings) as store:
+                steps = store.recovery_report()["steps"]
+            scan_s = sum(step["duration_ms"] for step in steps if step["name"] == "scan the log") / 1e3
+            began = time.perf_counter()
+            report = check_store(settings.store_path_root_dir)
+            check_s = time.perf_counter() - began
+            if number:  # the first brought the pages into memory
+                show({"mode": "check", "bytes": report.counts["log_bytes"], "ok": report.ok, "scan_s": scan_s, "check_s": check_s, "of_scan_pct": 100 * scan_s / check_s})
 
     def recover(self) -> None:
         abort = (self.directory / "abort").exists()

@@ -228,6 +228,16 @@ def bench_recover(run: Run) -> None:
             shutil.rmtree(directory)
 
 
+def bench_doctor(run: Run) -> None:
+    """The store doctor over 1 GiB in memory, beside recovery's scan of the same."""
+    directory = fresh("store")
+    store_lines(run, OURS, directory, "fill", bytes=run.n(1 << 30), size=1024, end="halt")
+    for line in store_lines(run, OURS, directory, "check", repeats=run.repeats):
+        run.add(OURS, "store doctor, 1 KiB, 1 GiB", "s", line["check_s"])
+        run.add(OURS, "store doctor: speed, of recovery's scan", "%", line["of_scan_pct"], least=50)
+    shutil.rmtree(directory)
+
+
 def bench_clean(run: Run) -> None:
     directory = fresh("store")
     store_lines(run, OURS, directory, "fill", bytes=(1 << 30) if run.quick else (10 << 30), size=1024)
@@ -544,7 +554,7 @@ def bench_inside(run: Run) -> None:
     fresh("inside")
 
 
-SECTIONS = {"put": bench_put, "batch": bench_batch, "sync": bench_sync, "read": bench_read, "recover": bench_recover, "clean": bench_clean,
+SECTIONS = {"put": bench_put, "batch": bench_batch, "sync": bench_sync, "read": bench_read, "recover": bench_recover, "doctor": bench_doctor, "clean": bench_clean,
             "wire": bench_wire, "kinds": bench_kinds, "replay": bench_replay, "memory": bench_memory, "pages": bench_pages,
             "pipeline": bench_pipeline, "inside": bench_inside}
 

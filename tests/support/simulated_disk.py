@@ -374,6 +374,11 @@ class SimulatedReader:
     def read(self, offset: int, length: int) -> bytes:
         return self._file.array[offset : offset + length].tobytes()
 
+    def read_into(self, target: memoryview, offset: int) -> int:
+        data = self.read(offset, len(target))
+        target[: len(data)] = data
+        return len(data)
+
     @property
     def size(self) -> int:
         return len(self._file.array)
