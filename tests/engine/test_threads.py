@@ -63,5 +63,6 @@ def test_nothing_gets_into_the_way_of_anything_else(directory, flush):
     store.tick()
     assert len(answers) == put and set(answers) <= {PutStatus.PUT_OK}
     assert put > 2500 and read > 1000 and all(record.decode_all(result.body) for result in cold if result.status is GetStatus.FOUND)
-    assert check_store(settings.store_path_root_dir, settings).findings == []
+    report = check_store(settings.store_path_root_dir, settings)
+    assert [finding for finding in report.findings if finding.kind != "log-start"] == []  # retention is no damage
     assert all(worker.last_error is None for worker in store._workers)
