@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 DATA   ?= data
 ARGS   ?=
+# Processes that share the tests, a file each at a time.
+TESTERS ?= 2
 BIN    := $(VENV)/bin
 export BROKER_DATA_DIR = $(DATA)
 # uv comes into the environment by pip; where it cannot be had or finds no index, pip does the work.
@@ -26,7 +28,8 @@ serve: run
 test: export BROKER_DATA_DIR = build/test-data
 test: $(VENV)/.dev
 	@mkdir -p $(BROKER_DATA_DIR) && $(BIN)/python manage.py collectstatic -v 0 --noinput
-	$(BIN)/python -m pytest $(ARGS)
+	@echo "Preparing the kernels (compiled once, which can take a minute)" && $(BIN)/python -m broker_store.kernels
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile $(ARGS)
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 fix: $(VENV)/.dev
