@@ -33,10 +33,9 @@ class ConsumeQueue:
         self.units_a_file = file_size // UNIT
         self.files: list[MappedFile] = []
         self.read_file: MappedFile | None = None  # the one that the row's Q_READ words tell of
-        self.flushed_units = 0
         self.closed = False
         self._new_names = False
-        self._was_left = False
+        self._has_new_directory = False
         self._stride = _FIRST_STRIDE
 
     @property
@@ -52,6 +51,15 @@ class ConsumeQueue:
     @minimum.setter
     def minimum(self, unit: int) -> None:
         self.row[c.Q_MINIMUM] = unit
+
+    @property
+    def flushed_units(self) -> int:
+        """Units before it are on the disk."""
+        return self.row[c.Q_FLUSHED]
+
+    @flushed_units.setter
+    def flushed_units(self, unit: int) -> None:
+        self.row[c.Q_FLUSHED] = unit
 
     def load(self, delete: bool = True) -> None:
         self.files = load_sequence(self.disk, self.directory, self.file_size, delete)
@@ -86,7 +94,7 @@ class ConsumeQueue:
         self.flushed_units = min(self.flushed_units, unit)
         for file in self.files:
             file.flushed = min(file.flushed, max(0, unit * UNIT - file.base))
-        self._new_names = self._was_left = True
+        self._new_names, self.row[c.Q_LEFT] = True, 1
 
     def _enter(self, file: MappedFile) -> None:
         """Let the dispatch kernel write into `file`, as far as it has blocks."""
@@ -101,7 +109,11 @@ class ConsumeQueue:
             limit = self.row[c.Q_APPEND_LIMIT]
             file = self.file_of(limit)
             if file is None:
-                self.disk.make_directory(self.directory)
+                if not self.files:
+                    # Its names are synced with the first units: a thousand new queues would wait here for two thousand syncs.
+                    self.disk.make_directory(self.directory.parent.parent)
+                    self.disk.make_directory(self.directory, sync=False)
+                    self._has_new_directory = True
                 base = limit // self.units_a_file * self.file_size
                 file = MappedFile.create(self.disk, self.directory, base, self.file_size)
                 self.files.append(file)
@@ -186,7 +198,7 @@ class ConsumeQueue:
 
     def _sync(self) -> bool:
         to = self.maximum
-        was_left, self._was_left = self._was_left, False
+        was_left, self.row[c.Q_LEFT] = self.row[c.Q_LEFT] == 1, 0
         if to <= self.flushed_units and not was_left:
             return False
         for file in list(self.files):
@@ -197,7 +209,9 @@ class ConsumeQueue:
             file.sync(min(to * UNIT, file.end) - file.base, through_end=was_left)
         if self._new_names:
             self._new_names = False
-            if was_left:
+            if was_left or self._has_new_directory:
+                self._has_new_directory = False
+                self.disk.sync_directory(self.directory.parent.parent)
                 self.disk.sync_directory(self.directory.parent)
             self.disk.sync_directory(self.directory)
         self.flushed_units = to
@@ -274,6 +288,10 @@ class ConsumeQueues:
 
     def find_row(self, address: int) -> ConsumeQueue | None:
         return self._by_row.get(address)
+
+    def unsynced(self) -> list[ConsumeQueue]:
+        """Those with anything that is not on the disk; a look at some thousand idle queues takes no time. Any thread."""
+        return [queue for address in self._context.unsynced_queues() if (queue := self._by_row.get(address)) is not None]
 
     def ids_of(self, topic: str) -> list[int]:
         return sorted(self._ids.get(topic, ()))

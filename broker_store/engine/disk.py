@@ -284,19 +284,20 @@ class StoreLock:
 class Disk:
     """Names and bytes of one file system. Stateless; every method may raise StoreError or DiskFullError."""
 
-    def make_directory(self, path: Path) -> None:
-        """With its parents; each new name is synced into the directory above."""
+    def make_directory(self, path: Path, *, sync: bool = True) -> None:
+        """With its parents; each new name is synced into the directory above, unless the caller does that later."""
         if path.is_dir():
             return
         if path.parent != path:
-            self.make_directory(path.parent)
+            self.make_directory(path.parent, sync=sync)
         try:
             os.mkdir(path, _DIRECTORY_MODE)
         except FileExistsError:
             return
         except OSError as error:
             raise _store_error(error, "making the directory", path) from error
-        self.sync_directory(path.parent)
+        if sync:
+            self.sync_directory(path.parent)
 
     def list_names(self, path: Path) -> list[str]:
         """Names in a directory, sorted; nothing when there is no such directory."""
@@ -628,7 +629,7 @@ class InspectDisk(Disk):
     def __init__(self) -> None:
         self._regions: dict[Path, InspectRegion] = {}
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, sync: bool = True) -> None:
         pass
 
     def exists(self, path: Path) -> bool:

@@ -130,7 +130,7 @@ class RoundFlusher:
         return self._sync(*self._dispatched(), now_ms)
 
     def _sync_full(self) -> None:
-        for queue in self._queues:
+        for queue in self._queues.unsynced():
             if queue.has_full_unsynced:
                 queue.sync()
         self._index.sync(only_full=True)
@@ -148,7 +148,7 @@ class RoundFlusher:
         if position == self.position:
             return False
         started = time.perf_counter()
-        for queue in self._queues:
+        for queue in self._queues.unsynced():
             queue.sync()
         self._index.sync()
         stamps = self._checkpoint.stamps

@@ -76,6 +76,10 @@ class Rows:
         self._count += 1
         return self._count - 1, row
 
+    def tables(self) -> list[tuple[np.ndarray, int]]:
+        """(rows, address of the first) of each block; rows that were not given out are zeros."""
+        return [(block.reshape(-1, self._width), block.ctypes.data) for block in list(self._blocks)]
+
 
 class TopicRow:
     """A topic as kernels see it; `queues` holds the addresses of queue rows by queue id."""
@@ -159,6 +163,14 @@ class WriterContext:
         row[c.Q_NUMBER] = number
         topic.set_queue(queue_id, row.address)
         return row
+
+    def unsynced_queues(self) -> list[int]:
+        """Addresses of queue rows that have units, or leavings of a crash, which are not on the disk. Any thread."""
+        found: list[int] = []
+        for rows, address in self._queue_rows.tables():
+            places = np.flatnonzero((rows[:, c.Q_DISPATCHED] > rows[:, c.Q_FLUSHED]) | (rows[:, c.Q_LEFT] != 0))
+            found += (address + places * (c.Q_WORDS * 8)).tolist()
+        return found
 
     def take_arrivals(self) -> list[int]:
         """Addresses of queue rows that were watched and got a unit since the last call."""

@@ -128,6 +128,8 @@ Q_READ_FIRST = 17
 Q_READ_END = 18
 Q_READ_RESIDENCY = 19  # address of what is known about its pages
 Q_AGREED = 20  # in recovery: number behind the last unit that was compared and agreed, 0 none
+Q_FLUSHED = 21  # units before it are on the disk
+Q_LEFT = 22  # 1: after a crash, nothing behind the units and no name is known to be on the disk
 Q_WORDS = 24
 
 # A topic's row ----------------------------------------------------------------------------------------------------

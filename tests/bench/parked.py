@@ -7,7 +7,7 @@ the append and two ways over loopback. Modes, each of which prints a JSON line:
     spread   one pull a queue; messages come one after another into 100 of the queues
     burst    the same, with all 100 messages in one write
     one      all pulls on one queue; one message, and the time until the last of them is answered
-    idle     nothing comes: what processor time the broker takes with and without the pulls
+    idle     nothing comes: what processor time the broker takes with and without the pulls, by turns within its one life
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import asyncio
 import json
 import selectors
 import socket
+import statistics
 import sys
 import time
-from pathlib import Path
 
 from broker_store.client import Admin
 from broker_store.protocol.codes import RequestCode, ResponseCode
@@ -31,7 +31,9 @@ PULLS, CONNECTIONS, QUEUES_A_TOPIC, BUSY = 10_000, 100, 100, 100
 GROUP = "BenchParkedGroup"
 SUSPEND_MS = 90_000
 LIMIT_S = 30
-IDLE_S = 10
+# Of the idle broker: windows before the first pull, then windows with and without by turns; each tenth of a second has its tick, so a
+# window of ten seconds is a mean already.
+IDLE_S, IDLE_BEFORE, IDLE_TURNS, SETTLE_S = 10, 3, 5, 2
 ROUNDS = {"spread": 3_000, "burst": 50, "one": 10}
 
 
@@ -75,6 +77,7 @@ class World:
     """Queues, connections and what is parked on them. A pull's opaque is its number plus 1."""
 
     def __init__(self, port: int):
+        self._port = port
         self.peers = [Peer(port) for _ in range(CONNECTIONS)]
         self.producer = Peer(port)
         self._offsets: dict[tuple[str, int], int] = {}
@@ -82,6 +85,12 @@ class World:
     def close(self) -> None:
         for peer in (*self.peers, self.producer):
             peer.socket.close()
+
+    def reconnect(self) -> None:
+        """New connections for the pulls: what was parked on the old ones is gone."""
+        for peer in self.peers:
+            peer.socket.close()
+        self.peers = [Peer(self._port) for _ in range(CONNECTIONS)]
 
     def peer(self, number: int) -> Peer:
         return self.peers[number % CONNECTIONS]
@@ -204,20 +213,29 @@ def one(world: World, queues: list[tuple[str, int]]) -> dict:
 
 
 def processor_ns(pid: int) -> int:
-    """Processor time of a process's threads so far, in nanoseconds."""
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    """Processor time of a process so far, by its own clock (clock_getcpuclockid): nanoseconds, threads that ended included."""
+    return time.clock_gettime_ns((~pid << 3) | 2)
+
+
+def idle_ms_per_s(pid: int) -> float:
+    time.sleep(SETTLE_S)
+    before, began = processor_ns(pid), time.monotonic()
+    time.sleep(IDLE_S)
+    return (processor_ns(pid) - before) / 1e6 / (time.monotonic() - began)
 
 
 def idle(world: World, queues: list[tuple[str, int]], pid: int) -> dict:
-    found = []
-    for parked in (False, True):
-        if parked:
-            world.park(queues, range(PULLS))
-            time.sleep(2)
-        before = processor_ns(pid)
-        time.sleep(IDLE_S)
-        found.append((processor_ns(pid) - before) / IDLE_S / 1e6)
-    return {"scenario": "idle", "without_ms_per_s": found[0], "parked_ms_per_s": found[1]}
+    """Medians of windows. `without` is before any pull came: their queues are not even open then. `between` is without them, later."""
+    without = [idle_ms_per_s(pid) for _ in range(IDLE_BEFORE)]
+    parked, between = [], []
+    for _ in range(IDLE_TURNS):
+        world.park(queues, range(PULLS))
+        parked.append(idle_ms_per_s(pid))
+        world.reconnect()
+        between.append(idle_ms_per_s(pid))
+    middle = {"without": statistics.median(without), "parked": statistics.median(parked), "between": statistics.median(between)}
+    windows = {"without": without, "parked": parked, "between": between}
+    return {"scenario": "idle", **{f"{name}_ms_per_s": value for name, value in middle.items()}, "windows": windows}
 
 
 def main() -> None:

@@ -77,3 +77,31 @@ def test_a_last_file_of_length_zero_is_removed(open_store):
     empty = store.root / f"consumequeue/topic/0/{400:020d}"
     empty.touch()
     assert open_store().max_offset("topic", 0) == 1 and not empty.exists()
+
+
+def test_a_new_queue_is_made_without_a_sync_and_its_names_are_on_the_disk_before_the_checkpoint_says_so(open_store):
+    store = open_store()
+    store.put(message(topic="first"))
+    synced = []
+    sync_directory = store._disk.sync_directory
+    store._disk.sync_directory = lambda path: (synced.append(path), sync_directory(path))[1]
+    for queue_id in range(3):
+        store.put(message(queue_id=queue_id))
+    assert synced == []
+    store.flush(), store.round()
+    queues = store.root / "consumequeue"
+    assert {queues, queues / "topic", *(queues / "topic" / str(queue_id) for queue_id in range(3))} <= set(synced)
+    assert store.positions()["checkpoint_position"] == store.log.wrote
+
+
+def test_only_queues_with_something_unsynced_are_looked_at(open_store):
+    store = open_store()
+    for queue_id in range(2000):
+        store.watch("idle", queue_id)
+    assert store.queue_table.unsynced() == []
+    store.put(message(queue_id=1)), store.put(message(queue_id=7))
+    assert [queue.queue_id for queue in store.queue_table.unsynced()] == [1, 7]
+    store.flush(), store.round()
+    assert store.queue_table.unsynced() == []
+    store.put(message(queue_id=7))
+    assert [queue.queue_id for queue in store.queue_table.unsynced()] == [7]

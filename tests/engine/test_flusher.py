@@ -27,10 +27,15 @@ class Synced:
         self.count += not only_full
 
 
+class Queues(list):
+    def unsynced(self):
+        return self
+
+
 class Setup:
     def __init__(self, checkpoint: CheckpointFile):
         self.context, self.log, self.queue, self.index, self.checkpoint = WriterContext(), Log(), Synced(), Synced(), checkpoint
-        self.flusher = RoundFlusher(self.context, self.log, [self.queue], self.index, checkpoint, INTERVAL_MS)
+        self.flusher = RoundFlusher(self.context, self.log, Queues([self.queue]), self.index, checkpoint, INTERVAL_MS)
 
     def dispatch_to(self, position: int, store_ms: int) -> None:
         self.context.view[c.DISPATCH_AT] = position
@@ -101,7 +106,7 @@ def test_full_files_of_queues_and_index_wait_for_no_round_and_no_log(open_store,
 
 def test_a_round_comes_early_enough_for_thirty_seconds_whatever_is_set(setup, tmp_path):
     """Its look comes each second, and the log is there a look later."""
-    flusher = RoundFlusher(setup.context, setup.log, [setup.queue], setup.index, setup.checkpoint, 3_600_000)
+    flusher = RoundFlusher(setup.context, setup.log, Queues([setup.queue]), setup.index, setup.checkpoint, 3_600_000)
     setup.dispatch_to(1000, 5_000_001)
     setup.log.flushed = 1000
     assert flusher.step(100_000)

@@ -358,6 +358,8 @@ def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], s
             apply_change(change, names, directories)
         if done and done[-1][0] == "link" and choice.is_last_empty and not point.files[done[-1][2]].has_length:
             empty.add(done[-1][2])
+    # A directory whose own name is lost is out of reach, with all that was synced in it.
+    directories = {each for each in directories if directories.issuperset(each.parents)}
     parts: dict[int, dict[int, bytes]] = {}
     for number, page, versions in choice.pages:
         of_page = point.files[number].pages[page]

@@ -60,9 +60,9 @@ class FailingDisk(Disk):
         self.on_call("rename")
         super().rename(source, target)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, sync: bool = True) -> None:
         self.on_call("make_directory")
-        super().make_directory(path)
+        super().make_directory(path, sync=sync)
 
     def remove_directory(self, path: Path) -> None:
         self.on_call("remove_directory")

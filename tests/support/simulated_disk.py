@@ -177,14 +177,15 @@ class SimulatedDisk(Disk):
             raise StoreError(f"{path}: looking at it failed: no such file")
         return self.files[path]
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, *, sync: bool = True) -> None:
         if path in self.directories:
             return
-        self.make_directory(path.parent)
+        self.make_directory(path.parent, sync=sync)
         self.event(f"mkdir {path}")
         self.directories.add(path)
         self._change("mkdir", path)
-        self.sync_directory(path.parent)
+        if sync:
+            self.sync_directory(path.parent)
 
     def list_names(self, path: Path) -> list[str]:
         names = [entry.name for entry in self.files if entry.parent == path]
