@@ -22,6 +22,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 PASSWORD = "picture-of-a-broker"
 TOPIC, KEY, TEXT = "lessons", "lesson-1", "A message on its way through the store."
 FILL_MS = 45_000  # until the charts of the last two minutes show something
+CHECK_MS = 120_000
 SETTLE_MS = 3_000  # for the first values of a page's streams
 THEMES = ("light", "dark")
 
@@ -70,15 +71,22 @@ class Studio:
         self.state = context.storage_state()
         context.close()
 
-    def shoot(self, browser, name: str, path: str, height: int = 900, wait_ms: int = SETTLE_MS, at: str | None = None, submit: str | None = None) -> None:
-        """`at` is a selector to scroll to, `submit` one to click before."""
+    def check(self, browser) -> None:
+        """Have the doctor look at the store, and wait for its word."""
+        context = browser.new_context(storage_state=self.state)
+        page = context.new_page()
+        page.goto(f"{self.address}/store/doctor/")
+        page.click("main form button[type=submit]")
+        page.wait_for_selector('#check .notice', timeout=CHECK_MS)
+        context.close()
+
+    def shoot(self, browser, name: str, path: str, height: int = 900, wait_ms: int = SETTLE_MS, at: str | None = None) -> None:
+        """`at` is a selector to scroll to."""
         for theme in THEMES:
             context = browser.new_context(viewport={"width": 1280, "height": height}, storage_state=self.state, color_scheme=theme)
             page = context.new_page()
             page.goto(self.address + path)
             page.wait_for_load_state("load")
-            if submit:
-                page.click(submit)
             page.wait_for_timeout(wait_ms)
             if at:
                 page.locator(at).first.evaluate("element => element.scrollIntoView({block: 'start'})")
@@ -111,11 +119,25 @@ def follow(studio: Studio, browser, message: dict) -> None:
     """The pictures of docs/FOLLOW.md, in its order."""
     log, queue, number = message["log_offset"], message["queue_id"], message["queue_offset"]
     studio.shoot(browser, "store", "/store/", 960)
-    studio.shoot(browser, "follow-message", f"/messages/{log}/")
-    studio.shoot(browser, "follow-bytes", f"/store/bytes/?kind=commitlog&offset={log}")
-    studio.shoot(browser, "follow-unit", f"/store/bytes/?kind=consumequeue&topic={TOPIC}&queue={queue}&unit={number}", 700)
-    studio.shoot(browser, "follow-index", "/store/index/", 1000)
-    studio.shoot(browser, "follow-explain", f"/store/index/?topic={TOPIC}&key={KEY}", 900, at="ol.steps")
+    studio.shoot(browser, "follow-bytes", f"/store/bytes/?kind=commitlog&offset={log}", 840)
+    studio.shoot(browser, "follow-unit", f"/store/bytes/?kind=consumequeue&topic={TOPIC}&queue={queue}&unit={number}", 480)
+    studio.shoot(browser, "follow-slots", "/store/index/", 1000)
+    studio.shoot(browser, "follow-explain", f"/store/index/?topic={TOPIC}&key={KEY}", 620, at="ol.steps")
+    studio.shoot(browser, "follow-journey", f"/messages/{log}/", 760, at="[data-stream=message]")
+    studio.shoot(browser, "follow-race", "/store/dispatch/", 1000, FILL_MS)
+    studio.shoot(browser, "follow-write", "/store/write/", 860)
+    studio.shoot(browser, "follow-cache", "/store/cache/", 760)
+    studio.shoot(browser, "follow-layout", "/store/layout/?topic=demo-orders", 760)
+    studio.shoot(browser, "follow-disk", "/store/disk/", 860)
+    studio.shoot(browser, "follow-timeline", "/groups/demo-reports/", 760, at="[data-stream='group.timeline']")
+    studio.end_demo()
+    studio.broker.kill9()
+    studio.live()
+    studio.log_in(browser)
+    studio.shoot(browser, "follow-recovery", "/store/recovery/", 960)
+    studio.end_demo()
+    studio.check(browser)
+    studio.shoot(browser, "follow-doctor", "/store/doctor/", 620)
 
 
 if __name__ == "__main__":
