@@ -8,7 +8,8 @@ What was readable before stays readable, at its place in its queue and by its ke
 * A *tail* that holds no good record is cut.
 * A *damaged stretch* with good records behind it is bridged: nothing may move in a log, and no broker steps over what is no
   record. Where a queue knows a record there, a *placeholder* takes its place in log and queue: a message without body or keys
-  whose property REPAIRED says why. So no number of a queue is missing, which neither broker could live with. The rest is filled
+  whose property REPAIRED says why. (It is as long as the record was: more than properties hold are zeros in its body, and a very short
+  one has no room to say why.) So no number of a queue is missing, which neither broker could live with. The rest is filled
   with records that were "rolled back": they are in no queue and in no index. At the end of a file a blank does.
 * A sound record that states another queue or number than the unit that points to it gets those of the unit.
 * A missing log file between others is made again, of placeholders and a blank.

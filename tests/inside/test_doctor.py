@@ -102,7 +102,7 @@ def test_each_crash_of_the_real_broker_is_graded_and_mended(variant, tmp_path):
     check = checked(root)
     grades = {finding["grade"] for finding in doctor.findings_of(check.report, root, check.unclean)}
     assert grades == {"kill9": set(), "bitflip-tail": {"lost"}, "bitflip-early": {"lost"}, "abort-removed-torn": {"lost"}}.get(variant, {"next start"})
-    before = [message for _, message in sorted(_good_records(root).items())]
+    before = stores.good_records("crash", root)
     plan = make_plan(check, SIZES)
     assert plan.left == []
     Repair(plan).run()
@@ -115,21 +115,6 @@ def test_each_crash_of_the_real_broker_is_graded_and_mended(variant, tmp_path):
     assert complaints(scene, None, root) == []
     with opened(root) as store:
         assert store.log.wrote >= before[-1].log_offset + before[-1].size
-
-
-def _good_records(root):
-    """Every record that is sound where it lies, also behind damaged ones: what the archive says is there and can be decoded."""
-    files = dict(stores.log_bytes(root))
-    found = {}
-    for row in stores.messages("crash"):
-        at, size = row["physicalOffset"], row["storeSize"]
-        base = at // SIZES.mapped_file_size_commit_log * SIZES.mapped_file_size_commit_log
-        try:
-            found[at] = record.decode(files[base], at - base, log_offset=at)
-        except record.FormatError:
-            continue
-        assert found[at].size == size
-    return found
 
 
 def test_a_reader_of_a_mended_queue_gets_an_empty_message_that_says_why_and_then_the_next(scene):

@@ -10,26 +10,18 @@ from broker_store.engine.store import MessageStore
 from broker_store.formats import record
 from broker_store.messages import GetRequest, Message
 from tests.interop import clients
+from tests.interop.apache_store import said_by_apache
 from tests.interop.brokers import Broker
 from tests.interop.lines import acknowledged, place
 from tests.support.engine_data import encode_batch
 
 TOPICS = ["moved-a", "moved-b"]
 SIZES = {"mappedFileSizeCommitLog": 1024 * 1024, "mappedFileSizeConsumeQueue": 500 * 20, "maxHashSlotNum": 2000, "maxIndexNum": 8000}
-OPENS = ["--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-         "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED"]
 
 
 def open_in_apache(store: Path, home: Path, lookups: list[tuple[str, str]]) -> tuple[dict, list[dict], dict[tuple[str, str], list[int]]]:
     """What Apache's store finds: its first line, all messages, and the log offsets of each key lookup."""
-    classpath = f"{clients.BUILD}/classes-{clients.JAVA_5}/interop:" + (clients.BUILD / f"cp-{clients.JAVA_5}.txt").read_text()
-    program = clients.Running(["java", f"-Duser.home={home}", f"-Drmq.logback.configurationFile={clients.LOG_CONFIGURATION}", "-Xmx512m", *OPENS, "-cp", classpath,
-                               "OpenStore", str(store), *(f"{key}={value}" for key, value in SIZES.items())])
-    try:
-        program.say("".join(f"{topic}\t{key}\n" for topic, key in lookups))
-        lines = program.finish(120)
-    finally:
-        program.kill()
+    lines = said_by_apache([store], home, SIZES, "".join(f"{topic}\t{key}\n" for topic, key in lookups))
     assert not [line for line in lines if "error" in line]
     return lines[0], [line for line in lines if "body" in line], {(line["topic"], line["lookup"]): line["log_offsets"] for line in lines if "lookup" in line}
 

@@ -11,6 +11,9 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker_store.errors import FormatError
+from broker_store.formats import record
+
 GOLDEN = Path(__file__).parent.parent / "golden"
 STORES = GOLDEN / "stores"
 
@@ -94,3 +97,19 @@ def unpack_variant(variant: str, directory: Path) -> Path:
 def log_bytes(root: Path) -> list[tuple[int, bytes]]:
     """(start offset, content) of each commit log file, in order."""
     return [(int(path.name), path.read_bytes()) for path in sorted((root / "commitlog").iterdir())]
+
+
+def good_records(name: str, root: Path) -> list[record.StoredMessage]:
+    """Every record of `name` that is sound where it lies, also behind damaged ones: what the archive says is there and can be decoded."""
+    files, file_bytes = dict(log_bytes(root)), SIZES[name].mapped_file_size_commit_log
+    found = []
+    for row in messages(name):
+        at = row["physicalOffset"]
+        base = at // file_bytes * file_bytes
+        try:
+            message = record.decode(files[base], at - base, log_offset=at)
+        except FormatError:
+            continue
+        assert message.size == row["storeSize"]
+        found.append(message)
+    return found

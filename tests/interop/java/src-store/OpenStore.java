@@ -1,5 +1,7 @@
 import java.io.*;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
 import java.util.*;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.common.BrokerConfig;
@@ -10,9 +12,11 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /**
- * OpenStore DIR key=value...    opens a store directory in Apache's DefaultMessageStore and prints what it finds, one JSON object a line.
+ * OpenStore DIR... key=value...    opens store directories in Apache's DefaultMessageStore, one after the other, and prints what it finds, one JSON object a line.
  * Keys are properties of MessageStoreConfig (mappedFileSizeCommitLog, mappedFileSizeConsumeQueue, maxHashSlotNum, maxIndexNum).
- * Standard input: one key lookup a line, topic and key between a tab, answered by the log offsets found.
+ * digests=true: a queue is one line, and of its messages the log offsets and SHA-256 of record and body; without it each message is one.
+ * Standard input: one key lookup a line, topic and key between a tab, answered by the log offsets found; an empty line goes on to the next store.
+ * A body that is empty is null.
  */
 public class OpenStore {
     public static void main(String[] args) {
@@ -27,39 +31,81 @@ public class OpenStore {
     }
 
     private static void open(String[] args) throws Exception {
+        List<String> stores = new ArrayList<>();
+        Properties properties = new Properties();
+        for (String word : args)
+            if (word.contains("=")) properties.setProperty(word.split("=")[0], word.split("=")[1]);
+            else stores.add(word);
+        boolean digests = properties.remove("digests") != null;
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        List<Thread> closing = new ArrayList<>();
+        for (String directory : stores) {
+            DefaultMessageStore store = look(directory, properties, digests, lines);
+            closing.add(new Thread(store::shutdown));   // which waits for seconds
+            closing.get(closing.size() - 1).start();
+        }
+        for (Thread thread : closing) thread.join();
+    }
+
+    private static DefaultMessageStore look(String directory, Properties properties, boolean digests, BufferedReader lines) throws Exception {
         MessageStoreConfig config = new MessageStoreConfig();
-        config.setStorePathRootDir(args[0]);
-        config.setStorePathCommitLog(args[0] + File.separator + "commitlog");
+        config.setStorePathRootDir(directory);
+        config.setStorePathCommitLog(directory + File.separator + "commitlog");
         config.setHaListenPort(0);
         config.setDuplicationEnable(false);
         config.setTimerWheelEnable(false);
-        Properties properties = new Properties();
-        for (int i = 1; i < args.length; i++) properties.setProperty(args[i].split("=")[0], args[i].split("=")[1]);
         MixAll.properties2Object(properties, config);
         DefaultMessageStore store = new DefaultMessageStore(config, new BrokerStatsManager("interop", true), (t, q, o, g, s, b, p) -> { }, new BrokerConfig(), new ConcurrentHashMap<>());
         boolean loaded = store.load();
         store.start();
         while (store.getReputFromOffset() < store.getMaxPhyOffset()) Thread.sleep(1);
-        Json.print("loaded", loaded, "min_log_offset", store.getMinPhyOffset(), "max_log_offset", store.getMaxPhyOffset());
+        Json.print("store", directory, "loaded", loaded, "min_log_offset", store.getMinPhyOffset(), "max_log_offset", store.getMaxPhyOffset());
         for (var topic : new TreeMap<>(store.getQueueStore().getConsumeQueueTable()).entrySet())
-            for (int queue : new TreeSet<>(topic.getValue().keySet())) messages(store, topic.getKey(), queue);
-        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
-        for (String line; (line = lines.readLine()) != null; ) lookup(store, line.split("\t"));
-        store.shutdown();
+            for (int queue : new TreeSet<>(topic.getValue().keySet()))
+                if (digests) digests(store, topic.getKey(), queue);
+                else messages(store, topic.getKey(), queue);
+        for (String line; (line = lines.readLine()) != null && !line.isEmpty(); ) lookup(store, line.split("\t"));
+        return store;
+    }
+
+    private interface Visitor {
+        void message(ByteBuffer record, MessageExt decoded) throws Exception;
     }
 
     private static void messages(DefaultMessageStore store, String topic, int queue) throws Exception {
+        Json.print("topic", topic, "queue", queue, "min", store.getMinOffsetInQueue(topic, queue), "max", store.getMaxOffsetInQueue(topic, queue));
+        read(store, topic, queue, (record, message) -> {
+            byte[] body = message.getBody();
+            Json.print("topic", message.getTopic(), "queue", message.getQueueId(), "offset", message.getQueueOffset(), "log_offset", message.getCommitLogOffset(),
+                "store_time", message.getStoreTimestamp(), "key", message.getKeys(), "tag", message.getTags(), "body", body == null ? null : new String(body, StandardCharsets.UTF_8),
+                "id", message.getProperty("UNIQ_KEY"));
+        });
+    }
+
+    private static void digests(DefaultMessageStore store, String topic, int queue) throws Exception {
+        List<Object> offsets = new ArrayList<>(), logOffsets = new ArrayList<>(), records = new ArrayList<>(), bodies = new ArrayList<>();
+        read(store, topic, queue, (record, message) -> {
+            byte[] bytes = new byte[record.remaining()];
+            record.get(bytes);
+            offsets.add(message.getQueueOffset());
+            logOffsets.add(message.getCommitLogOffset());
+            records.add(digest(bytes));
+            bodies.add(message.getBody() == null ? null : digest(message.getBody()));
+        });
+        Json.print("topic", topic, "queue", queue, "min", store.getMinOffsetInQueue(topic, queue), "max", store.getMaxOffsetInQueue(topic, queue),
+            "offsets", offsets, "log_offsets", logOffsets, "records", records, "bodies", bodies);
+    }
+
+    private static String digest(byte[] bytes) throws Exception {
+        return Base64.getEncoder().encodeToString(MessageDigest.getInstance("SHA-256").digest(bytes));
+    }
+
+    private static void read(DefaultMessageStore store, String topic, int queue, Visitor visitor) throws Exception {
         long offset = store.getMinOffsetInQueue(topic, queue), end = store.getMaxOffsetInQueue(topic, queue);
-        Json.print("topic", topic, "queue", queue, "min", offset, "max", end);
         while (offset < end) {
             GetMessageResult result = store.getMessage("interop", topic, queue, offset, 32, null);
             if (result.getStatus() != GetMessageStatus.FOUND) { Json.print("error", result.toString(), "topic", topic, "queue", queue, "offset", offset); return; }
-            for (var buffer : result.getMessageBufferList()) {
-                MessageExt message = MessageDecoder.decode(buffer.duplicate(), true);
-                Json.print("topic", message.getTopic(), "queue", message.getQueueId(), "offset", message.getQueueOffset(), "log_offset", message.getCommitLogOffset(),
-                    "store_time", message.getStoreTimestamp(), "key", message.getKeys(), "tag", message.getTags(), "body", new String(message.getBody(), StandardCharsets.UTF_8),
-                    "id", message.getProperty("UNIQ_KEY"));
-            }
+            for (var buffer : result.getMessageBufferList()) visitor.message(buffer.duplicate(), MessageDecoder.decode(buffer.duplicate(), true));
             offset = result.getNextBeginOffset();
             result.release();
         }
