@@ -89,4 +89,5 @@ def _distance(sink: dict) -> str:
     if not sink["behind_bytes"]:
         return "at the end of the log"
     age = sink["behind_ms"]
-    return f"{sink['behind_bytes']:,} bytes" + ("" if age is None else f" and {age:,} ms") + " behind the end of the log"
+    said = "" if age is None else f" and {age / 1000:,.1f} s" if age >= 1000 else f" and {age} ms"
+    return f"{sink['behind_bytes']:,} bytes{said} behind the end of the log"

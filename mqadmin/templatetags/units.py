@@ -258,7 +258,8 @@ def ratio(part, whole):
     """`part` of `whole` as text in per cent."""
     if part is None or not whole:
         return UNKNOWN
-    return f"{part * 100 / whole:.1f} %"
+    share = part * 100 / whole
+    return "< 0.1 %" if 0 < share < 0.05 else f"{share:.1f} %"
 
 
 @register.filter

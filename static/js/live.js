@@ -102,6 +102,8 @@ const live = (() => {
   // ---- the socket
   const sections = [...document.querySelectorAll("[data-stream]")];
   const light = document.querySelector("[data-live]");
+  // Streams whose `state` is the broker's; that of others is the state of what they show, "crashed" for one.
+  const OF_THE_BROKER = new Set(["overview", "store.positions", "recovery"]);
   let socket = null, failures = 0, lastFrame = 0, loggedOut = false;
 
   const show = (text, kind) => { if (light) { light.textContent = text; light.className = `pill ${kind}`; } };
@@ -116,7 +118,7 @@ const live = (() => {
     }
     // While the broker starts each page shows that instead of itself, and a store that takes no more messages says why:
     // a change of state is the moment to load again.
-    const state = frame.data?.state, before = document.body.dataset.state;
+    const state = OF_THE_BROKER.has(frame.stream) && frame.data?.state, before = document.body.dataset.state;
     if (frame.kind === "snapshot" && state && before && state !== before) location.reload();
   };
 

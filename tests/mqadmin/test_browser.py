@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -108,8 +109,24 @@ def test_the_way_of_a_send_moves_by_itself(page, address, path, moving):
     if path == "/store/dispatch/":
         page.wait_for_selector("canvas")
     page.click("summary >> nth=0")
-    assert page.locator(".explained").first.is_visible()
+    assert page.locator(".teach p").first.is_visible()
     assert page.complaints == []
+
+
+def test_a_page_is_loaded_again_for_another_state_of_the_broker_and_of_nothing_else(page, address):
+    sockets = []
+    page.route_web_socket("**/ws/v1/", lambda socket: sockets.append(socket))
+    page.goto(f"{address}/store/dispatch/")
+    page.evaluate("window.isFirst = true")
+
+    def say(stream: str, state: str) -> None:
+        sockets[-1].send(json.dumps([{"stream": stream, "name": "", "kind": "snapshot", "data": {"state": state, "sentence": f"{stream} is {state}"}}]))
+
+    say("store.exposure", "crashed")
+    page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
+    assert page.evaluate("window.isFirst") is True
+    say("store.positions", "closed")
+    page.wait_for_function("() => window.isFirst === undefined")
 
 
 @pytest.mark.parametrize("page", [1280, 390], indirect=True)
@@ -124,7 +141,7 @@ def test_every_page_fits_and_nothing_complains(page, address):
 
 def test_the_doctors_page_goes_on_by_itself_and_leads_to_the_bytes(page, address):
     page.goto(f"{address}/store/doctor/")
-    page.wait_for_function("document.querySelector('[data-live]').textContent === 'live'")
+    page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
     assert "log, 3 found" in page.inner_text("#check")
     page.goto(f"{address}/store/doctor/check-bad/")
     assert page.locator("#findings tbody tr").count() == 8 and page.locator("#plan tbody tr").count() == 4
@@ -412,7 +429,7 @@ def test_nothing_that_others_write_runs_in_the_browser(browser, hostile_address)
     page.on("request", lambda request: said.append(request.url) if not request.url.startswith((f"{hostile_address}/", "data:image/")) else None)
     _log_in(page, hostile_address)
     admin = ("/admin/mqadmin/topic/", "/admin/mqadmin/group/", "/admin/mqadmin/group/billing/change/")
-    for path in (*(path for path in PAGES_WITH_PAYLOADS if not path.startswith(("/jobs/some", "/pipeline/runs/"))), *MESSAGES, *admin):
+    for path in (*(path for path in PAGES_WITH_PAYLOADS if not path.startswith(("/jobs/some", "/store/doctor/some", "/pipeline/runs/"))), *MESSAGES, *admin):
         answer = page.goto(f"{hostile_address}{path}")
         assert answer.status == 200, path
         page.wait_for_load_state("load")

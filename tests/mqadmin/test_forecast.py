@@ -22,6 +22,7 @@ from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
 from mqadmin import clusters, live
 from mqadmin.inside.forecast import disk_of, timeline_of
+from mqadmin.views.inside.disk import labels_of
 from tests.mqadmin.test_clusters import _fill, _same_keys, cluster, process  # noqa: F401  (fixtures)
 from tests.support import plain_forecast as plain
 from tests.support.fake_cluster import FakeCluster
@@ -158,3 +159,12 @@ async def test_both_are_streams_looked_at_in_a_thread(fake_cluster):
         kind, body = live.Sampler()._outcome(key)
         assert kind == "snapshot" and json.loads(body)["at_ms"]
     assert live.STREAMS["store.disk"].ticks * live.TICK_SECONDS == 10.0
+
+
+@pytest.mark.parametrize(("percents", "lines"), [([75, 85, 90], [1, 2, 1]), ([84, 85, 86], [1, 2, 3]), ([60, 75, 90], [1, 1, 1])])
+def test_labels_of_marks_do_not_touch(percents, lines):
+    labels = labels_of(percents)
+    assert [label["percent"] for label in labels["texts"]] == percents
+    heights = sorted({label["y"] for label in labels["texts"]})
+    assert [heights.index(label["y"]) + 1 for label in labels["texts"]] == lines
+    assert labels["height"] > heights[-1]

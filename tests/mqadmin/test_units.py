@@ -80,3 +80,8 @@ def test_tracks_are_drawn_from_the_checkpoint_to_the_end_of_the_log():
     assert rows["flushed"]["behind"] == 100
     unknown = units.tracks(dict.fromkeys(positions))["rows"]
     assert all(row["at"] is None and row["behind"] is None for row in unknown)
+
+
+@pytest.mark.parametrize(("part", "whole", "said"), [(0, 1 << 30, "0.0 %"), (1, 1 << 30, "< 0.1 %"), (1, 8, "12.5 %"), (1, 0, units.UNKNOWN), (None, 8, units.UNKNOWN)])
+def test_a_share_that_is_small_is_not_said_to_be_nothing(part, whole, said):
+    assert units.ratio(part, whole) == said

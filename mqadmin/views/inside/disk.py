@@ -29,6 +29,7 @@ MARKS = {
     "full": "no byte is left",
 }
 LEAST_SHARE = 0.15  # per cent of a bar that can be seen
+LABEL_SHARE, LABEL_HEIGHT = 12, 14  # per cent of the narrowest bar that the label of a mark takes, and pixels
 
 
 @page()
@@ -46,6 +47,7 @@ async def disk(request):
         "problem": problem,
         "most_hours": MOST_RETENTION_HOURS,
         "use": _use(facts),
+        "labels": labels_of([mark["percent"] for mark in facts["marks"] if mark["percent"] < 100]),
         "marks": [mark | {"said": _said(mark, facts["settings"])} for mark in facts["marks"]],
         "next_mark": next((mark for mark in facts["marks"] if not mark["is_reached"]), None),
         "losers": sorted({loss["group"] for file in facts["files"] for loss in file["losses"] if loss["is_read_in_time"] is not True and file["is_full"]}),
@@ -70,6 +72,16 @@ def _use(facts: dict) -> list[dict]:
         rows.append(row | {"name": name, "tone": tone, "share": share, "x": f"{at:.3f}", "width": f"{width:.3f}"})
         at += width
     return rows
+
+
+def labels_of(percents: list[int]) -> dict:
+    """The marks below the bar, each in the first line in which it does not touch the one before."""
+    ends, texts = [], []
+    for percent in sorted(percents):
+        line = next((line for line, end in enumerate(ends) if percent - end >= LABEL_SHARE), len(ends))
+        ends[line:line + 1] = [percent]
+        texts.append({"percent": percent, "y": LABEL_HEIGHT * (line + 1) - 2})
+    return {"texts": texts, "height": LABEL_HEIGHT * len(ends) + 2}
 
 
 def _way(facts: dict) -> dict | None:
