@@ -70,7 +70,7 @@ from broker_store.inside.directory import StoreDirectory
 from broker_store.inside.explain import explain
 from broker_store.inside.journey import journey
 from broker_store.inside.knowing import FromFiles, Knowing
-from broker_store.inside.slots import heat_map
+from broker_store.inside.slots import header_of, heat_map
 from broker_store.messages import LOOPBACK_HOST, GetRequest, GetStatus, Message
 from broker_store.protocol.command import VERSION
 from broker_store.server.admin import RUNNING_VERSION, Admin
@@ -81,6 +81,7 @@ from mqadmin import waiting
 from mqadmin.inside import cache, layout, recoveries
 from mqadmin.inside.forecast import Forecasts
 from mqadmin.inside.knowing import FromBroker
+from mqadmin.inside.shared import SharedLooks
 from mqadmin.inside.slot_watch import SlotWatch
 
 CALL_SECONDS = 3.0
@@ -88,6 +89,7 @@ READ_BYTES = 1 << 20  # asked for in one read of a queue
 SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time
 SCAN_SECONDS = 5.0
 READ_THREADS = 2  # for browsing, beside the broker's own readers
+CHAINS_REST = 50  # times the processor time of a count: who watches chains costs at most a fiftieth of a core
 TIMED_QUEUES = 64  # of a group: each needs a read of a record for its lag in time
 GROUPS_A_LOOK = 50  # whose lag is measured for one overview
 TOP_TOPICS = 8
@@ -171,6 +173,8 @@ class EmbeddedCluster:
         self._listened_to = None
         self._slot_watch = SlotWatch()
         self._cache_looks = cache.CacheLooks(self)
+        self._chain_looks = SharedLooks(CHAINS_REST)
+        self._layout_looks = layout.LayoutLooks(self)
 
     # -- in every state
 
@@ -322,7 +326,12 @@ class EmbeddedCluster:
 
     async def index_chains(self, name: str) -> dict:
         """The chains of an index file by length, see inside/chains.py."""
-        return await self._in_thread(chains, self.directory(), name)
+        return await self._in_thread(self.watched_chains, name)
+
+    def watched_chains(self, name: str) -> dict:
+        """index_chains, counted again only when something was added, and then once for all who ask. In a thread."""
+        directory = self.call(self.directory)
+        return self._chain_looks.of(name, lambda: chains(directory, name), mark=header_of(directory, name))
 
     def watched_slots(self, name: str) -> dict:
         """What index_slots gives, with the cells that changed in place of all of them. In a thread."""
@@ -371,7 +380,19 @@ class EmbeddedCluster:
 
     async def layout(self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None) -> dict:
         """How topics lie in the log and what a replay reads (mqadmin/inside/layout.py)."""
-        return await layout.of_running(self, topic, group, from_ms, from_offset)
+        if from_ms is None and from_offset is None:
+            return await asyncio.to_thread(self._layout_looks.look, topic, group)
+        return await layout.of_running(self, layout.look, topic, group, from_ms, from_offset)
+
+    async def layout_of_both(self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None) -> dict:
+        """The same of what was chosen, "one", and of each topic, "each"."""
+        if from_ms is None and from_offset is None:
+            return await asyncio.to_thread(self.watched_layout, topic, group)
+        return await layout.of_running(self, layout.look_at_both, topic, group, from_ms, from_offset)
+
+    def watched_layout(self, topic: str | None, group: str | None) -> dict:
+        """layout_of_both without a start, one look for all who ask. In a thread."""
+        return self._layout_looks.look_at_both(topic, group)
 
     # -- everything at a glance
 

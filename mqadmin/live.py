@@ -38,7 +38,7 @@ from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, Sto
 from broker_store.formats import index_file, names
 from broker_store.server.problems import Problem
 from mqadmin import clusters, jobs
-from mqadmin.inside import cache, checks, recoveries
+from mqadmin.inside import cache, checks, layout, recoveries
 from mqadmin.middleware import MUST_SET_PASSWORD
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,10 @@ def _cache(cluster, name: str) -> dict:
     return cache.for_page(cluster.cache())
 
 
+def _layout(cluster, name: str) -> dict:
+    return layout.for_page(cluster.watched_layout(*layout.choice_of(name)))
+
+
 def _retries(cluster, name: str) -> dict:
     return cluster.retries(name)
 
@@ -130,8 +134,10 @@ STREAMS: dict[str, Stream] = {
     "store.write": Stream(lambda cluster, name: cluster.write_path(), 4),
     "store.exposure": Stream(lambda cluster, name: cluster.exposure(), 8, in_thread=True),
     "store.index": Stream(_index, 4, lambda name: name and index_file.check_name(name), in_thread=True),
+    "store.chains": Stream(lambda cluster, name: cluster.watched_chains(name), 40, index_file.check_name, in_thread=True),
     "store.files": Stream(_files, 4),
     "store.cache": Stream(_cache, 40, in_thread=True),
+    "store.layout": Stream(_layout, 40, layout.check_choice, in_thread=True),
     "recovery": Stream(lambda cluster, name: {"recovery": cluster.recovery(), **cluster.state()}, 1),
     "recovery.record": Stream(_record, 1, recoveries.check_id, in_thread=True),
     "store.disk": Stream(lambda cluster, name: cluster.disk(), 40, in_thread=True),

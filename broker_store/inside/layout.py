@@ -15,6 +15,7 @@ Queues are looked at whole up to a number of units, then the beginning of each. 
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,6 +72,13 @@ class Layout:
         self._files = max(1, -(-(self._end - self._begin) // self._file_bytes))
         self._pages = np.zeros(self._files * self._file_pages, dtype=np.uint8)
         self._knows_memory = all([self._ask_pages(base, path) for base, _, path in log])
+        self._asked = time.perf_counter() - self._began
+
+    def beginning(self, start: Start) -> Layout:
+        """Another look at the same moment, with another start and time of its own: what is in memory is not asked again."""
+        other = copy.copy(self)
+        other._start, other._began = start, time.perf_counter() - self._asked
+        return other
 
     def _ask_pages(self, base: int, path) -> bool:
         """Note which pages of a log file are in memory; False when the system does not say."""

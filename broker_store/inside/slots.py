@@ -33,6 +33,11 @@ def bounded_count(header: IndexHeader, geometry: IndexGeometry) -> int:
     return min(max(header.count, FIRST_ENTRY), geometry.entries)
 
 
+def header_of(directory: StoreDirectory, name: str) -> IndexHeader:
+    with directory.open_index(name) as (reader, _):
+        return index_file.decode_header(reader.read(0, HEADER.size))
+
+
 def heat_map(directory: StoreDirectory, name: str) -> dict:
     """The file `name`, counted now. `cells` has the used slots of each cell, row after row; `slots_used` is the header's number
     and `counted` what was found, `findings` says where they disagree. A file that is written meanwhile is `moving`."""

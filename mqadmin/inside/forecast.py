@@ -1,13 +1,11 @@
 """The disk's forecast and the offset timelines of the broker of this process. For threads: files are read.
 
 What the broker knows (where groups stand, the ends of its queues) is copied at the beginning of a look, in pieces that are whole
-each; all else is read from files by position. A look serves everybody who asks within FRESH_S, or LEAST_REST times what it took, so
-that ten browsers cost one.
+each; all else is read from files by position.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,10 +20,9 @@ from broker_store.inside.directory import StoreDirectory
 from broker_store.inside.disk import HOUR_MS, DiskView, Rules, offsets_of
 from broker_store.inside.positions import Positions
 from broker_store.inside.timeline import Timeline
+from mqadmin.inside.shared import SharedLooks
 
-FRESH_S = 3.0
 LEAST_REST = 20  # times what a look took: thousands of queues may not take more than a twentieth of a core
-MOST_KEPT = 200
 EVENTS_TOLD = 100
 MOST_RETENTION_HOURS = 8_760  # that may be asked for: a year
 MOST_HISTORY_HOURS = 30 * 24
@@ -37,12 +34,11 @@ class Forecasts:
     def __init__(self, parts: Any):
         self.parts = parts
         self._hints: dict = {}
-        self._guard = threading.Lock()
-        self._kept: dict[tuple, tuple[float, dict]] = {}
+        self._looks = SharedLooks(LEAST_REST)
 
     def disk(self) -> dict:
         """Use, rate and marks."""
-        return self._fresh(("disk",), lambda: self._disk(None, lambda view: view.facts()))
+        return self._looks.of(("disk",), lambda: self._disk(None, lambda view: view.facts()))
 
     def disk_forecast(self, retention_hours: int | None = None) -> dict:
         """The same with the files that go next, and who loses by it; as if files were kept for so many hours."""
@@ -50,7 +46,7 @@ class Forecasts:
         def make(view: DiskView) -> dict:
             return view.facts() | view.forecast() | {"is_what_if": retention_hours is not None}
 
-        return self._fresh(("forecast", retention_hours), lambda: self._disk(retention_hours, make))
+        return self._looks.of(("forecast", retention_hours), lambda: self._disk(retention_hours, make))
 
     def timeline(self, group: str, hours: int = 6) -> dict:
         """A group's queues over time, see inside/timeline.py."""
@@ -64,7 +60,7 @@ class Forecasts:
                 timeline = Timeline(group, positions, view, rules, now_ms, offsets, is_running=self._is_running, read_samples=read_samples)
                 return timeline.facts(events[-EVENTS_TOLD:], hours * HOUR_MS)
 
-        return self._fresh(("timeline", group, hours), make)
+        return self._looks.of(("timeline", group, hours), make)
 
     def _disk(self, retention_hours: int | None, make: Callable[[DiskView], dict]) -> dict:
         with self._look(retention_hours, self.parts.offsets.everything()) as (_, view, _, _):
@@ -94,19 +90,6 @@ class Forecasts:
     def _sample_files(self) -> SampleFiles:
         store = self.parts.store
         return SampleFiles(store.disk, store.root.parent / samples.DIRECTORY)
-
-    def _fresh(self, key: tuple, make: Callable[[], dict]) -> dict:
-        """What was looked at lately; who comes while a look is under way waits for it."""
-        with self._guard:
-            known = self._kept.get(key)
-            if known is None or time.monotonic() > known[0]:
-                if len(self._kept) >= MOST_KEPT:
-                    self._kept.clear()
-                began = time.thread_time()
-                value = make()
-                took = time.thread_time() - began
-                known = self._kept[key] = (time.monotonic() + max(FRESH_S, LEAST_REST * took), value)
-            return known[1]
 
 
 def disk_of(directory: StoreDirectory, retention_hours: int | None = None) -> dict:

@@ -1,13 +1,23 @@
-"""How topics lie in the log and what a replay costs, asked of the running broker; a look ends when nobody waits for it any more."""
+"""How topics lie in the log and what a replay costs, asked of the running broker.
+
+A look from a start of the asker's own ends when nobody waits for it any more; those without serve all who ask."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
+from collections.abc import Callable
 
-from broker_store.errors import NotFoundError
+from broker_store.errors import NameError_, NotFoundError
+from broker_store.formats import names
 from broker_store.inside.directory import GroupOffsets, StoreDirectory
 from broker_store.inside.layout import Layout, Start
+from mqadmin.inside.shared import SharedLooks
+
+LEAST_REST = 50  # times the processor time of a look: who watches costs at most a fiftieth of a core
+SHOWN_TOPICS = 100
+CHECKS = {"topic": names.check_topic, "group": names.check_group}
 
 
 def cold_rate(totals: dict) -> float | None:
@@ -26,30 +36,88 @@ def check(topic: str | None, group: str | None, from_ms: int | None, from_offset
 def look(store: StoreDirectory, offsets: GroupOffsets, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None, **known) -> dict:
     """Layout.of a topic, or of what a group reads from where it stands unless a start is given; of_each without both."""
     check(topic, group, from_ms, from_offset)
+    return _look(Layout(store, Start(from_ms, from_offset), **known), offsets, topic, group, from_ms, from_offset)
+
+
+def _look(layout: Layout, offsets: GroupOffsets, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None) -> dict:
     topics = [topic] if topic else sorted(offsets.get(group, {})) if group else []
     if group and group not in offsets:
         raise NotFoundError(f"group {group} has committed nothing: what it reads is not known")
     stands = offsets if group and from_ms is None and from_offset is None else None
-    layout = Layout(store, Start(from_ms, from_offset, stands, group or ""), **known)
+    layout = layout.beginning(Start(from_ms, from_offset, stands, group or ""))
     return layout.of(topics) if topics else layout.of_each()
 
 
-async def of_running(cluster, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None) -> dict:
-    """`look` into the running broker's store, in a thread that stops when nobody waits for it any more."""
+def look_at_both(store: StoreDirectory, offsets: GroupOffsets, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None, **known) -> dict:
+    """"one", what was chosen, None when nothing was; "each", every topic; of one moment."""
+    check(topic, group, from_ms, from_offset)
+    layout = Layout(store, Start(), **known)
+    one = _look(layout, offsets, topic, group, from_ms, from_offset) if topic or group else None
+    return {"one": one, "each": _look(layout, offsets, None, None, from_ms, from_offset)}
+
+
+async def of_running(cluster, looking: Callable[..., dict], *asked) -> dict:
+    """`look` or `look_at_both` into the running broker's store, in a thread that stops when nobody waits for it any more."""
     known = cluster.reading_facts()
     stop = threading.Event()
     try:
-        return await asyncio.to_thread(
-            look,
-            cluster.directory(),
-            known["offsets"],
-            topic,
-            group,
-            from_ms,
-            from_offset,
-            wrote=known["wrote"],
-            cold_rate=cold_rate(known["totals"]),
-            stopped=stop.is_set,
-        )
+        return await asyncio.to_thread(looking, cluster.directory(), known["offsets"], *asked, stopped=stop.is_set, **_known(known))
     finally:
         stop.set()
+
+
+def _known(facts: dict) -> dict:
+    return {"wrote": facts["wrote"], "cold_rate": cold_rate(facts["totals"])}
+
+
+class LayoutLooks:
+    """Looks without a start of the asker's: they are the same for all who ask. For threads."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self._looks = SharedLooks(LEAST_REST)
+
+    def look(self, topic: str | None, group: str | None) -> dict:
+        """As `look`."""
+        return self._kept(topic, group, self._begin())
+
+    def look_at_both(self, topic: str | None, group: str | None) -> dict:
+        """As `look_at_both`; "each" is the same look for whatever was chosen."""
+        begin = self._begin()
+        one = self._kept(topic, group, begin) if topic or group else None
+        return {"one": one, "each": self._kept(None, None, begin)}
+
+    def _kept(self, topic: str | None, group: str | None, begin: Callable[[], tuple[Layout, GroupOffsets]]) -> dict:
+        return self._looks.of((topic, group), lambda: _look(*begin(), topic, group))
+
+    def _begin(self) -> Callable[[], tuple[Layout, GroupOffsets]]:
+        """What asks once for what is in memory, and only when something has to be looked at."""
+
+        @functools.cache
+        def begin() -> tuple[Layout, GroupOffsets]:
+            known = self._cluster.call(self._cluster.reading_facts)
+            return Layout(self._cluster.directory(), Start(), **_known(known)), known["offsets"]
+
+        return begin
+
+
+def check_choice(name: str) -> str:
+    """The name of what is watched: "" for every topic, topic/NAME or group/NAME."""
+    kind, _, chosen = name.partition("/")
+    if name:
+        if kind not in CHECKS:
+            raise NameError_("it is topic/NAME or group/NAME, or nothing for every topic")
+        CHECKS[kind](chosen)
+    return name
+
+
+def choice_of(name: str) -> tuple[str | None, str | None]:
+    """(topic, group) of such a name."""
+    kind, _, chosen = name.partition("/")
+    return (chosen if kind == "topic" else None, chosen if kind == "group" else None)
+
+
+def for_page(both: dict) -> dict:
+    """As page and stream show it: the dearest topics; `more` tells how many were left out."""
+    each = both["each"]
+    return {"one": both["one"], "each": each | {"items": each["items"][:SHOWN_TOPICS]}, "more": max(0, len(each["items"]) - SHOWN_TOPICS)}

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from broker_store.formats import index_file
 from broker_store.formats.index_file import IndexHeader
 from broker_store.inside.directory import StoreDirectory
-from broker_store.inside.slots import heat_map
+from broker_store.inside.slots import header_of, heat_map
 
 REMEMBERED_MS = 5_000  # a picture serves as the one to compare with for so long, and once more as long
 MOST_FILES = 8
@@ -36,8 +35,7 @@ class SlotWatch:
     def look(self, directory: StoreDirectory, name: str) -> dict:
         """heat_map(), counted only when the header says that something was added; `changed` are pairs (cell, used) in one list and
         `cells` is None, or the other way round."""
-        with directory.open_index(name) as (reader, _):
-            header = index_file.decode_header(reader.read(0, index_file.HEADER.size))
+        header = header_of(directory, name)
         watched = self._files.get(name)
         if watched is None or watched.header != header:
             fresh = _Watched(header, heat_map(directory, name), watched.pictures if watched else [])

@@ -313,7 +313,7 @@ def test_the_lists_move_by_themselves_and_say_so(page, address, path):
     assert page.complaints == []
 
 
-@pytest.mark.parametrize(("path", "stream", "part"), [("/store/disk/", "store.disk", "/store/disk/"), ("/groups/billing/", "group.timeline", "/groups/billing/timeline")])
+@pytest.mark.parametrize(("path", "stream", "part"), [("/store/disk/", "store.disk", "/store/disk/"), ("/groups/billing/", "group.timeline", "/groups/billing/timeline"), ("/store/layout/?topic=orders", "store.layout", "/store/layout/?topic=orders"), ("/store/index/?chains=1", "store.chains", "&part_of=chains")])
 def test_what_is_reckoned_from_files_is_fetched_again_when_a_frame_brings_news(page, address, path, stream, part):
     page.goto(f"{address}{path}")
     page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")

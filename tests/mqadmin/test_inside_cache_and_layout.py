@@ -14,10 +14,12 @@ from django.test import AsyncClient
 
 from broker_store.config import BrokerSettings, load_settings
 from broker_store.engine.store import MessageStore, wall_clock_ms
+from broker_store.errors import NameError_
 from broker_store.server.parts import build_parts
 from mqadmin import clusters, live
 from mqadmin.clusters import EmbeddedCluster
 from mqadmin.inside import cache as looks
+from mqadmin.inside import shared
 from mqadmin.templatetags.strips import strip
 from mqadmin.views.inside.layout import _pictured
 from tests.support import plain_layout, stores
@@ -163,6 +165,44 @@ async def test_one_look_serves_all_who_ask_within_some_seconds(inspected, monkey
     assert again["groups"][0]["behind_bytes"] is None, "it committed nothing, so nobody knows where it stands"
     frame = live.STREAMS["store.cache"].measure(inspected, "")
     assert live.STREAMS["store.cache"].ticks * live.TICK_SECONDS == 10 and frame["older"] == 0
+
+
+async def test_a_choice_and_every_topic_are_one_look_that_serves_all_who_watch(inspected, monkeypatch):
+    asked, plain = [], plain_layout.laid
+    monkeypatch.setattr(inspected, "reading_facts", lambda ask=inspected.reading_facts: asked.append(1) or ask())
+    both = await inspected.layout_of_both(TOPIC, None)
+    assert (both["one"]["topics"], len(asked)) == ([TOPIC], 1)
+    stream = live.STREAMS["store.layout"]
+    assert stream.in_thread and stream.ticks * live.TICK_SECONDS == 10
+    frame = await asyncio.to_thread(stream.measure, inspected, stream.check(f"topic/{TOPIC}"))
+    assert frame["one"] is both["one"] and await inspected.layout(None, None) is both["each"] and len(asked) == 1
+    assert frame["one"]["cell_bytes"] == plain(inspected.directory().root, [(TOPIC, queue_id) for queue_id in range(4)], 240)["cell_bytes"]
+    frame = await asyncio.to_thread(stream.measure, inspected, stream.check("group/readers"))
+    assert frame["one"]["start"]["group"] == "readers" and frame["each"]["items"] == both["each"]["items"] and len(asked) == 2
+    from_there = await inspected.layout_of_both(TOPIC, None, None, both["one"]["log"]["end"])
+    assert from_there["one"]["messages"] == 0 and len(asked) == 3, "a start of one's own is a look of one's own"
+    for name in (TOPIC, "queue/x", "topic/a b", "group/"):
+        with pytest.raises(NameError_):
+            stream.check(name)
+
+
+async def test_chains_are_counted_again_when_something_was_added_and_once_for_all(inspected, monkeypatch):
+    counted, now, count, header_of = [], [1000.0], clusters.chains, clusters.header_of
+    monkeypatch.setattr(clusters, "chains", lambda *asked: counted.append(asked) or count(*asked))
+    monkeypatch.setattr(shared, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=iter(range(100)).__next__))  # a count takes a second
+    name, stream = inspected.store_index()[0]["name"], live.STREAMS["store.chains"]
+    assert stream.in_thread and stream.ticks * live.TICK_SECONDS == 10
+
+    async def counts(seconds: float, added: int) -> int:
+        now[0] += seconds
+        monkeypatch.setattr(clusters, "header_of", lambda *of: (header := header_of(*of))._replace(count=header.count + added))
+        watched, shown = await asyncio.gather(asyncio.to_thread(stream.measure, inspected, stream.check(name)), inspected.index_chains(name))
+        assert watched is shown
+        return len(counted)
+
+    assert [await counts(*look) for look in ((0, 0), (1e6, 0), (0, 1), (49, 2), (2, 2), (1e6, 2))] == [1, 1, 2, 2, 3, 3]
+    with pytest.raises(NameError_):
+        stream.check("")
 
 
 def test_a_long_log_is_shown_by_its_newest_files_and_those_in_which_a_group_stands():

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from asgiref.sync import async_to_sync
+
 from broker_store.engine.report import RecoveryReport, Step
 from broker_store.engine.write_path import LOG_ROLL, Lap, WritePath
 from broker_store.errors import NotFoundError, StoreClosedError
@@ -268,6 +270,13 @@ class FakeCluster:
         if not topics or topics[0] not in known:
             raise NotFoundError(f"there is no queue of {topic or group} in the store")
         return facts | {"topics": topics, **self._laid(topics[0], wrote, 240)}
+
+    async def layout_of_both(self, topic, group, from_ms=None, from_offset=None) -> dict:
+        one = await self.layout(topic, group, from_ms, from_offset) if topic or group else None
+        return {"one": one, "each": await self.layout(None, None, from_ms, from_offset)}
+
+    def watched_layout(self, topic, group) -> dict:
+        return async_to_sync(self.layout_of_both)(topic, group)
 
     def _laid(self, name: str, wrote: int, count: int) -> dict:
         messages = TOPICS[name][4]
@@ -679,6 +688,9 @@ class FakeCluster:
             "longest": [{"slot": 2_734_551 + n, "entries": 41 - n, "looked_at": 41 - n, "foreign": 10, "foreign_share": 10 / (41 - n), "hashes": 4, "keys": keys} for n in range(10)],
             "broken": 1, "unreachable": 2, "unreachable_is_exact": True, "findings": ["1 chains are not whole: 2 of their entries are not reached from their slot, so no lookup finds them."],
         }  # fmt: skip
+
+    def watched_chains(self, name) -> dict:
+        return async_to_sync(self.index_chains)(name)
 
     def journey(self, log_offset) -> dict:
         """One that goes on: a group comes on by a message a second, and another waits."""

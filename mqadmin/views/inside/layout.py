@@ -9,31 +9,32 @@ from django.shortcuts import render
 from broker_store.errors import NotFoundError
 from broker_store.formats import names
 from mqadmin import clusters
+from mqadmin.inside.layout import check, for_page
 from mqadmin.views.messages import moment_of
 from mqadmin.views.page import page, whole
-
-SHOWN_TOPICS = 100
 
 
 @page()
 async def layout(request):
     cluster = clusters.current()
     asked = {name: request.GET.get(name, "").strip() for name in ("topic", "group", "from", "offset")}
-    context = {"asked": asked, "tab": "layout", "problem": "", "one": None, "each": None, "store": cluster.store()}
-    context["topics"] = sorted(cluster.topic_kinds())
+    context = {"asked": asked, "tab": "layout", "problem": "", "one": None, "each": None}
     try:
         start = moment_of(asked["from"], None), whole(asked["offset"], None)
         topic, group = asked["topic"] and names.check_topic(asked["topic"]), asked["group"] and names.check_group(asked["group"])
-        if topic or group:
-            one = await cluster.layout(topic or None, group or None, *start)
-            context["one"] = _pictured(one, one["log"])
-        each = await cluster.layout(None, None, *start)
-        context |= {"each": each, "rows": [_pictured(row, each["log"]) for row in each["items"][:SHOWN_TOPICS]], "more": max(0, len(each["items"]) - SHOWN_TOPICS)}
+        check(topic or None, group or None, *start)
+        found = for_page(await cluster.layout_of_both(topic or None, group or None, *start))
+        one, each = found["one"], found["each"]
+        context |= found | {"one": one and _pictured(one, one["log"]), "rows": [_pictured(row, each["log"]) for row in each["items"]]}
+        if start == (None, None):
+            context["watched"] = {"name": f"topic/{topic}" if topic else f"group/{group}" if group else ""}
     except ValueError as error:
         context["problem"] = str(error)
     except NotFoundError as error:
         context["problem"] = f"{str(error)[:1].upper()}{str(error)[1:]}."
-    return render(request, "inside/layout.html", context)
+    if request.htmx:
+        return render(request, "inside/layout_facts.html", context)
+    return render(request, "inside/layout.html", context | {"topics": sorted(cluster.topic_kinds())})
 
 
 def _pictured(found: dict, log: dict) -> dict:

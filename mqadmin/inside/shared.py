@@ -1,0 +1,34 @@
+"""Looks into the store that take long, one for all who ask for the same thing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+
+FRESH_S = 3.0
+MOST_KEPT = 200
+
+
+class SharedLooks:
+    """For threads. A look serves everybody who asks within FRESH_S, or `rest` times the processor time that it took; so ten browsers
+    cost one, and all of them together at most a `rest`-th of a core. There is one look at a time."""
+
+    def __init__(self, rest: int):
+        self._rest = rest
+        self._guard = threading.Lock()
+        self._kept: dict[Hashable, tuple[float, Hashable, dict]] = {}
+
+    def of(self, key: Hashable, make: Callable[[], dict], mark: Hashable = None) -> dict:
+        """What was looked at lately; who comes while a look is under way waits for it. With a `mark` it serves until that is another,
+        and then as long as any."""
+        with self._guard:
+            until, marked, value = self._kept.get(key, (0.0, None, None))
+            if value is None or time.monotonic() > until and (mark is None or mark != marked):
+                if len(self._kept) >= MOST_KEPT:
+                    self._kept.clear()
+                began = time.thread_time()
+                value = make()
+                took = time.thread_time() - began
+                self._kept[key] = (time.monotonic() + max(FRESH_S, self._rest * took), mark, value)
+            return value
