@@ -11,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from broker_store.formats.index_file import IndexGeometry
 from mqadmin.rest_client import RestClient, RestError
+from tests.mqadmin.test_browser import browser  # noqa: F401
+from tests.mqadmin.test_browser_recovery import log_in, page  # noqa: F401
 from tests.mqadmin.test_whole import free_ports
-from tests.support import plain_recovery, stores
+from tests.support import plain_bytes, plain_index, plain_layout, plain_recovery, stores
 
+TOPIC = "FixA"
+GEOMETRY = IndexGeometry(stores.SIZES["crash"].max_hash_slot_num, stores.SIZES["crash"].max_index_num)
 PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 60.0
 
@@ -22,6 +27,25 @@ PATIENCE_SECONDS = 60.0
 def tree(directory: Path) -> dict:
     """Everything below a directory with its bytes and times."""
     return {path: (path.lstat().st_mtime_ns, path.lstat().st_mode, path.read_bytes() if path.is_file() else None) for path in directory.rglob("*")}
+
+
+def first_login(tab, address: str, said: str) -> None:
+    log_in(tab, address, re.search(r"password (\S+)", said)[1])
+    tab.fill("#id_new_password1", "a-good-long-one-of-mine")
+    tab.fill("#id_new_password2", "a-good-long-one-of-mine")
+    tab.click("button[type=submit]")
+    tab.wait_for_url(f"{address}/")
+
+
+def visited(tab, address: str) -> str:
+    """What a page says, once its numbers are live."""
+    assert tab.goto(address).status == 200, address
+    tab.wait_for_function("() => document.querySelector('[data-live]').hidden || document.querySelector('[data-live]').textContent === 'live'")
+    return tab.inner_text("main")
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
 
 
 class Looking:
@@ -36,9 +60,15 @@ class Looking:
 
     def __enter__(self) -> Looking:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while "READY" not in self.said():
-            assert time.monotonic() < deadline and self.process.poll() is None, self.said()
-            time.sleep(0.02)
+        try:
+            while "READY" not in self.said():
+                assert time.monotonic() < deadline and self.process.poll() is None, self.said()
+                time.sleep(0.02)
+        except AssertionError:
+            self.process.kill()
+            self.process.wait()
+            self.output.close()
+            raise
         return self
 
     def said(self) -> str:
@@ -59,10 +89,22 @@ def job(looking: Looking, broker: RestClient, started: dict) -> dict:
     return found["result"]
 
 
-def test_a_crashed_store_is_looked_at_from_all_sides_and_stays_as_it_is(tmp_path):
-    root = stores.unpack_variant("kill9", tmp_path / "apache")
-    before, plain = tree(tmp_path / "apache"), plain_recovery.read(root)
-    with Looking(root, tmp_path / "data") as looking, RestClient.of_data_directory(looking.data) as broker:
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory):
+    """A store that Apache's broker left when it was killed: (its root, the process that looks at it). It is as it was when that ends."""
+    directory = tmp_path_factory.mktemp("looked at")
+    root = stores.unpack_variant("kill9", directory / "apache")
+    before = tree(directory / "apache")
+    with Looking(root, directory / "data") as looking:
+        yield root, looking
+        assert tree(directory / "apache") == before
+    assert tree(directory / "apache") == before
+
+
+def test_a_crashed_store_is_looked_at_from_all_sides(crashed):
+    root, looking = crashed
+    plain = plain_recovery.read(root)
+    with RestClient.of_data_directory(looking.data) as broker:
         assert "(read-only)" in looking.said()
         recovery = broker.get("/recovery")
         assert (recovery["purpose"], recovery["log_end"], recovery["messages"]) == ("inspect", str(plain.end), str(plain.messages))
@@ -79,10 +121,67 @@ def test_a_crashed_store_is_looked_at_from_all_sides_and_stays_as_it_is(tmp_path
         dry = job(looking, broker, broker.post("/store/recoveries/dry-run"))
         assert (dry["state"], dry["log_end"]) == ("done", plain.end)
         record = broker.get(f"/store/recoveries/{dry['recovery']}")
-        assert (record["purpose"], record["store"]) == ("dry run", "store") and str(tmp_path) not in str(record)
-        checked = job(looking, broker, broker.post("/jobs", {"kind": "check_store"}))
-        assert checked["counts"]["records"] > 0
-    assert tree(tmp_path / "apache") == before
+        assert (record["purpose"], record["store"]) == ("dry run", "store") and str(root.parent) not in str(record)
+
+
+STORE_PAGES = ("", "dispatch/", "write/", "index/?chains=1", "disk/", "cache/", f"layout/?topic={TOPIC}", "recovery/", "doctor/", "bytes/", "lab/")
+
+
+@pytest.mark.browser
+def test_every_store_page_of_a_crashed_store_shows_what_the_files_say(crashed, page):  # noqa: F811
+    root, looking = crashed
+    plain, address = plain_recovery.read(root), f"http://127.0.0.1:{looking.port}"
+    first_login(page, address, looking.said())
+    seen = {path: visited(page, f"{address}/store/{path}") for path in STORE_PAGES}
+    linked = {link.get_attribute("href") for link in page.query_selector_all(".tabs a")}
+    assert linked == {f"/store/{path.partition('?')[0]}" for path in STORE_PAGES}
+
+    # map and recovery: the end of the log, and what lies before it
+    assert f"{plain.end:,}" in seen[""]
+    assert min(path.name for path in (root / "commitlog").iterdir()) in seen[""]
+    assert f"{plain.end:,}" in seen["recovery/"] and f"{plain.messages:,}" in seen["recovery/"]
+
+    # the newest index file: its slots and chains
+    file = max((root / "index").iterdir())
+    index = plain_index.read(file, GEOMETRY)
+    used = index.used_in(0, GEOMETRY.slots - 1)
+    assert f"{used:,} of {GEOMETRY.slots:,} slots" in visited(page, f"{address}/store/index/?chains=1")
+    lengths = [number(row.inner_text()) for row in page.query_selector_all("#chains .lengths tr td:nth-child(2)")]
+    assert sum(lengths) == GEOMETRY.slots and lengths[:8] == [index.lengths()[length] for length in range(8)]
+
+    # layout
+    laid = plain_layout.laid(root, [(TOPIC, queue_id) for queue_id in range(4)], 240)
+    assert f"{laid['messages']:,} messages of 4 queues" in seen[f"layout/?topic={TOPIC}"]
+
+    # a unit of a queue, and from there its record, and the message's page with its journey
+    units = plain_bytes.queue((root / "consumequeue" / TOPIC / "1" / f"{0:020}").read_bytes(), 0)
+    log_offset, size = [value for _, at, _, value in units if 60 <= at < 80][:2]
+    text = visited(page, f"{address}/store/bytes/?kind=consumequeue&topic={TOPIC}&queue=1&unit=3")
+    assert f"{log_offset:,}" in text and f"{size:,}" in text
+    name = max(path.name for path in (root / "commitlog").iterdir() if int(path.name) <= log_offset)
+    fields = {name: value for name, _, _, value in plain_bytes.record((root / "commitlog" / name).read_bytes(), log_offset - int(name), int(name))}
+    text = visited(page, f"{address}/store/bytes/?offset={log_offset}")
+    assert all(f"{fields[name]:,}" in text for name in ("total_size", "body_length", "queue_offset", "log_offset")) and "WRONG" not in text
+    visited(page, f"{address}/messages/{log_offset}/")
+    stops = [[cell.inner_text() for cell in row.query_selector_all("td")] for row in page.query_selector_all(".journey tbody tr")]
+    places = {(stop[0], number(stop[4])) for stop in stops if stop[4]}
+    assert {("Stored", log_offset), ("In its queue", 3)} <= places
+    entries = [entry for path in sorted((root / "index").iterdir()) for entry in plain_index.read(path, GEOMETRY).entries.items() if entry[1].log_offset == log_offset]
+    assert entries and {at for title, at in places if title.startswith("Indexed by")} == {entry for entry, _ in entries}
+
+    # a dry run and a check, each from its button to its end
+    page.goto(f"{address}/store/recovery/")
+    page.click("button:text-is('Dry run')")
+    page.click("text=Step by step", timeout=PATIENCE_SECONDS * 1000)
+    page.wait_for_selector(".timeline")
+    assert f"{plain.end:,}" in page.inner_text("main")
+    page.goto(f"{address}/store/doctor/")
+    page.click("text=Start a check")
+    page.wait_for_selector("text=The store is sound", timeout=PATIENCE_SECONDS * 1000)
+    records = sum(len(plain_bytes.record_places(path.read_bytes(), int(path.name))) for path in sorted((root / "commitlog").iterdir()))
+    tiles = [number(tile.inner_text().split()[0]) for tile in page.query_selector_all("#check .tile dd")]
+    assert tiles == [0, 0, 0, 0, records] and records == plain.messages, "no record is torn or wrong, and the doctor finds nothing either"
+    assert page.complaints == []
 
 
 def test_a_store_that_a_start_would_refuse_can_be_looked_at(tmp_path):
