@@ -717,15 +717,16 @@ class MessageStore:
     # Facts --------------------------------------------------------------------------------------------------------------
 
     def positions(self) -> dict:
-        """Log offsets of now; cheap."""
+        """Log offsets of now; cheap. None for what a store that is only looked at cannot know: how much of it is on the disk."""
         stamps = self._checkpoint.stamps
+        is_known = not self.settings.inspect
         return {
             "min": self.log.minimum,
             "wrote": self.log.wrote,
             "confirmed": self.confirmed,
-            "flushed": self.log.flushed,
+            "flushed": self.log.flushed if is_known else None,
             "dispatched": self.dispatcher.dispatched,
-            "checkpoint_position": self._round_flusher.position,
+            "checkpoint_position": self._round_flusher.position if is_known else None,
             "checkpoint": {
                 "physic_ms": stamps.physic_msg_timestamp,
                 "logics_ms": stamps.logics_msg_timestamp,
@@ -753,7 +754,8 @@ class MessageStore:
         """One picture of everything that is cheap to know."""
         now_ms = self._clock()
         positions = self.positions()
-        unflushed = positions["wrote"] - positions["flushed"]
+        flushed = positions["flushed"]
+        unflushed = None if flushed is None else positions["wrote"] - flushed
         decision = self._retention.last
         flusher = self._log_flusher
         settings = self.settings
@@ -764,8 +766,8 @@ class MessageStore:
             "behind": {
                 "dispatch_bytes": positions["wrote"] - positions["dispatched"],
                 "unflushed_bytes": unflushed,
-                "oldest_unflushed_ms": self.behind_ms(positions["flushed"]),
-                "unflushed_messages": self._unflushed_messages(unflushed),
+                "oldest_unflushed_ms": None if flushed is None else self.behind_ms(flushed),
+                "unflushed_messages": None if unflushed is None else self._unflushed_messages(unflushed),
             },
             "flags": [{"name": name, "cause": cause, "since_ms": since} for name, (cause, since) in self._flags.items()],
             "flush": {
@@ -817,7 +819,11 @@ class MessageStore:
                 facts += queue_file_facts(queue)
         if not kinds or "index" in kinds:
             facts += index_file_facts(self.index)
-        return facts
+        return self._as_known(facts)
+
+    def _as_known(self, facts: list[dict]) -> list[dict]:
+        """Of files that are only looked at nobody knows what is on the disk."""
+        return [fact | {"flushed": None} for fact in facts] if self.settings.inspect else facts
 
     def hung_files(self) -> list[dict]:
         """Files that were deleted while something here still holds them, as in `files`. Asks the system: for a thread."""
@@ -826,7 +832,7 @@ class MessageStore:
     def queue_files(self, topic: str, queue_id: int) -> list[dict]:
         """The files of one queue, as in `files`; none for a queue that is not there."""
         queue = self.queue_table.find(topic, queue_id)
-        return [] if queue is None else queue_file_facts(queue)
+        return [] if queue is None else self._as_known(queue_file_facts(queue))
 
     def index_files(self) -> list[dict]:
         """A dict an index file, oldest first: name, slots, slots_used, entries, max_entries, times, offsets, state."""

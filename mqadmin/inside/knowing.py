@@ -27,9 +27,7 @@ class FromBroker:
 
     @functools.cached_property
     def _positions(self) -> dict:
-        known = self._call(self._parts.store.positions)
-        # A start in memory flushes nothing: what it looks at is on the disk, as far as anybody knows.
-        return known | {"flushed": None, "checkpoint_position": None} if self.is_tried else known
+        return self._call(self._parts.store.positions)
 
     def queue_span(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         store = self._parts.store
