@@ -281,6 +281,13 @@ class StoreLock:
             StoreLock._held.discard(self._key)
 
 
+def _write_all(descriptor: int, data: bytes) -> None:
+    """The system may take less than it was given."""
+    written = 0
+    while written < len(data):
+        written += os.write(descriptor, data[written:])
+
+
 class Disk:
     """Names and bytes of one file system. Stateless; every method may raise StoreError or DiskFullError."""
 
@@ -385,9 +392,7 @@ class Disk:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
             try:
-                written = 0
-                while written < len(data):
-                    written += os.write(descriptor, data[written:])
+                _write_all(descriptor, data)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -411,9 +416,7 @@ class Disk:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
             try:
-                written = 0
-                while written < len(data):
-                    written += os.write(descriptor, data[written:])
+                _write_all(descriptor, data)
             finally:
                 os.close(descriptor)
         except OSError as error:
