@@ -1,11 +1,25 @@
 """What holds for every test: nothing is skipped in silence."""
 
 import os
+import shutil
+import tempfile
 
 import pytest
 
 # On a developer's machine a client or a browser may be missing; where CI is set `make deps` has fetched them, and a skip hides a failure.
 SKIPS_FAIL = bool(os.environ.get("CI"))
+
+
+# Above 85 per cent a broker deletes its oldest files early (diskSpaceCleanForciblyRatio), those of the tests too.
+DISK_LIMIT = 0.84
+
+
+def pytest_sessionstart():
+    """A disk that is full for reasons of its own is told at once, not as messages that are gone."""
+    directory = tempfile.gettempdir()
+    _, used, free = shutil.disk_usage(directory)
+    if used > DISK_LIMIT * (used + free):
+        pytest.exit(f"the disk of {directory} is {used / (used + free):.0%} full: brokers delete early from 85 % on, so the tests need room", returncode=1)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -52,7 +52,10 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 class Usage(NamedTuple):
-    """Bytes of the file system that holds a path."""
+    """Bytes of the file system that holds a path, as far as it is for everyone: what is kept back for root, or by a quota, is not in `total`.
+
+    The ratio is that of df and of Apache's UtilAll.getDiskPartitionSpaceUsedPercent: used / (used + available).
+    """
 
     total: int
     free: int
@@ -564,7 +567,8 @@ class Disk:
             found = os.statvfs(path)
         except OSError as error:
             raise _store_error(error, "asking for free room", path) from error
-        return Usage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+        used = found.f_blocks - found.f_bfree
+        return Usage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: Path) -> StoreLock:
         return StoreLock(path)

@@ -716,6 +716,11 @@ class MessageStore:
 
     # Facts --------------------------------------------------------------------------------------------------------------
 
+    @property
+    def flushed(self) -> int:
+        """Log offset up to which nothing is left for this process to sync; what a start found, or found no reason to doubt, lies before it."""
+        return self.log.flushed
+
     def positions(self) -> dict:
         """Log offsets of now; cheap. None for what a store that is only looked at cannot know: how much of it is on the disk."""
         stamps = self._checkpoint.stamps

@@ -137,7 +137,7 @@ class Broker:
             await self._wait_until(lambda: not parts.timer.has_begun_a_slot)
             self._timer_steps.stop()
             parts.timer.capture(ending=True)
-        await self._wait_until(lambda: parts.store.positions()["flushed"] >= parts.delay.unsaved_end())
+        await self._wait_until(lambda: parts.store.flushed >= parts.delay.unsaved_end())
         self._save_delay()
         await self.keeper.close()
 
@@ -197,13 +197,13 @@ class Broker:
         self.keeper.save(groups.FILE_NAME, self.parts.groups.picture())
 
     def _save_offsets(self) -> None:
-        self.parts.transactions.settle(self.parts.store.positions()["flushed"])
+        self.parts.transactions.settle(self.parts.store.flushed)
         self.parts.broadcast.step(self.parts.clock())
         if self.parts.offsets.dirty:
             self.keeper.save(offsets.FILE_NAME, self.parts.offsets.picture())
 
     def _save_delay(self) -> None:
-        make_text = self.parts.delay.picture(self.parts.store.positions()["flushed"])
+        make_text = self.parts.delay.picture(self.parts.store.flushed)
         if make_text is not None:
             self.keeper.save(delay.FILE_NAME, make_text)
 

@@ -109,6 +109,14 @@ def test_errors_of_the_system_become_ours_with_the_file(disk, region, tmp_path, 
             assert type(raised.value) is kind
 
 
+def test_a_disk_is_as_full_as_df_says_without_what_is_kept_back(disk, tmp_path, monkeypatch):
+    found = os.statvfs_result((4096, 4096, 1000, 600, 200, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: found)
+    usage = disk.usage(tmp_path)
+    assert usage == (600 * 4096, 200 * 4096)
+    assert usage.used_ratio == pytest.approx(400 / 600)
+
+
 def test_a_directory_that_cannot_be_synced_is_a_failed_sync(disk, tmp_path):
     with pytest.raises(SyncError):
         disk.sync_directory(tmp_path / "none")

@@ -64,7 +64,7 @@ class JavaProgram(Program):
     def __init__(self, version: str, nameserver: str, home: Path):
         self.version = version
         classpath = f"{BUILD}/classes-{version}/interop:" + (BUILD / f"cp-{version}.txt").read_text()
-        flags = [f"-Duser.home={home}", f"-Drmq.logback.configurationFile={LOG_CONFIGURATION}", "-Drocketmq.client.logUseSlf4j=false",
+        flags = [f"-Duser.home={home}", f"-Djava.io.tmpdir={home}", f"-Drmq.logback.configurationFile={LOG_CONFIGURATION}", "-Drocketmq.client.logUseSlf4j=false",
                  f"-Drocketmq.client.logRoot={home}", "-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         super().__init__(["java", *flags, "-cp", classpath, "Interop"], nameserver)
 

@@ -244,6 +244,10 @@ class MemoryStore:
 
     # The rest
 
+    @property
+    def flushed(self) -> int:
+        return self.confirmed
+
     def positions(self) -> dict:
         return {"min": 0, "wrote": self.wrote, "confirmed": self.confirmed, "flushed": self.confirmed, "dispatched": self.confirmed}
 
