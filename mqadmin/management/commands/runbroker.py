@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import gc
 import signal
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from broker_store import launch
 from broker_store.errors import BrokerStoreError
+from broker_store.garbage import LongLived
 
 SWITCH_INTERVAL_S = 0.0005  # a busy Python thread (a page) then holds up the loop for half a millisecond, not for five
 PART_STOP_SECONDS = 2.0
@@ -126,9 +126,7 @@ class Run:
         self._introduce(ports, password)
         self._say("READY " + " ".join(f"{name}={place}" for name, place in ports.items()))
         sys.stdout.flush()
-        # What was imported stays for good: a full collection need not walk its 200,000 objects, which holds up the loop for
-        # a tenth of a second. Growth sets one off, such as thousands of pulls that are parked.
-        gc.freeze()
+        LongLived().start()
 
     async def _start_broker(self) -> None:
         try:

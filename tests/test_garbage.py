@@ -1,0 +1,86 @@
+"""What lives long is set apart from the garbage collector, and cycles that die there are found after all."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from broker_store import garbage
+from broker_store.garbage import LongLived
+
+
+class Node:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def long_lived() -> Iterator[LongLived]:
+    gc.collect()
+    before, thresholds = list(gc.callbacks), gc.get_threshold()
+    apart = LongLived()
+    apart.start()
+    yield apart
+    gc.callbacks[:] = before
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+def test_a_full_collection_walks_only_what_came_since_the_last_one(long_lived):
+    kept = [[number] for number in range(10_000)]
+    assert len(gc.get_objects()) >= 10_000
+    gc.collect()
+    assert len(gc.get_objects()) < 1_000
+    assert gc.get_freeze_count() >= 10_000
+    assert kept[9_999] == [9_999]
+
+
+def test_no_collection_walks_many_objects(long_lived):
+    walked = []
+    gc.callbacks.insert(0, lambda phase, info: walked.append(len(gc.get_objects())) if phase == "start" and info["generation"] == 2 else None)
+    kept = [[number] for number in range(100_000)]
+    assert len(walked) >= len(kept) // 20_000
+    assert max(walked) < 20_000
+
+
+def test_younger_collections_set_nothing_apart(long_lived):
+    gc.disable()
+    kept = [[number] for number in range(10_000)]
+    gc.collect(0)
+    gc.collect(1)
+    gc.enable()
+    assert len(gc.get_objects()) >= len(kept)
+
+
+def test_a_cycle_that_dies_young_goes_with_the_next_collection(long_lived):
+    dead = weakref.ref(Node())
+    gc.collect()
+    assert dead() is None
+
+
+def test_cycles_that_died_after_they_were_set_apart_go_when_memory_has_doubled(long_lived, monkeypatch):
+    node = Node()
+    dead = weakref.ref(node)
+    gc.collect()
+    del node
+    gc.collect()
+    assert dead() is not None, "set apart, so nobody looks at it"
+
+    before = sys.getallocatedblocks()
+    monkeypatch.setattr(garbage.sys, "getallocatedblocks", lambda: garbage.GROWTH * before + 10_000)
+    gc.collect()
+    gc.collect()
+    assert dead() is None
+    assert len(gc.get_objects()) < 1_000, "and what is left is set apart again"
+    other = Node()
+    dead = weakref.ref(other)
+    gc.collect()
+    del other
+    gc.collect()
+    gc.collect()
+    assert dead() is not None, "until it has doubled from there"
+
