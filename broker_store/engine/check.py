@@ -17,6 +17,7 @@ A store that is in use is checked up to `log_end`: what lies behind is not looke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +39,7 @@ USUAL_SLICE_BYTES = 4 << 20
 ROWS_A_SLICE = 1 << 18
 QUEUES_A_SLICE = 256  # compared by compiled code
 KEYS_A_SLICE = 1 << 20
+UNITS_AT_THE_END = 1 << 12  # of a queue, read at once to find its last
 CONFIG_BYTES = 256 << 20
 MOST_GAPS = 1 << 16  # remembered for a repair
 
@@ -143,11 +145,15 @@ class Queue:
     def _find_end(self) -> int:
         """The number behind the last unit that holds data, holes or not."""
         for file in reversed(self.files):
-            used = _data_end(self._disk, file)
-            units = self.units(file.base // queue_unit.SIZE, -(-used // queue_unit.SIZE))
-            data = np.flatnonzero((units["size"] != 0) | (units["log_offset"] != 0) | (units["tags_code"] != 0))
-            if len(data):
-                return file.base // queue_unit.SIZE + int(data[-1]) + 1
+            lowest = file.base // queue_unit.SIZE
+            end = lowest - (-_data_end(self._disk, file) // queue_unit.SIZE)
+            while end > lowest:
+                first = max(lowest, end - UNITS_AT_THE_END)
+                units = self.units(first, end - first)
+                data = np.flatnonzero((units["size"] != 0) | (units["log_offset"] != 0) | (units["tags_code"] != 0))
+                if len(data):
+                    return first + int(data[-1]) + 1
+                end = first
         return self.first
 
     def _last_record_end(self) -> int:
@@ -166,6 +172,62 @@ class Queue:
             if file.base <= at < file.base + file.size:
                 return str(file.path), at - file.base
         return self.name, at
+
+
+class _Room:
+    """Memory for one slice of the log and its rows."""
+
+    def __init__(self):
+        self.columns = ColumnRoom(ROWS_A_SLICE, KEYS_A_SLICE)
+        self.bytes = np.empty(SLICE_BYTES, dtype=np.uint8)
+        self.buffer = memoryview(self.bytes)
+
+
+class _Slice(NamedTuple):
+    """What was read of a log file, and its records as rows, up to where they end."""
+
+    data: memoryview
+    room: ColumnRoom
+    stopped: int
+
+
+class _Slices:
+    """Slices of one log file. While one is compared, the next is read and made rows in a thread: copying and walking are half of the work."""
+
+    def __init__(self, file: _File, reader: Reader, limit: int | None, rooms: tuple[_Room, _Room]):
+        self._file, self._reader = file, reader
+        self._end = file.size if limit is None else min(file.size, limit - file.base)
+        self._free, self._used = rooms
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="check-read")
+        self._ahead: tuple[int, Future[_Slice]] | None = None
+
+    def take(self, at: int) -> _Slice:
+        """The slice at a position. What was taken before is gone then."""
+        ahead, self._ahead = self._ahead, None
+        found = ahead[1].result() if ahead is not None and ahead[0] == at else self._read(at, self._free)
+        self._free, self._used = self._used, self._free
+        following = at + found.room.at
+        if found.stopped == c.EXHAUSTED and found.room.count and following < self._end:
+            self._ahead = following, self._thread.submit(self._read, following, self._free)
+        return found
+
+    def _read(self, at: int, room: _Room) -> _Slice:
+        columns = room.columns
+        for most in (USUAL_SLICE_BYTES, SLICE_BYTES):
+            length = min(most, self._end - at)
+            # The same memory for all slices: the system need not make new pages for each, and what was read is still in the processor's cache.
+            data = room.buffer[: self._reader.read_into(room.buffer[:length], at)]
+            columns.begin(room.bytes, self._file.base + at, self._file.size - at)
+            stopped = columns.step(len(data))
+            if columns.count or stopped != c.EXHAUSTED or length < most:
+                break
+        return _Slice(data, columns, stopped)
+
+    def __enter__(self) -> _Slices:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._thread.shutdown()
 
 
 class StoreCheck:
@@ -314,15 +376,13 @@ class StoreCheck:
     # The log ---------------------------------------------------------------------------------------------------
 
     def _check_log(self) -> None:
-        self._room = ColumnRoom(ROWS_A_SLICE, KEYS_A_SLICE)
-        self._bytes = np.empty(SLICE_BYTES, dtype=np.uint8)
-        self._buffer = memoryview(self._bytes)
         self._table = np.empty((4 * QUEUES_A_SLICE, compare.Q_WORDS), dtype=np.int64)
         self._groups = np.empty((QUEUES_A_SLICE, compare.G_WORDS), dtype=np.int64)
         self._odd = np.empty(compare.U_WORDS, dtype=np.int64)
         self.referenced_to = max((queue.last_record_end for queue in self.queues.values()), default=0)
         self.broken_at: int | None = None
         self.log_end = self.log_start
+        rooms = (_Room(), _Room())
         for number, file in enumerate(self.log_files):
             if self.limit is not None and file.base >= self.limit:
                 break
@@ -334,19 +394,19 @@ class StoreCheck:
                 # A store in use has deleted it since: what points into it is neither good nor bad.
                 self.damaged.append((file.base, file.base + file.size))
                 continue
-            with self.disk.open_reader(file.path) as reader:
-                ended = self._check_log_file(file, reader, last=number == len(self.log_files) - 1)
+            with self.disk.open_reader(file.path) as reader, _Slices(file, reader, self.limit, rooms) as slices:
+                ended = self._check_log_file(file, reader, slices, last=number == len(self.log_files) - 1)
             self.report.count("log_bytes", file.size)
             if ended:
                 break
         self.report.log_end = self.log_end if self.broken_at is None else self.broken_at
 
-    def _check_log_file(self, file: _File, reader: Reader, last: bool) -> bool:
+    def _check_log_file(self, file: _File, reader: Reader, slices: _Slices, last: bool) -> bool:
         """Walk one file; True when the log ends in it."""
         at = 0
         while True:
             self.progress(file.base - self.log_start + at, "log")
-            stopped, at, reason = self._check_slice(file, reader, at)
+            stopped, at, reason = self._check_slice(file, slices, at)
             self.log_end = file.base + at
             if self.limit is not None and self.log_end >= self.limit:
                 return True
@@ -367,28 +427,20 @@ class StoreCheck:
     def _blank_bytes(reader: Reader, at: int) -> int:
         return record.BLANK_BYTES if reader.size - at >= record.BLANK_BYTES else reader.size - at
 
-    def _check_slice(self, file: _File, reader: Reader, at: int) -> tuple[int, int, int]:
+    def _check_slice(self, file: _File, slices: _Slices, at: int) -> tuple[int, int, int]:
         """(why it stopped, position in the file, reason) after one slice of good records was checked."""
-        room = self._room
-        for most in (USUAL_SLICE_BYTES, SLICE_BYTES):
-            length = min(most, file.size - at)
-            if self.limit is not None:
-                length = min(length, self.limit - file.base - at)
-            # One buffer for all slices: the system need not make new pages for each, and what was read is still in the processor's cache.
-            data = self._buffer[: reader.read_into(self._buffer[:length], at)]
-            room.begin(self._bytes, file.base + at, file.size - at)
-            stopped, reason = room.step(len(data)), room.reason
-            rows = room.rows
-            if len(rows) or stopped != c.EXHAUSTED or length < most:
-                break
+        found = slices.take(at)
+        stopped, reason, room = found.stopped, found.room.reason, found.room
+        rows = room.rows
         if len(rows):
             self.report.count("records", len(rows))
             self.newest_ms = max(self.newest_ms, int(rows[:, k.ROW_STORE_MS].max()))
-            self._check_rows(rows, data, file)
+            self._base = room.base
+            self._check_rows(rows, found.data, file)
             self.index.check_rows(rows, room.keys)
         elif stopped == c.EXHAUSTED:
             stopped, reason = c.BAD_RECORD, c.REASON_LENGTH  # a record longer than the limit or than what was read
-            if self.limit is not None and file.base + at + len(data) >= self.limit:
+            if self.limit is not None and file.base + at + len(found.data) >= self.limit:
                 return c.EXHAUSTED, self.limit - file.base, 0
         return stopped, at + room.at, reason
 
@@ -665,7 +717,7 @@ class StoreCheck:
 
     def _position(self, row: np.ndarray, data: memoryview) -> int:
         """Where in the slice a row's record begins: the slice starts at the log offset of its first byte."""
-        return int(row[k.ROW_LOG_OFFSET]) - self._room.base
+        return int(row[k.ROW_LOG_OFFSET]) - self._base
 
     def _check_queue_ends(self) -> None:
         """What stands in the queues before and behind the records of the log."""

@@ -19,7 +19,8 @@ from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 
-ENTRIES_AT_ONCE = 1 << 18
+ENTRIES_AT_ONCE = 1 << 14  # so few that their columns lie in memory that is used again and again
+SLOTS_AT_ONCE = 1 << 18
 ENTRY = np.dtype([("key_hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 SLOT = np.dtype(">i4")
 _NUMBER = (1 << 32) - 1
@@ -228,7 +229,7 @@ class IndexCheck:
             path, _, header = self.files[self._file]
             if self._entry == 0:
                 self._entry = index_file.FIRST_ENTRY
-                self._heads = np.zeros(self.geometry.slots, dtype=np.int64)
+                self._heads = np.zeros(self.geometry.slots, dtype=np.int32)
             if self._entry >= header.count:
                 self._check_slots(path, header)
                 self._file, self._entry = self._file + 1, 0
@@ -268,13 +269,16 @@ class IndexCheck:
 
     def _check_slots(self, path: Path, header: IndexHeader) -> None:
         """Each slot names the newest of its entries, and the header counts the slots in use."""
-        slots = self.geometry.slots
-        with self._disk.open_reader(path) as reader:
-            found = np.frombuffer(reader.read(self.geometry.slot_at(0), slots * SLOT.itemsize), dtype=SLOT)
         severity = self._chain_severity()
-        if compare.wrong_slots(found.ctypes.data, self._heads.ctypes.data, len(found)):
-            self._tell_slots(path, header, found, severity)
-        used = int((self._heads != 0).sum())
+        found = np.empty(min(SLOTS_AT_ONCE, self.geometry.slots), dtype=SLOT)
+        room = memoryview(found.view(np.uint8))
+        with self._disk.open_reader(path) as reader:
+            for first in range(0, self.geometry.slots, SLOTS_AT_ONCE):
+                heads = self._heads[first : first + SLOTS_AT_ONCE]
+                read = reader.read_into(room[: len(heads) * SLOT.itemsize], self.geometry.slot_at(first)) // SLOT.itemsize
+                if compare.wrong_slots(found.ctypes.data, heads.ctypes.data, read):
+                    self._tell_slots(path, header, first, found[:read], heads[:read], severity)
+        used = int(np.count_nonzero(self._heads))
         if used != header.slots_used:
             at = index_file.HEADER.offset["slots_used"]
             self._check.report.add(severity, "index-header", str(path), at, f"states {header.slots_used} slots in use, there are {used}")
@@ -282,13 +286,14 @@ class IndexCheck:
             at = index_file.HEADER.offset["begin_offset"]
             self._check.report.add(severity, "index-header", str(path), at, "its begin and end offset are not those of its first and last entry")
 
-    def _tell_slots(self, path: Path, header: IndexHeader, found: np.ndarray, severity: str) -> None:
-        wrong = found != self._heads
+    def _tell_slots(self, path: Path, header: IndexHeader, first: int, found: np.ndarray, heads: np.ndarray, severity: str) -> None:
+        wrong = found != heads
         if self._check.limit is not None and self._file == len(self.files) - 1:
             wrong &= found < header.count  # a running broker goes on adding entries; those are not looked at
-        for slot in np.flatnonzero(wrong):
-            what = f"slot {slot} names entry {int(found[slot])}, its newest is {int(self._heads[slot])}"
-            self._check.report.add(severity, "index-slot", str(path), self.geometry.slot_at(int(slot)), what)
+        for place in np.flatnonzero(wrong):
+            slot = first + int(place)
+            what = f"slot {slot} names entry {int(found[place])}, its newest is {int(heads[place])}"
+            self._check.report.add(severity, "index-slot", str(path), self.geometry.slot_at(slot), what)
 
     def _chain_severity(self) -> str:
         """A start after an unclean stop links the last file anew."""

@@ -10,7 +10,7 @@ from numba import njit, types
 from broker_store.kernels import context as c
 from broker_store.kernels.dispatch import find_properties, most_keys, name_hash
 from broker_store.kernels.index import java_hash, key_hash
-from broker_store.kernels.memory import find_byte, get, load_be32, load_be64, put, store64
+from broker_store.kernels.memory import find_byte, get, load_be32, load_be64, put, same_bytes, store64
 from broker_store.kernels.walk import (
     W_ADDRESS,
     W_AT,
@@ -68,6 +68,7 @@ def columns(context):
     count = get(context, W_COUNT)
     key_count = get(context, L_KEY_COUNT)
     is_full = 0
+    topic, topic_length, topic_hash, prefix = 0, -1, 0, 0  # of the record before, which often is this one's
     while True:
         size, stopped, reason = next_record(address, length, base, file_left, max_record, at)
         if size == 0:
@@ -80,8 +81,10 @@ def columns(context):
             break
         keys, keys_length, tags, tags_length, unique, unique_length = find_properties(properties, properties_length)
         first_key = key_count
-        if sys_flag & 0xC != 0xC:
+        if name_length != topic_length or not same_bytes(topic, name, name_length):
+            topic, topic_length, topic_hash = name, name_length, name_hash(name, name_length)
             prefix = java_hash(0, name, name_length) * 31 + 35  # "#"
+        if sys_flag & 0xC != 0xC:
             if unique != 0:
                 store64(keys_room + 8 * key_count, key_hash(java_hash(prefix, unique, unique_length)))
                 key_count += 1
@@ -104,7 +107,7 @@ def columns(context):
         store64(row + 8 * ROW_QUEUE_OFFSET, load_be64(record + 20))
         store64(row + 8 * ROW_STORE_MS, load_be64(store_at))
         store64(row + 8 * ROW_TAGS_CODE, java_hash(0, tags, tags_length) if tags != 0 else 0)
-        store64(row + 8 * ROW_TOPIC_HASH, name_hash(name, name_length))
+        store64(row + 8 * ROW_TOPIC_HASH, topic_hash)
         store64(row + 8 * ROW_TOPIC_AT, name - address)
         store64(row + 8 * ROW_TOPIC_LENGTH, name_length)
         store64(row + 8 * ROW_FIRST_KEY, first_key)

@@ -27,7 +27,7 @@ from broker_store.kernels.columns import (
     TAG_KEY,
 )
 from broker_store.kernels.index import ENTRY_BYTES, seconds_since
-from broker_store.kernels.memory import get, inlined, load_be32, load_be64, put, remainder, store64, store_u8
+from broker_store.kernels.memory import get, inlined, load32, load_be32, load_be64, put, remainder, store32, store64, store_u8
 
 UNIT_BYTES = 20
 
@@ -166,20 +166,20 @@ def compare_entries(context):
 def wrong_links(entries, first, count, slots, newest, found, room):
     """How many of `count` entries do not name the one before them in their slot; (number, the one before) of as many as there is room for.
 
-    `newest` has a word for each slot: the newest entry before `first`, and afterwards the newest of all. Start with zeros.
+    `newest` has an int32 for each slot: the newest entry before `first`, and afterwards the newest of all. Start with zeros.
     """
     wrong = 0
     for number in range(first, first + count):
         entry = entries + ENTRY_BYTES * (number - first)
         hashed = load_be32(entry)
         slot = remainder(-hashed if hashed < 0 else hashed, slots)
-        before = get(newest, slot)
+        before = load32(newest + 4 * slot)
         if load_be32(entry + 16) != before:
             if wrong < room:
                 store64(found + 16 * wrong, number)
                 store64(found + 16 * wrong + 8, before)
             wrong += 1
-        put(newest, slot, number)
+        store32(newest + 4 * slot, number)
     return wrong
 
 
@@ -286,6 +286,6 @@ def wrong_slots(slots, newest, count):
     """How many slots do not name the newest of their entries, as `wrong_links` left it."""
     wrong = 0
     for slot in range(count):
-        if load_be32(slots + 4 * slot) != get(newest, slot):
+        if load_be32(slots + 4 * slot) != load32(newest + 4 * slot):
             wrong += 1
     return wrong

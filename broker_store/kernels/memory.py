@@ -68,6 +68,7 @@ store_u8 = _storer(8, swap=False)
 store_be16 = _storer(16, swap=True)
 store_be32 = _storer(32, swap=True)
 store_be64 = _storer(64, swap=True)
+store32 = _storer(32, swap=False)
 store64 = _storer(64, swap=False)
 
 

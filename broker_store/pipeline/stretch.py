@@ -605,7 +605,7 @@ def _pairs(offsets: np.ndarray, hashes: np.ndarray) -> np.ndarray:
 def check_links(file: IndexFile, disk: Disk | None = None) -> list[Fault]:
     """Whether each entry of an index file names the one before it in its slot, each slot its newest, and the header how many slots are in use."""
     geometry, header = file.geometry, file.header
-    newest = np.zeros(geometry.slots, dtype=np.int64)
+    newest = np.zeros(geometry.slots, dtype=np.int32)
     room = np.empty((LINKS, 2), dtype=np.int64)
     chains = Fault("index-chain", path=file.path)
     with ExitStack() as closing:
@@ -617,7 +617,7 @@ def check_links(file: IndexFile, disk: Disk | None = None) -> list[Fault]:
             for place, wanted in room[: min(wrong, LINKS - told)].tolist():
                 chains.runs.append((place, wanted, int(raw["previous"][place - number])))
             chains.count += wrong
-        slots = np.frombuffer(reader.read(geometry.slot_at(0), geometry.slots * SLOT.itemsize), dtype=SLOT).astype(np.int64)
+        slots = np.frombuffer(reader.read(geometry.slot_at(0), geometry.slots * SLOT.itemsize), dtype=SLOT)
     wrong = np.flatnonzero(slots != newest)
     heads = Fault("index-slot", path=file.path, count=len(wrong), runs=[(int(slot), int(newest[slot]), int(slots[slot])) for slot in wrong[:LINKS]])
     used = int(np.count_nonzero(newest))

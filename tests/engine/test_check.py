@@ -1,10 +1,12 @@
 """The check is quiet about what the real broker wrote, and names what was planted."""
 
+import os
 import random
 import struct
 
 import pytest
 
+from broker_store.engine import check, check_index
 from broker_store.engine.check import check_store
 from broker_store.engine.check_report import CheckReport, CheckSizes
 from broker_store.errors import StoreError
@@ -116,6 +118,28 @@ def test_each_part_of_a_record_that_matters_is_watched(part, clean):
     assert not report.ok
     expected = {"queue_id": "queue-offset", "queue_offset": "queue-offset", "topic": "queue-offset", "keys": "index-missing"}
     assert expected.get(part, "bad-record") in kinds(report)
+
+
+@pytest.mark.parametrize("variant", ["bitflip-early", "torn-half"])
+def test_slices_that_are_read_ahead_tell_what_one_slice_tells(variant, tmp_path, monkeypatch):
+    root = stores.unpack_variant(variant, tmp_path)
+    whole = check_store(root)
+    monkeypatch.setattr(check, "USUAL_SLICE_BYTES", 10_000)
+    monkeypatch.setattr(check_index, "ENTRIES_AT_ONCE", 50)
+    monkeypatch.setattr(check_index, "SLOTS_AT_ONCE", 70)
+    report = check_store(root)
+    assert report.findings == whole.findings and report.counts == whole.counts and report.log_end == whole.log_end
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_a_finding(clean, monkeypatch):
+    monkeypatch.setattr(check, "USUAL_SLICE_BYTES", 10_000)
+
+    def cut(done, total, step):
+        if done > 300_000:
+            os.truncate(clean / LOG_FILE, 60_000)
+
+    report = check_store(clean, on_progress=cut)
+    assert any(finding.file == str(clean / LOG_FILE) for finding in told(report, "bad-record"))
 
 
 def test_every_byte_of_a_queue_unit_is_watched(clean):

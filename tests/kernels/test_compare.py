@@ -109,7 +109,7 @@ def test_every_entry_names_the_one_before_it_in_its_slot():
     for number, previous in wrong.items():
         entries[number - 1] = entries[number - 1]._replace(previous=previous)
     raw = np.frombuffer(b"".join(map(index_file.encode_entry, entries)), dtype=np.uint8)
-    heads, found = np.zeros(slots, dtype=np.int64), np.empty((2, 2), dtype=np.int64)
+    heads, found = np.zeros(slots, dtype=np.int32), np.empty((2, 2), dtype=np.int64)
     told, count = [], 0
     for first, end in ((1, 200), (200, 501)):  # what the slots name is kept from one piece to the next
         some = k.wrong_links(raw.ctypes.data + 20 * (first - 1), first, end - first, slots, heads.ctypes.data, found.ctypes.data, 2)
