@@ -75,8 +75,9 @@ def _slowest(sinks: dict) -> str | None:
 
 
 def _sentence(sinks: dict) -> str:
-    if any(sinks[name]["position"] is None for name in _RUNNERS):
-        return "How far each step has come is not known yet."
+    unknown = [f"“{SINKS[name]}”" for name in _RUNNERS if sinks[name]["position"] is None]
+    if unknown:
+        return f"How far {' and '.join(unknown)} came is not known."
     checkpoint = sinks["checkpoint_position"]
     said = "The checkpoint was not set in this run yet." if checkpoint["position"] is None else f"The checkpoint is {_distance(checkpoint)}."
     name = _slowest(sinks)

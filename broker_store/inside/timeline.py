@@ -27,12 +27,24 @@ LAGS_BELOW = 0.95  # of what arrives: a group that keeps up is measured a little
 class Timeline:
     """One look at one group. `disk` knows when files go; `offsets` are the group's own."""
 
-    def __init__(self, group: str, positions: Positions, disk: DiskView, rules: Rules, now_ms: int, offsets: Offsets, *, is_running: bool, read_samples: ReadSamples = no_samples):
+    def __init__(
+        self,
+        group: str,
+        positions: Positions,
+        disk: DiskView,
+        rules: Rules,
+        now_ms: int,
+        offsets: Offsets,
+        *,
+        is_running: bool,
+        read_samples: ReadSamples = no_samples,
+        samples_are_full: bool = False,
+    ):
         self._group, self._positions, self._rules, self._now_ms, self._is_running = group, positions, rules, now_ms, is_running
         self._schedule = disk.schedule()
         self._places = sorted(((topic, queue_id), at) for reader, topic, queues in offsets if reader in (group, f"{group}@broadcast") for queue_id, at in queues.items())
         self._readers = {topic: reader for reader, topic, _ in offsets if reader in (group, f"{group}@broadcast")}
-        self._read_samples = read_samples
+        self._read_samples, self._samples_are_full = read_samples, samples_are_full
 
     def facts(self, events: Sequence[dict] = (), history_ms: int = HISTORY_MS) -> dict:
         wanted = {name for queue, _ in self._places for name in self._names(queue)}
@@ -57,12 +69,19 @@ class Timeline:
             },
             "queues": queues,
             "queues_left_out": max(0, len(self._places) - MOST_QUEUES),
+            "queues_not_sampled": self._not_sampled(now),
             "history": {"from_ms": self._now_ms - history_ms, "points": self._history(history)},
             "events": list(events),
         }
 
     def _names(self, queue: Queue) -> tuple[str, str]:
         return samples.position_of(self._readers[queue[0]], *queue), samples.maximum_of(*queue)
+
+    def _not_sampled(self, now: Sequence[Sample]) -> int:
+        """Queues for which the samples have no room."""
+        if not self._samples_are_full or not now:
+            return 0
+        return sum(self._names(queue)[0] not in now[-1].values for queue, _ in self._places)
 
     def _next_file(self) -> dict | None:
         if not self._schedule:

@@ -504,7 +504,7 @@ class AuditRecords(Page):
 
 SMALL_NUMBERS = frozenset(
     {"queue_id", "count", "queues", "slots", "slots_used", "commit_log_files", "read_queues", "write_queues", "messages_read", "step", "used_ratio"}
-    | {"percent", "retention_hours", "delete_hours", "tight_percent", "forced_percent", "full_percent", "files_a_look", "files_left_out", "queues_left_out"}
+    | {"percent", "retention_hours", "delete_hours", "tight_percent", "forced_percent", "full_percent", "files_a_look", "files_left_out", "queues_left_out", "queues_not_sampled"}
     | {"clients", "came", "went"}
     | {"cells", "cell", "cell_slots", "columns", "rows", "counted"}
 )

@@ -110,6 +110,12 @@ def micros(value):
     return UNKNOWN if value is None else micros_text(float(value))
 
 
+@register.filter
+def micros_or(value, otherwise):
+    """The same, with a word for what did not happen: that is not unknown."""
+    return otherwise if value is None else micros_text(float(value))
+
+
 def micros_text(us: float) -> str:
     if us < 9.95:
         return f"{us:.1f} µs"

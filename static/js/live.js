@@ -11,6 +11,7 @@
 //     <div data-renew hx-get="..." hx-trigger="refresh">   fetched again when the frame differs from the one before: for
 //                                                         tables whose rows the server sorts and cuts. With a value,
 //                                                         also when the first frame's `mark` is another
+//     <p data-when="sync.count">, <p data-unless="...">   shown when the value is there and not 0, or when it is not
 //     <time data-until="1764000000000">                   in how long a time comes; data-ago and data-since: how long it is over
 //     <div data-chart="rates.in_per_s" data-format="rate">  see charts.js
 //
@@ -76,6 +77,8 @@ const live = (() => {
       // A name that moves takes its link along.
       if (element.dataset.link && known(value)) element.href = element.dataset.link.replace("NAME", encodeURIComponent(value));
     }
+    for (const element of section.querySelectorAll("[data-when]")) element.hidden = !at(data, element.dataset.when);
+    for (const element of section.querySelectorAll("[data-unless]")) element.hidden = Boolean(at(data, element.dataset.unless));
     for (const element of section.querySelectorAll("[data-width]")) {
       const value = at(data, element.dataset.width);
       const low = element.dataset.low ? Number(at(data, element.dataset.low) ?? 0) : 0;

@@ -68,12 +68,14 @@ class World:
         store = self.store
         ends = {queue: (store.min_offset(*queue), store.max_offset(*queue)) for queue in store.queues()}
         read_samples = changes.pop("read_samples", lambda wanted, from_ms: [])
+        are_full = changes.pop("samples_are_full", False)
         rules = Rules.of(store.settings)._replace(**changes)
         directory = StoreDirectory(store.root, self.disk)
         with Positions(directory, ends, store.log.wrote) as positions:
             safe_to = store.positions()["checkpoint_position"]
             view = DiskView(directory, positions, rules, self.clock(), is_running=True, offsets=self.offsets, read_samples=read_samples, safe_to=safe_to)
-            view.timeline = lambda group: Timeline(group, positions, view, rules, self.clock(), self.offsets, is_running=True, read_samples=read_samples).facts()
+            known = {"is_running": True, "read_samples": read_samples, "samples_are_full": are_full}
+            view.timeline = lambda group: Timeline(group, positions, view, rules, self.clock(), self.offsets, **known).facts()
             yield view
 
 

@@ -30,6 +30,14 @@ def test_sync_flush_loses_nothing_that_was_acknowledged_though_the_power_fails(t
     assert found["kept_its_word"] and found["check_ok"]
 
 
+def test_a_writer_that_is_killed_as_the_log_goes_on_in_the_next_file_loses_nothing(tmp_path):
+    found = run(tmp_path, "third", Experiment("roll", messages=1))
+    assert found["killed_in"] == "00000000000000065536" and found["sent"] == found["acknowledged"] + 1 > 100
+    assert (found["there"], found["lost"], found["check_ok"], found["check_findings"]) == (found["acknowledged"], 0, True, 0)
+    record = recoveries.one(tmp_path / "recoveries", found["recovery"])
+    assert record["state"] == "done" and any(tried["file"] == found["killed_in"] for tried in record["tried"])
+
+
 def test_a_power_cut_leaves_what_was_synced_and_by_chance_some_of_the_rest(tmp_path):
     def store_at(directory):
         directory.mkdir()

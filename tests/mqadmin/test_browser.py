@@ -165,6 +165,16 @@ def test_the_script_writes_numbers_as_the_server_does(page, address):
         assert page.evaluate("([name, value]) => live.format[name](value)", [name, value]) == text, (name, value)
 
 
+def test_the_script_shows_and_hides_by_a_value(page, address):
+    page.goto(f"{address}/store/write/")
+    shown = page.evaluate("""() => {
+        const section = document.createElement("section");
+        section.innerHTML = '<p data-when="a.count"></p><p data-unless="a.count"></p>';
+        return [{a: {count: 0}}, {a: {count: 3}}, {}].map((data) => { live.write(section, data); return [...section.children].map((p) => !p.hidden); });
+    }""")
+    assert shown == [[False, True], [True, False], [False, True]]
+
+
 def test_the_theme_that_was_chosen_stays(page, address):
     page.goto(f"{address}/")
     ground = "getComputedStyle(document.body).backgroundColor"

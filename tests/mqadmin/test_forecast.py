@@ -153,6 +153,15 @@ def test_a_groups_page_has_its_timeline_with_breaks_and_events(fake_cluster, cli
     assert client.get("/groups/nobody/timeline").status_code == 404
 
 
+def test_a_groups_page_says_how_many_of_its_queues_have_no_samples(fake_cluster, client_of_role, monkeypatch):
+    timeline = FakeCluster.timeline
+    client = client_of_role("viewer")
+    assert "not sampled" not in client.get("/groups/billing/").content.decode()
+    monkeypatch.setattr(FakeCluster, "timeline", lambda self, group, hours=6: timeline(self, group, hours) | {"queues_not_sampled": 3})
+    page = client.get("/groups/billing/").content.decode()
+    assert "3 of this group's queues are not sampled" in page and "A sample holds 5,000 numbers" in page
+
+
 async def test_both_are_streams_looked_at_in_a_thread(fake_cluster):
     for key in (("store.disk", ""), ("group.timeline", "billing")):
         assert live.STREAMS[key[0]].in_thread

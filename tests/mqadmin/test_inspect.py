@@ -141,6 +141,11 @@ def test_every_store_page_of_a_crashed_store_shows_what_the_files_say(crashed, p
     assert min(path.name for path in (root / "commitlog").iterdir()) in seen[""]
     assert f"{plain.end:,}" in seen["recovery/"] and f"{plain.messages:,}" in seen["recovery/"]
 
+    # nothing is measured of sends that nobody makes, nothing moves, and nothing is deleted
+    assert "Nobody sends" in seen["write/"] and "Duration of a sync" not in seen["write/"]
+    assert "The next start" in seen["dispatch/"] and "If it crashed now" not in seen["dispatch/"] + seen[""]
+    assert "The checkpoint, in time" not in seen["dispatch/"] and "Nothing is deleted" in seen["disk/"] and "the writer" not in seen["cache/"]
+
     # the newest index file: its slots and chains
     file = max((root / "index").iterdir())
     index = plain_index.read(file, GEOMETRY)

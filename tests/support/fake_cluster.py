@@ -509,7 +509,7 @@ class FakeCluster:
             "at_ms": now_ms, "group": group, "is_running": True, "from_ms": now_ms - 50 * hour if queues else None, "to_ms": now_ms if queues else None, "retention_hours": 72,
             "next_file": {"name": "0" * 20, "expires_ms": now_ms + 27 * hour, "goes_ms": now_ms + 28 * hour},
             "cliff": {"verdict": "falls" if queues else "unknown", "at_ms": now_ms + 30 * hour if queues else None, "if_it_stops_ms": now_ms + 28 * hour if queues else None},
-            "queues": queues, "queues_left_out": 0, "history": {"from_ms": now_ms - hours * hour, "points": points if queues else []},
+            "queues": queues, "queues_left_out": 0, "queues_not_sampled": 0, "history": {"from_ms": now_ms - hours * hour, "points": points if queues else []},
             "events": [
                 {"at_ms": now_ms - 2 * hour, "group": group, "kind": "reset", "topic": "orders", "queue_id": 1, "before": None, "after": 40},
                 {"at_ms": now_ms - hour, "group": group, "kind": "rebalance", "clients": 2, "came": 1, "went": 0, "joined": ["10.0.3.14@7100"], "left": []},

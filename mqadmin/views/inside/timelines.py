@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from broker_store.engine.samples import MOST_SERIES
+
 VERDICTS = {
     "nothing_unread": ("nothing unread", "good"),
     "keeps_ahead": ("reads in time", "good"),
@@ -20,6 +22,7 @@ def picture(facts: dict) -> dict:
     said, tone = VERDICTS[facts["cliff"]["verdict"]]
     return {
         "timeline": facts,
+        "most_series": MOST_SERIES,
         "timeline_queues": queues,
         "is_drawn": is_drawn,
         "verdict": said,

@@ -23,11 +23,11 @@ WAITS = {
     "index_room": ("Room in the index", "The next entries or file of the index."),
 }
 HISTOGRAMS = (
-    ("whole", "A send, all in all", "micros", "From its group's first byte to the answers of all of it"),
-    ("sync", "Duration of a sync", "micros", "Each time the log is brought to the disk"),
-    ("group_bytes", "Bytes a group", "size", "As records in the log"),
-    ("sync_bytes", "Bytes a sync", "size", "What it had to bring there"),
-    ("group_messages", "Messages a group", "count", "Sends that came in one turn of the loop are one group"),
+    ("whole", "A send, all in all", "micros", "From its group's first byte to the answers of all of it", "Nothing was sent"),
+    ("sync", "Duration of a sync", "micros", "Each time the log is brought to the disk", "Nothing was synced"),
+    ("group_bytes", "Bytes a group", "size", "As records in the log", "Nothing was sent"),
+    ("sync_bytes", "Bytes a sync", "size", "What it had to bring there", "Nothing was synced"),
+    ("group_messages", "Messages a group", "count", "Sends that came in one turn of the loop are one group", "Nothing was sent"),
 )
 
 
@@ -43,7 +43,8 @@ async def write(request):
         "stages": [path["stages"][name] | {"name": name, "title": title, "meaning": meaning} for name, (title, meaning) in STAGES.items()],
         "waits": [path["waits"][name] | {"name": name, "title": title, "meaning": meaning} for name, (title, meaning) in WAITS.items()],
         "histograms": [
-            {"name": name, "title": title, "unit": unit, "lead": lead, "facts": path[name], "rows": list(_rows(path[name], unit))} for name, title, unit, lead in HISTOGRAMS
+            {"name": name, "title": title, "unit": unit, "lead": lead, "none": none, "facts": path[name], "rows": list(_rows(path[name], unit))}
+            for name, title, unit, lead, none in HISTOGRAMS
         ],
         "measured_a_second": MEASURED_A_SECOND,
         "tab": "write",
