@@ -11,7 +11,7 @@ What the engine's next start would mend by itself (a torn tail, queues or index 
 not orderly) is a *warning*; what needs a decision, or is wrong in a store that was closed, is an *error*. Of many
 findings of one kind the first hundred are told, all are counted.
 
-A store that is in use is checked up to `log_end`: what lies behind is not looked at.
+A store that is in use is checked up to `log_end`: what lies behind is not looked at, nor what waits for its time (`check_timer.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy as np
 
 from broker_store.engine.check_index import IndexCheck
 from broker_store.engine.check_report import ERROR, MOST_TOLD_OF_A_KIND, NOTE, WARNING, CheckReport, CheckSizes
+from broker_store.engine.check_timer import TimerFilesCheck
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
 from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
@@ -277,6 +278,8 @@ class StoreCheck:
             self._check_checkpoint()
             self._check_config()
             self._check_offsets()
+            if self.limit is None:
+                TimerFilesCheck(self).run()
         except _Stopped:
             report.stopped = True
         for name in ("records", "blanks", "units", "entries", "log_files", "queue_files", "queues", "index_files", "log_bytes"):
@@ -286,7 +289,7 @@ class StoreCheck:
     # Names and lengths -----------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        self.log_files = self._sequence(self.log_directory, 20, "commitlog", getattr(self.wanted, "mapped_file_size_commit_log", None))
+        self.log_files = self.sequence(self.log_directory, 20, "commitlog", getattr(self.wanted, "mapped_file_size_commit_log", None))
         self.report.count("log_files", len(self.log_files))
         if self.log_files:
             self.log_start = self.log_files[0].base
@@ -309,7 +312,7 @@ class StoreCheck:
         )
         self.total_bytes = sum(file.size for file in self.log_files) + self.index.bytes
 
-    def _sequence(self, directory: Path, digits: int, what: str, wanted: int | None, unit: int = 1, queue: tuple[str, int] | None = None) -> list[_File]:
+    def sequence(self, directory: Path, digits: int, what: str, wanted: int | None, unit: int = 1, queue: tuple[str, int] | None = None) -> list[_File]:
         """The files of a directory in order, with findings for whatever does not belong there."""
         files = []
         for name in self.disk.list_names(directory):
@@ -369,7 +372,7 @@ class StoreCheck:
                 if not (queue.isascii() and queue.isdigit() and len(queue) < 10):
                     self.report.add(ERROR, "stray-file", str(directory), None, "is no number of a queue")
                     continue
-                files = self._sequence(directory, 20, f"consumequeue/{topic}/{queue}", wanted, queue_unit.SIZE, (topic, int(queue)))
+                files = self.sequence(directory, 20, f"consumequeue/{topic}/{queue}", wanted, queue_unit.SIZE, (topic, int(queue)))
                 self.report.count("queue_files", len(files))
                 yield (topic, int(queue)), Queue(self.disk, (topic, int(queue)), str(directory), files)
 

@@ -181,6 +181,11 @@ class TimerFiles:
         self._write(check)
         return False
 
+    def sync(self) -> None:
+        """Bring what `open` mended to the disk. Raises SyncError."""
+        self._log.sync(self._log.wrote)
+        self._wheel.sync()
+
     def _write(self, check: TimerCheck) -> None:
         if self._region is None:
             if self._disk.exists(self._path) and self._disk.size_of(self._path) != timer_check.FILE_BYTES:

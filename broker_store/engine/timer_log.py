@@ -47,11 +47,7 @@ class TimerLog:
             used = region.data_end() // timer_log.SIZE + 1
             room = min(used, (self._file_size - timer_log.BLANK.size) // timer_log.SIZE)
             units = np.frombuffer(region.read(0, room * timer_log.SIZE), dtype=UNIT)
-            magic = units["magic"]
-            sound = (units["unit_size"] == timer_log.SIZE) & (magic & timer_log.DEFAULT != 0) & (magic & ~timer_log.MAGIC_BITS == 0)
-            sound &= (units["log_offset"] >= 0) & (units["size"] > 0)
-            bad = np.flatnonzero(~sound)
-            count = int(bad[0]) if len(bad) else room
+            count = sound_units(units, file.base)
             yield file.base, units[:count]
             if not self._is_closed(file, count * timer_log.SIZE):
                 return
@@ -139,3 +135,12 @@ class TimerLog:
     def close(self) -> None:
         for file in self.files:
             file.unmap()
+
+
+def sound_units(units: np.ndarray, position: int) -> int:
+    """How many of the first of `units`, which begin at `position`, can be units. A chain leads back only: else it might have no end."""
+    magic, places = units["magic"], position + np.arange(len(units), dtype=np.int64) * timer_log.SIZE
+    sound = (units["unit_size"] == timer_log.SIZE) & (magic & timer_log.DEFAULT != 0) & (magic & ~timer_log.MAGIC_BITS == 0)
+    sound &= (units["log_offset"] >= 0) & (units["size"] > 0) & (units["previous"] >= timer_log.NONE) & (units["previous"] < places)
+    bad = np.flatnonzero(~sound)
+    return int(bad[0]) if len(bad) else len(units)

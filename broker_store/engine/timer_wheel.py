@@ -20,7 +20,7 @@ from broker_store.formats.timer_wheel import SLOT_BYTES, TimerSlot
 _STRIDE = 64 << 10
 _SLOTS_AT_ONCE = 1 << 16
 
-_SLOT = np.dtype([("time_s", ">i8"), ("first", ">i8"), ("last", ">i8"), ("count", ">i4"), ("magic", ">i4")])
+SLOT = np.dtype([("time_s", ">i8"), ("first", ">i8"), ("last", ">i8"), ("count", ">i4"), ("magic", ">i4")])
 
 
 class TimerWheel:
@@ -83,7 +83,7 @@ class TimerWheel:
 
         Slots before it that nothing is known of any more are left as they are: nobody asks for them.
         """
-        wanted = np.zeros(self._slots, dtype=_SLOT)
+        wanted = np.zeros(self._slots, dtype=SLOT)
         for position, units in logged:
             _add(wanted, position, units)
         if self._region is None and not wanted["time_s"].any():
@@ -91,7 +91,7 @@ class TimerWheel:
         region = self._map()
         for begin in range(0, self._slots, _SLOTS_AT_ONCE):
             part = wanted[begin : begin + _SLOTS_AT_ONCE]
-            found = np.frombuffer(region.read(begin * SLOT_BYTES, part.nbytes), dtype=_SLOT)
+            found = np.frombuffer(region.read(begin * SLOT_BYTES, part.nbytes), dtype=SLOT)
             differs = (part.view(np.uint8).reshape(-1, SLOT_BYTES) != found.view(np.uint8).reshape(-1, SLOT_BYTES)).any(axis=1)
             differs &= (part["time_s"] != 0) | (found["time_s"] >= read_s)
             for index in np.flatnonzero(differs).tolist():
@@ -101,7 +101,7 @@ class TimerWheel:
         """(second, count) of each slot from `from_s` on, ascending."""
         if self._region is None:
             return []
-        slots = np.frombuffer(self._region.read(0, self._size), dtype=_SLOT)
+        slots = np.frombuffer(self._region.read(0, self._size), dtype=SLOT)
         slots = slots[slots["time_s"] >= max(from_s, 1)]
         return sorted(zip(slots["time_s"].tolist(), slots["count"].tolist(), strict=True))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from broker_store.engine.check_report import ERROR, NOTE, CheckReport, Finding
 
+TIMER_LOG = "timerlog"
 HARMLESS, NEXT_START, REPAIR, LOST = GRADES = ("harmless", "next start", "repair", "lost")
 
 
@@ -29,6 +30,9 @@ class Meaning:
 _INDEX = "Lookups by key may miss messages of this file or find others; reading by queue is not touched."
 _NEW_INDEX = "The index files are moved away and the index is made anew from the log."
 _NEW_QUEUE = "The queue's files are moved away and the queue is made anew from the log."
+_FROM_QUEUE = "The next start of this broker takes what waits from the queue of timer messages again, without what was delivered."
+_NEW_TIMER_LOG = f"Timer log and wheel are moved away. {_FROM_QUEUE}"
+_NEW_WHEEL = "The wheel is made anew from the timer log."
 _START_REFUSED = "A broker refuses to start with it."
 
 MEANINGS = {
@@ -65,11 +69,11 @@ MEANINGS = {
     "index-geometry": Meaning(f"From its length and content nobody can tell how many slots and entries it has. {_START_REFUSED}", _NEW_INDEX),
     "index-starts-late": Meaning("Keys of older messages are in no index file: an index file is missing.", _NEW_INDEX, REPAIR, REPAIR),
     "no-index": Meaning("No message can be looked up by key.", "The index is made from the log.", REPAIR, REPAIR),
-    "file-length": Meaning(f"A file has not the length that all of its kind have. {_START_REFUSED}", "It gets its length again, or is made anew from the log."),
+    "file-length": Meaning(f"A file has not the length that all of its kind have. {_START_REFUSED}", "It gets its length again, or is made anew from the log; a timer log from its queue, by the next start."),
     "file-name": Meaning(f"A file's name is no place where a file can begin. {_START_REFUSED}", "It is moved away, or its queue is made anew from the log."),
     "file-missing": Meaning(
         f"A file between others is gone, with all that was in it. {_START_REFUSED}",
-        "A queue's is made anew from the log. In place of a log file one of empty placeholders is put, so that the files behind it can be read.",
+        "A queue's is made anew from the log. A timer log is moved away whole, and what waits is taken from the queue of timer messages again. In place of a log file one of empty placeholders is put, so that the files behind it can be read.",
         LOST,
     ),
     "empty-file": Meaning("A file was made and never used.", "It is removed."),
@@ -81,6 +85,15 @@ MEANINGS = {
     "config": Meaning("A table cannot be read as JSON.", "Its copy takes its place; without a good one it is moved away, topics.json made from the queues.", LOST),
     "offset-ahead": Meaning(
         "A group has read further than the queue goes. New messages up to there would be passed over.", "The offset is lowered to the end of the queue.", REPAIR, REPAIR
+    ),
+    "timer-wheel": Meaning(f"The wheel of timer messages has not the length of all wheels. {_START_REFUSED}", "It is moved away and made anew from the timer log."),
+    "timer-slot": Meaning("The wheel does not name the newest message of a second. This broker makes the wheel anew at each start; Apache's would lose these messages.", _NEW_WHEEL),
+    "timer-log": Meaning("The log of timer messages ends before its file says so, as a crash or damage leaves it.", f"It is cut here. {_FROM_QUEUE}"),
+    "timer-chain": Meaning("Timer messages of one second are linked wrongly: some would come at another's time, twice, or never.", _NEW_TIMER_LOG),
+    "timer-unit": Meaning("A unit of the timer log names a message that is none, or another second than the message does: it would never come, or at a wrong time.", _NEW_TIMER_LOG),
+    "timer-check": Meaning(
+        "How far timer messages were delivered is not known, or does not fit the rest. Without it those of the last seven days are delivered once more; one that states a time to come passes over all that wait until then.",
+        "One that states a time to come is moved away: twice is better than never.",
     ),
     "empty": Meaning("There is nothing here yet.", "Nothing."),
 }
@@ -95,7 +108,7 @@ def grade_of(finding: Finding, unclean: bool) -> str:
     if finding.severity == NOTE:
         return HARMLESS
     meaning = meaning_of(finding)
-    if finding.kind == "file-missing" and finding.queue is not None:
+    if finding.kind == "file-missing" and (finding.queue is not None or Path(finding.file).parent.name == TIMER_LOG):
         return REPAIR
     if finding.kind == "unit-extra" and finding.severity == ERROR and finding.what.endswith("behind the end of the log"):
         return LOST

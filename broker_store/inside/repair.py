@@ -14,6 +14,8 @@ What was readable before stays readable, at its place in its queue and by its ke
 * A sound record that states another queue or number than the unit that points to it gets those of the unit.
 * A missing log file between others is made again, of placeholders and a blank.
 
+A timer log that cannot be believed is moved away with its wheel: the next start takes what waits from the queue of timer messages (docs/decisions/0035).
+
 What is changed or taken away is first copied or moved to `lost+found/TIME-repair/`, where `manifest.json` says what came from where.
 Before the log is touched, `abort` is there and the checkpoint says that nothing is sure: so a repair that ends in the middle is, to
 the next check or start, a crash like others, and the same plan or a smaller one mends the rest (docs/decisions/0030).
@@ -33,16 +35,19 @@ import numpy as np
 
 from broker_store.config import StoreSettings
 from broker_store.engine.check import Queue, StoreCheck, Stretch
-from broker_store.engine.check_report import ERROR, NOTE, CheckSizes
+from broker_store.engine.check_report import ERROR, NOTE, CheckSizes, Finding
 from broker_store.engine.disk import Disk
 from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.mapped_file import file_name
 from broker_store.engine.record_room import MAX_RECORD
 from broker_store.engine.store import MessageStore
+from broker_store.engine.timer_files import FILE_NAME as TIMER_CHECK
+from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.errors import FormatError, MisuseError, StoreError
-from broker_store.formats import checkpoint, config_json, record
+from broker_store.formats import checkpoint, config_json, record, timer_check, timer_log
 from broker_store.formats.checkpoint import Checkpoint
+from broker_store.formats.timer_wheel import SLOT_BYTES, SLOTS
 from broker_store.messages import Message
 
 FILLER_TOPIC = "repaired"
@@ -142,11 +147,14 @@ class _Planner:
         log = [*self._lengths(), *self._bridges(), *self._headers(), *self._tail()]
         derived = [*self._strays(), *self._queues(), *self._index(changed_log=bool(log))]
         config = [*self._config(), *self._deleted_topics(), *self._offsets()]
-        mended_by_start = any(finding.severity != NOTE and finding.kind not in ("config", "offset-ahead") for finding in self.report.findings)
+        timer = list(self._timer())
+        mended_by_start = any(
+            finding.severity != NOTE and finding.kind not in ("config", "offset-ahead") and not self._is_timers(finding) for finding in self.report.findings
+        )
         if log or derived or mended_by_start:
-            actions = [*self._distrust(), *log, *derived, *config, self._rebuild()]
+            actions = [*self._distrust(), *log, *derived, *config, self._rebuild(), *timer]
         else:
-            actions = config
+            actions = [*config, *timer]
         return Plan(self.root, actions, self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory)
 
     # Before and after -------------------------------------------------------------------------------------------------
@@ -404,6 +412,59 @@ class _Planner:
         if bad or changed_log:
             for name in reversed(names):
                 yield self._away(directory / name, "Take the file away; the index is made anew from the log.")
+
+    # Timer messages ---------------------------------------------------------------------------------------------------
+
+    def _is_timers(self, finding: Finding) -> bool:
+        return finding.kind.startswith("timer-") or finding.file.startswith((f"{self._timer_log}/", str(self.root / "timerwheel")))
+
+    @property
+    def _timer_log(self) -> Path:
+        return self.root / "timerlog"
+
+    def _timer(self) -> Iterator[Action]:
+        found = [finding for finding in self.report.findings if finding.severity != NOTE and self._is_timers(finding)]
+        if any(finding.kind == "timer-check" and finding.severity == ERROR for finding in found):
+            yield self._away(self.root / "config" / TIMER_CHECK, "Take it away: those of the last seven days come once more, and none is passed over.")
+        in_log = {"timer-chain", "timer-unit", "file-length", "file-name", "file-missing", "unreadable"}
+        wheel = self.root / "timerwheel"
+        if any(finding.kind in in_log and finding.severity == ERROR and Path(finding.file) != wheel for finding in found):
+            yield from self._without_timer_log(wheel)
+        elif any(finding.kind in ("timer-wheel", "timer-slot", "timer-log") or Path(finding.file) == wheel for finding in found):
+            yield from self._new_wheel(wheel, found)
+
+    def _without_timer_log(self, wheel: Path) -> Iterator[Action]:
+        """What waits stands in the queue too, and timercheck tells what of it was delivered."""
+        path = self.root / "config" / TIMER_CHECK
+        content = self.disk.read_file(path)
+        if content is not None and len(content) >= timer_check.FILE_BYTES and (page := timer_check.decode(content)).log_flushed == 0:
+            # A start must see that the timer log falls short of it, to read the queue from its begin.
+            what = "Let it say that there was a timer log, so that a start takes the messages from the queue again."
+            yield Action("replace", path, 0, len(content), what, timer_check.encode_page(page._replace(log_flushed=timer_log.SIZE)))
+        strays = {finding.file for finding in self.report.findings if finding.kind in ("stray-file", "file-name")}
+        for name in reversed(self.disk.list_names(self._timer_log)):
+            if not self.disk.is_directory(self._timer_log / name) and str(self._timer_log / name) not in strays:
+                yield self._away(self._timer_log / name, "Take the file away; the next start takes what waits from the queue of timer messages again.")
+        if self.disk.exists(wheel):
+            yield self._away(wheel, "Take the wheel away, which is made from the timer log.")
+
+    def _new_wheel(self, wheel: Path, found: list[Finding]) -> Iterator[Action]:
+        ends = sorted((Path(finding.file), finding.offset) for finding in found if finding.kind == "timer-log")
+        if ends:
+            path, at = ends[0]
+            for name in reversed(self.disk.list_names(self._timer_log)):
+                if name > path.name:
+                    yield self._away(self._timer_log / name, "Take the file away: the timer log ends before it.")
+            yield Action("cut", path, at, max(0, self._data_end(path) - at), "Cut the timer log here; what follows is taken from the queue again.")
+        if any(finding.kind == "timer-wheel" or finding.kind == "unreadable" for finding in found):
+            yield self._away(wheel, "Take the wheel away: it has a wrong length.")
+        size = self.check.file_sizes.get(self._timer_log)
+        if size:
+            what = "Make the wheel of timer messages from the timer log."
+            yield Action("wheel", wheel, 0, self._data_end(wheel) if self._is_whole(wheel) else 0, what, (size, self.check.log_end))
+
+    def _is_whole(self, wheel: Path) -> bool:
+        return self.disk.exists(wheel) and self.disk.size_of(wheel) == SLOTS * SLOT_BYTES
 
     # config/ ----------------------------------------------------------------------------------------------------------
 
@@ -724,6 +785,17 @@ class Repair:
         self._note(action, kept, None, action.bytes)
         self._disk.move(action.path, kept)
         self._disk.sync_directory(action.path.parent)
+
+    def _wheel(self, action: Action) -> None:
+        """As a start does it: the wheel follows from the timer log."""
+        self._keep(action, 0, action.bytes)
+        size, log_end = action.data
+        files = TimerFiles(self._disk, self._plan.root, size, lambda: 0)
+        try:
+            files.open(log_end, lambda offset: None)
+            files.sync()
+        finally:
+            files.close()
 
     def _rebuild(self, action: Action) -> None:
         self._note(action, None, None, 0)

@@ -232,8 +232,8 @@ def test_every_kind_of_finding_has_a_meaning(tmp_path):
     import re
     from pathlib import Path
 
-    from broker_store.engine import check, check_index
+    from broker_store.engine import check, check_index, check_timer
 
-    source = "".join(Path(module.__file__).read_text() for module in (check, check_index))
+    source = "".join(Path(module.__file__).read_text() for module in (check, check_index, check_timer))
     kinds = set(re.findall(r'(?:ERROR|WARNING|NOTE|severity|behind|_chain_severity\(\)),\s*"([a-z-]+)"', source)) | set(re.findall(r'_tell_unindexed\("([a-z-]+)"\)', source))
     assert kinds | {"torn-tail", "bad-record"} == set(doctor.MEANINGS)
