@@ -1,6 +1,7 @@
-"""How fast what waited for its time is delivered, beside everything else on the loop: the same of delay levels and timers."""
+"""How fast what waits for its time is taken up and delivered, beside everything else on the loop."""
 
 # After the store or the disk refused.
 RETRY_MS = 100
-# Who has delivered all that was due rests so long. What becomes due meanwhile goes together: a group costs hardly more than one message.
+# Who has delivered all that was due, or has taken up all that came, rests so long. What becomes due or comes meanwhile goes
+# together: a group costs hardly more than one message.
 PAUSE_MS = 5

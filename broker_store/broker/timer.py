@@ -106,7 +106,7 @@ class Timer:
     """The timer messages of one broker.
 
     The settings are Apache's timerWheelEnable, timerMaxDelaySec, timerRollWindowSlot and timerCongestNumEachSlot. `on_ready()`
-    asks for a step as soon as possible.
+    asks for a step as soon as possible; `on_arrival()`, which whoever watches the timer topic calls, for one shortly.
     """
 
     def __init__(
@@ -142,6 +142,7 @@ class Timer:
         self.metrics_version = DataVersion(timestamp=clock())
         self.counts = {"enqueued": 0, "delivered": 0, "rolled": 0, "deleted": 0, "dropped": 0, "failures": 0}
         self.on_ready: Callable[[], None] = lambda: None
+        self.on_arrival: Callable[[], None] = lambda: None
         self.on_delivered: Callable[[Sequence[tuple[str, int, int]]], None] = lambda stored: None
 
     # Accepting --------------------------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ class Timer:
     @staticmethod
     def asks(pairs: Mapping[str, str]) -> bool:
         """Whether a message with these properties, and no delay level, asks for a time of delivery."""
-        return properties.TIMER_OUT_MS not in pairs and any(name in pairs for name in properties.TIMER_ASKING)
+        return properties.TIMER_OUT_MS not in pairs and not pairs.keys().isdisjoint(properties.TIMER_ASKING)
 
     def schedule(self, message: Message, pairs: Mapping[str, str]) -> PutStatus | None:
         """Turn a message that asks for a time into one that waits; why not. One whose time is over stays as it is."""

@@ -7,7 +7,9 @@ Text is UTF-8; bytes that are not come out as replacement characters, as they do
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from broker_store.errors import FormatError
 from broker_store.formats.java_hash import java_text
@@ -85,25 +87,25 @@ def decode(encoded: bytes | str) -> dict[str, str]:
 
 def get(encoded: bytes, name: str) -> str | None:
     """The value of one property without reading the others; None when it is absent."""
-    framed = b"\x02" + bytes(encoded)
-    wanted = b"\x02" + name.encode() + b"\x01"
-    at = len(framed)
-    while (at := framed.rfind(wanted, 0, at)) >= 0:
-        value = framed[at + len(wanted) :].split(b"\x02", 1)[0]
-        if value:
-            return java_text(value)
+    wanted = name.encode() + b"\x01"
+    at = len(encoded)
+    while (at := encoded.rfind(wanted, 0, at)) >= 0:
+        if not at or encoded[at - 1] == 2:
+            begin = at + len(wanted)
+            end = encoded.find(b"\x02", begin)
+            if value := encoded[begin : None if end < 0 else end]:
+                return java_text(value)
     return None
 
 
-def get_some(encoded: bytes, names: Mapping[bytes, str]) -> dict[str, str]:
-    """Those of a few properties that are there; `names` by what stands before their value, as `marks` makes it."""
-    found = [(name, get(encoded, name)) for mark, name in names.items() if mark in encoded]
-    return {name: value for name, value in found if value is not None}
+def get_some(encoded: bytes, names: re.Pattern[bytes]) -> dict[str, str]:
+    """Those of a few properties that are there, by `any_of` their names."""
+    return {name.decode(): java_text(value) for name, value in names.findall(b"\x02" + encoded)}
 
 
-def marks(names: Iterable[str]) -> dict[bytes, str]:
+def any_of(names: Iterable[str]) -> re.Pattern[bytes]:
     """For `get_some`."""
-    return {name.encode() + b"\x01": name for name in names}
+    return re.compile(b"\x02(" + b"|".join([re.escape(name.encode()) for name in names]) + b")\x01([^\x02]+)")
 
 
 def append(encoded: bytes, more: bytes) -> bytes:
@@ -113,12 +115,18 @@ def append(encoded: bytes, more: bytes) -> bytes:
     return encoded + more
 
 
+@lru_cache(maxsize=64)
+def _needs_taking_apart(names: tuple[str, ...]) -> re.Pattern[bytes]:
+    """Where one of these names, or an empty piece, is to be taken out."""
+    return re.compile(b"\x02(?:\x02|(?:" + b"|".join([re.escape(name.encode()) for name in names]) + b")[\x01\x02])")
+
+
 def set_values(encoded: bytes, changes: Mapping[str, str | None]) -> bytes:
     """`encoded` with the properties in `changes` set, or taken out where the value is None; the others keep bytes and place."""
     encoded = bytes(encoded)
+    if encoded[-1:] == b"\x02" and _needs_taking_apart(tuple(changes)).search(b"\x02" + encoded) is None:
+        return encoded + encode(changes)
     names = [name.encode() for name in changes]
-    if encoded[-1:] == b"\x02" and not any([name in encoded for name in names]) and encoded[0] != 2 and b"\x02\x02" not in encoded:
-        return encoded + encode(changes)  # nothing to take out, so nothing to take apart
     kept = [piece for piece in encoded.split(b"\x02") if piece and piece.partition(b"\x01")[0] not in names]
     return b"".join(piece + b"\x02" for piece in kept) + encode(changes)
 

@@ -18,6 +18,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from broker_store.broker import delay, groups, offsets, topics
+from broker_store.broker.pace import PAUSE_MS
 from broker_store.server.keeper import Keeper
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Group
@@ -106,6 +107,8 @@ class Broker:
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)
         for steps in self._all_steps():
             steps.start()
+        if self._timer_steps is not None:
+            parts.timer.on_arrival = self._timer_steps.shortly
         await parts.registration.start()
 
     async def stop(self) -> None:
@@ -135,6 +138,7 @@ class Broker:
         if self._timer_steps is not None:
             # A slot that was delivered in part would be delivered again as a whole; the rest of it is due within a second.
             await self._wait_until(lambda: not parts.timer.has_begun_a_slot)
+            parts.timer.on_arrival = lambda: None
             self._timer_steps.stop()
             parts.timer.capture(ending=True)
         await self._wait_until(lambda: parts.store.flushed >= parts.delay.unsaved_end())
@@ -233,6 +237,10 @@ class _Steps:
 
     def _soon(self) -> None:
         self._in(0.0)
+
+    def shortly(self) -> None:
+        """Have a step in a moment: what arrives until then is taken together."""
+        self._in(PAUSE_MS / 1000)
 
     def _in(self, wait_s: float) -> None:
         """Have the next step no later than in `wait_s`."""

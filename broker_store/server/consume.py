@@ -110,7 +110,7 @@ class Consume:
             if queue[0] == SCHEDULE_TOPIC:
                 self._parts.delay.on_ready()
             elif queue[0] == TIMER_TOPIC:
-                self._parts.timer.on_ready()
+                self._parts.timer.on_arrival()
             self._woken.extend(self._parts.parked.waiting_on(queue))
         for _ in range(min(len(self._woken), WAKES_A_TURN)):
             self._retry(self._woken.popleft())

@@ -43,7 +43,7 @@ IPV6_BITS = 0x30  # the store sets them as the hosts are
 INNER_BATCH_BIT = 0x80
 SPECIAL_BITS = TRANSACTION_BITS | IPV6_BITS | INNER_BATCH_BIT
 # What makes a message wait, or tells how.
-_ASKING = properties.marks((properties.TRANSACTION_PREPARED, properties.DELAY, *properties.TIMER_ASKING, properties.TIMER_OUT_MS, properties.TIMER_DELETE_KEY))
+_ASKING = properties.any_of((properties.TRANSACTION_PREPARED, properties.DELAY, *properties.TIMER_ASKING, properties.TIMER_OUT_MS, properties.TIMER_DELETE_KEY))
 # More than this in one group would hold up everything else on the loop; the rest follows in the next turn.
 MAX_GROUP_MESSAGES = 2_000
 
@@ -531,7 +531,9 @@ def _timer_refusal(parts: BrokerParts, status: PutStatus) -> Refusal:
 
 def delay_level(pairs: Mapping[str, str]) -> int:
     """The delay level that a message's properties ask for, 0 for none."""
-    text = pairs.get(properties.DELAY, "0")
+    text = pairs.get(properties.DELAY)
+    if text is None:
+        return 0
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 

@@ -71,4 +71,4 @@ def test_keys_are_split_at_single_blanks_and_empty_pieces_left_out():
 @given(st.lists(st.sampled_from([b"DELAY\x012\x02", b"DELAY\x01\x02", b"XDELAY\x013\x02", b"DELAY", b"KEYS\x01DELAY\x02", b"TIMER_DELAY_MS\x015\x02", b"\x02"]), max_size=6).map(b"".join))
 def test_some_are_got_as_all_are_decoded(encoded):
     names = ("DELAY", "TIMER_DELAY_MS", "KEYS", "GONE")
-    assert properties.get_some(encoded, properties.marks(names)) == {name: value for name, value in properties.decode(encoded).items() if name in names}
+    assert properties.get_some(encoded, properties.any_of(names)) == {name: value for name, value in properties.decode(encoded).items() if name in names}

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.topics import TopicConfig
 from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.errors import DamagedStoreError, DiskFullError
@@ -49,8 +50,8 @@ async def dial(broker):
     return await connect("127.0.0.1", broker.parts.listeners[0].port, 5)
 
 
-def send(topic="Orders", body=b"x"):
-    header = SendHeader("PG", topic, "TBW102", 4, 0, 0, 1, 0, "UNIQ_KEY\x01U\x02", 0, False, None, False)
+def send(topic="Orders", body=b"x", properties="UNIQ_KEY\x01U\x02"):
+    header = SendHeader("PG", topic, "TBW102", 4, 0, 0, 1, 0, properties, 0, False, None, False)
     return Command.request(310, write_send(header, 310), body)
 
 
@@ -283,3 +284,20 @@ async def test_topics_that_the_name_server_orders_are_marked(brokers, nameserver
     nameserver.tables.handle(Command.request(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "broker-a", "value": "broker-a:1"}), None)
     broker = await brokers(namesrv_addr=nameserver.address)
     await until(lambda: broker.parts.topics.get("broker-a").order)
+
+
+async def test_timer_messages_that_arrive_within_a_moment_are_put_on_the_wheel_together(brokers):
+    broker = await brokers()
+    timer, loop = broker.parts.timer, asyncio.get_running_loop()
+    step, on_arrival, stepped, arrived = timer.step, timer.on_arrival, [], []
+    timer.step = lambda now_ms: (stepped.append(loop.time()), step(now_ms))[1]
+    timer.on_arrival = lambda: (arrived.append(loop.time()), on_arrival())[1]
+    channel = await dial(broker)
+    answer = await channel.request(send(properties="UNIQ_KEY\x01U\x02TIMER_DELAY_SEC\x0160\x02"), 5)
+    assert answer.code == 0
+    async with asyncio.timeout(5):
+        while timer.facts()["not_enqueued"]:
+            await asyncio.sleep(0.001)
+    assert timer.facts()["waiting"] == 1
+    assert min(at for at in stepped if at >= arrived[0]) - arrived[0] > 0.9 * PAUSE_MS / 1000
+    channel.close()
