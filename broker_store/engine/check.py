@@ -40,6 +40,7 @@ USUAL_SLICE_BYTES = 4 << 20
 ROWS_A_SLICE = 1 << 18
 QUEUES_A_SLICE = 256  # compared by compiled code
 KEYS_A_SLICE = 1 << 20
+ZEROS_AT_ONCE = 1 << 20
 UNITS_AT_THE_END = 1 << 12  # of a queue, read at once to find its last
 CONFIG_BYTES = 256 << 20
 MOST_GAPS = 1 << 16  # remembered for a repair
@@ -516,11 +517,12 @@ class StoreCheck:
 
     def _is_zero(self, file: _File, reader: Reader, at: int) -> bool:
         end = _data_end(self.disk, file)
+        found = np.empty(ZEROS_AT_ONCE, dtype=np.uint8)
         while at < end:
-            data = reader.read(at, min(4 << 20, end - at))
-            if data.count(0) != len(data):
+            count = reader.read_into(memoryview(found)[: end - at], at)
+            if found[:count].max(initial=0):
                 return False
-            at += len(data)
+            at = at + count if count else end  # the file was cut since
             self.progress(None, "log")
         return True
 

@@ -19,7 +19,7 @@ from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 
-ENTRIES_AT_ONCE = 1 << 14  # so few that their columns lie in memory that is used again and again
+ENTRIES_AT_ONCE = 1 << 15  # so few that their columns lie in memory that is used again and again
 SLOTS_AT_ONCE = 1 << 18
 ENTRY = np.dtype([("key_hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 SLOT = np.dtype(">i4")
