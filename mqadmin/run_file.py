@@ -37,10 +37,15 @@ def delay_levels(store: Path, data: Path) -> str | None:
 
 def store_settings(store: Path, data: Path) -> dict:
     """What the broker that runs on `store`, or ended on it without a word, was told about it beside the defaults."""
+    return known_store_settings(store, data) or {}
+
+
+def known_store_settings(store: Path, data: Path) -> dict | None:
+    """The same; None when no broker left word of this store, so that the defaults need not be its settings either."""
     if store_directory(data).resolve() != store.resolve():
-        return {}
+        return None
     given = (read(data) or {}).get("store_settings")
-    return given if isinstance(given, dict) else {}
+    return given if isinstance(given, dict) else None
 
 
 def live_position(store: Path, data: Path) -> LivePosition | None:

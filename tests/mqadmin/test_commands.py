@@ -249,6 +249,25 @@ def test_check_store_is_told_the_delay_levels_or_finds_those_of_the_running_brok
     assert "Sound" in offline("check_store", root)
 
 
+def test_a_repair_makes_files_of_the_size_that_the_last_broker_was_told(tmp_path, settings):
+    root = tmp_path / "store"
+    with opened(root, Clock()) as store:
+        for number in range(9):
+            store.put(Message("T", 0, b"x", b"KEYS\1k%d\2" % number))
+    for path in (root / "index").iterdir():
+        path.unlink()
+    assert "no file shows how large" in offline("check_store", root, "--plan")
+    settings.DATA_DIRECTORY = tmp_path
+    (tmp_path / "run").mkdir()
+    told = {"max_hash_slot_num": 16, "max_index_num": 64, "mapped_file_size_commit_log": 16384, "mapped_file_size_consume_queue": 400}
+    (tmp_path / "run" / "broker.json").write_text(json.dumps({"store": str(root), "store_settings": told}))
+    assert "no file shows" not in offline("check_store", root, "--apply")
+    (made,) = (root / "index").iterdir()
+    assert made.stat().st_size == 40 + 16 * 4 + 64 * 20
+    with opened(root, Clock()) as store:
+        assert len(store.query_keys("T", "k8", 9).offsets) == 1
+
+
 def test_a_directory_that_is_no_store_is_said_to_be_none(tmp_path):
     with pytest.raises(CommandError, match="no store"):
         offline("store", "status", "--store", tmp_path)
