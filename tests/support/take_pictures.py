@@ -88,6 +88,7 @@ class Studio:
             page.goto(self.address + path)
             page.wait_for_load_state("load")
             page.wait_for_timeout(wait_ms)
+            page.wait_for_function("() => ['', 'live'].includes((document.querySelector('[data-live]:not([hidden])') ?? {textContent: ''}).textContent)")
             if at:
                 page.locator(at).first.evaluate("element => element.scrollIntoView({block: 'start'})")
             page.screenshot(path=self.target / f"{name}-{theme}.png")
