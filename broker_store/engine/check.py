@@ -30,7 +30,7 @@ from broker_store.engine.check_timer import TimerFilesCheck
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
 from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
-from broker_store.formats import checkpoint, config_json, names, queue_unit, record
+from broker_store.formats import checkpoint, config_json, names, properties, queue_unit, record
 from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 from broker_store.kernels import context as c
@@ -653,16 +653,9 @@ class StoreCheck:
                 continue
             number, unit = start + int(data[0]), units[int(data[0])]
             offset, size = int(unit["log_offset"]), int(unit["size"])
-            for file in self.log_files:
-                if file.base <= offset < file.base + file.size and record.MIN_RECORD <= size <= MAX_RECORD:
-                    try:
-                        with self.disk.open_reader(file.path) as reader:
-                            raw = reader.read(offset - file.base, size)
-                        found = record.decode(raw, log_offset=offset, max_size=MAX_RECORD)
-                    except (FormatError, StoreError):
-                        break  # damage is told where the log is walked
-                    if (found.topic, found.queue_id, found.queue_offset) == (topic, queue_id, number):
-                        return number, offset
+            found = self.record_at(offset, size)
+            if found is not None and (found.topic, found.queue_id, found.queue_offset) == (topic, queue_id, number):
+                return number, offset
             break
         return 0, 0
 
@@ -755,7 +748,34 @@ class StoreCheck:
             gone = (units["log_offset"] >= 0) & (units["size"] > 0) & (units["log_offset"] < self.log_start)
             self.report.count("units", int(gone.sum()))
             self._units_before_log += int((gone & ~blank).sum())
-            self._tell_extra(queue, first, units, ~(blank | gone))
+            extra = ~(blank | gone)
+            if queue.key[0].startswith(queue_unit.LIGHT_QUEUE):
+                self._pass_light(queue, first, units, extra)
+            self._tell_extra(queue, first, units, extra)
+
+    def _pass_light(self, queue: Queue, first: int, units: np.ndarray, extra: np.ndarray) -> None:
+        """Take away from `extra` the units of a light queue whose records name it, and those that a store in use has just added."""
+        for place in np.flatnonzero(extra).tolist():
+            if place % 1024 == 0:
+                self.progress(None, "queues")
+            offset, size = int(units["log_offset"][place]), int(units["size"][place])
+            if self.limit is not None and offset >= self.limit:
+                extra[place] = False
+            elif (found := self.record_at(offset, size)) is not None:
+                names, numbers = (found.properties.get(name, "").split(",") for name in (properties.LIGHT_QUEUES, properties.LIGHT_QUEUE_OFFSETS))
+                extra[place] = (queue.key[0], str(first + place)) not in zip(names, numbers, strict=False)
+                self.report.count("units", int(not extra[place]))
+
+    def record_at(self, offset: int, size: int) -> record.StoredMessage | None:
+        """The good record of so many bytes at a place in the log; None when there is none."""
+        for file in self.log_files:
+            if file.base <= offset < file.base + file.size and record.MIN_RECORD <= size <= MAX_RECORD:
+                try:
+                    with self.disk.open_reader(file.path) as reader:
+                        return record.decode(reader.read(offset - file.base, size), log_offset=offset, max_size=size)
+                except (FormatError, StoreError):
+                    return None  # damage is told where the log is walked
+        return None
 
     def _check_behind(self, queue: Queue, first: int, end: int) -> None:
         """Units behind the last record of the queue."""

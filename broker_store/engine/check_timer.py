@@ -17,8 +17,7 @@ from broker_store.engine.check_report import ERROR, NOTE, WARNING
 from broker_store.engine.disk import Reader
 from broker_store.engine.timer_log import UNIT, sound_units
 from broker_store.engine.timer_wheel import SLOT
-from broker_store.errors import FormatError, StoreError
-from broker_store.formats import properties, record, timer_check, timer_log, timer_wheel
+from broker_store.formats import properties, timer_check, timer_log, timer_wheel
 from broker_store.formats.timer_check import TimerCheck
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.timer_wheel import PRECISION_MS, SLOTS
@@ -222,15 +221,9 @@ class TimerFilesCheck:
 
     def _asked_ms(self, unit: timer_log.TimerUnit) -> int | None:
         """The slot that a unit's message asks for; None when it cannot be read."""
-        for file in self._check.log_files:
-            if file.base <= unit.log_offset < file.base + file.size:
-                try:
-                    with self._disk.open_reader(file.path) as reader:
-                        found = record.decode(reader.read(unit.log_offset - file.base, unit.size), log_offset=unit.log_offset, max_size=unit.size)
-                    return int(found.properties[properties.TIMER_OUT_MS])
-                except (FormatError, StoreError, KeyError, ValueError):
-                    return None
-        return None
+        found = self._check.record_at(unit.log_offset, unit.size)
+        asked = found.properties.get(properties.TIMER_OUT_MS, "") if found is not None else ""
+        return int(asked) if asked.isascii() and asked.isdigit() else None
 
 
 def _seconds_of(units: np.ndarray) -> np.ndarray:

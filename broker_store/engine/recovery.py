@@ -52,7 +52,6 @@ from broker_store.kernels.scan import data_end, find_unit_break, scan
 
 _SLICE = 64 << 20
 _NEVER = 1 << 62
-_LIGHT_QUEUE = "%LMQ%"  # Apache's: its units point to records of other topics, so no record of its own makes them again
 _QUEUE_FILES_LOOKED_AT = 3
 _REASONS = {
     c.REASON_NOT_A_RECORD: "no record begins here",
@@ -208,7 +207,7 @@ class Recovery:
         """Let dispatch write units once more from where queues stopped to be compared, over those that are there; which queues have such."""
         gone_back = []
         for queue in self._queues:
-            if queue.topic.startswith(_LIGHT_QUEUE) or queue.row[c.Q_LOG_END] <= compared_from:
+            if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or queue.row[c.Q_LOG_END] <= compared_from:
                 continue
             unit = queue.row[c.Q_AGREED] or self._units_below(queue, queue.files, compared_from)[0]
             if unit >= queue.maximum:

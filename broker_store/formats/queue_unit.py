@@ -22,6 +22,7 @@ PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = LAYOUT.pack(0, PRE_BLANK_SIZE, 0)
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+LIGHT_QUEUE = "%LMQ%"  # how the names of Apache's light queues begin: their units point to records of other topics, which name them in a property
 DEFAULT_DELAY_LEVELS_MS = tuple(
     seconds * 1000 for seconds in (1, 5, 10, 30, *(60 * m for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)), 3600, 7200)
 )

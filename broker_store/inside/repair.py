@@ -47,6 +47,7 @@ from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.errors import FormatError, MisuseError, StoreError
 from broker_store.formats import checkpoint, config_json, record, timer_check, timer_log
 from broker_store.formats.checkpoint import Checkpoint
+from broker_store.formats.queue_unit import LIGHT_QUEUE
 from broker_store.formats.timer_wheel import SLOT_BYTES, SLOTS
 from broker_store.messages import Message
 
@@ -59,7 +60,6 @@ _UNITS_AT_ONCE = 1 << 16
 _MOST_SUSPECTS = 1 << 16
 _MOST_MISSING = 1 << 20
 _MOST_HOMELESS = 10_000  # each is compared with all others of its queue
-_LIGHT_QUEUE = "%LMQ%"
 _MANIFEST = "manifest.json"
 
 
@@ -226,13 +226,14 @@ class _Planner:
             return placed
         known: dict[tuple[str, int], dict[int, Place]] = {}
         homeless: list[tuple[Place, int, int]] = []
-        for key, queue in self.check.queues.items():
+        queues = {key: queue for key, queue in self.check.queues.items() if not key[0].startswith(LIGHT_QUEUE)}
+        for key, queue in queues.items():
             for number, offset, size in _units_in(queue, stretches):
                 known.setdefault(key, {})[number] = Place(offset, size, *key, number)
         ends: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
         for gap in self.check.gaps:
             ends.setdefault((gap.topic, gap.queue_id), []).append((gap.first, gap.end, gap.after, gap.before))
-        for key, queue in self.check.queues.items():
+        for key, queue in queues.items():
             own = known.get(key, {})
             wanted: list[tuple[int, int, int]] = []  # number, between the records at these two log offsets
             for first, end, after, before in ends.get(key, ()):
@@ -350,7 +351,7 @@ class _Planner:
                 spans.append((topic, queue_id, max(queue.first, queue.covered_from - _MOST_SUSPECTS), queue.covered_from))
         for topic, queue_id, first, end in spans:
             queue = self.check.queues.get((topic, queue_id))
-            if queue is None or topic.startswith(_LIGHT_QUEUE):
+            if queue is None or topic.startswith(LIGHT_QUEUE):
                 continue
             first, end = max(first, queue.first), min(end, queue.end)
             for low in {first, max(first, end - _MOST_SUSPECTS)}:
@@ -394,7 +395,7 @@ class _Planner:
     def _queues(self) -> Iterator[Action]:
         for topic, queue_id in sorted(self.report.bad_queues):
             directory = self.root / "consumequeue" / topic / str(queue_id)
-            if topic.startswith(_LIGHT_QUEUE):
+            if topic.startswith(LIGHT_QUEUE):
                 self.left.append(f"{topic}/{queue_id} is a light queue: its units are of records of other topics and cannot be made from the log.")
                 continue
             # The newest first: what is left by a repair that ends in the middle is a queue that ends early.

@@ -407,3 +407,19 @@ def test_an_index_that_a_running_store_goes_on_filling_is_no_damage(tmp_path):
         report = check_store(tmp_path / "store", small_settings(tmp_path / "store", max_index_num=4000), on_progress=put_more, log_end=dispatched)
         assert report.counts["records"] == 1 and store.positions()["dispatched"] > dispatched
     assert report.ok and not kinds(report)
+
+
+def test_a_light_queue_is_compared_with_what_the_records_of_other_topics_say(tmp_path):
+    root, unit = tmp_path / "store", queue_unit.SIZE
+    with opened(root) as store:
+        put = [store.put(message(more={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": f"{number},{number + 7}"})) for number in range(3)]
+    units = (root / "consumequeue/topic/0/00000000000000000000").read_bytes()
+    light = root / "consumequeue/%LMQ%a/0/00000000000000000000"
+    light.parent.mkdir(parents=True)
+    light.write_bytes(units)
+    report = check_store(root)
+    assert report.findings == [] and report.counts["units"] == 6 and all(answer.ok for answer in put)
+    for wrong in (units[unit : 2 * unit], queue_unit.encode(5, 100, 0)):  # that of another number, and no record
+        poke(light, 0, wrong)
+        assert [(finding.kind, finding.file, finding.offset) for finding in check_store(root).findings] == [("unit-extra", str(light), 0)]
+    poke(light, 0, units[:unit])

@@ -10,7 +10,7 @@ from broker_store.engine.check import StoreCheck
 from broker_store.engine.disk import Disk
 from broker_store.engine.store import MessageStore
 from broker_store.errors import MisuseError, StoreError, StoreLockedError
-from broker_store.formats import record
+from broker_store.formats import queue_unit, record
 from broker_store.inside import doctor
 from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest
@@ -139,6 +139,17 @@ def test_a_record_that_no_queue_knows_any_more_keeps_its_number_by_its_neighbour
     plan = repaired(scene.root)
     assert plan.left == [] and grave(checked(scene.root)) == []
     assert complaints(scene, planted, scene.root) == []
+
+
+def test_a_placeholder_is_of_the_topic_and_not_of_a_light_queue_that_points_there_too(scene):
+    planted = FAULTS["flipped bit in a body"](scene)
+    (lost,) = (message for message in scene.records if message.log_offset in planted.lost)
+    unit = queue_unit.encode(lost.log_offset, lost.size, 0)
+    scene.make(f"consumequeue/%LMQ%a/0/{0:020}", unit.ljust(SIZES.mapped_file_size_consume_queue, b"\0"))
+    repaired(scene.root)
+    with opened(scene.root) as store:
+        (placeholder,) = record.decode_all(store.get(GetRequest(lost.topic, lost.queue_id, lost.queue_offset, max_count=1)).body)
+    assert (placeholder.topic, placeholder.queue_offset, placeholder.body) == (lost.topic, lost.queue_offset, b"")
 
 
 def test_many_faults_at_once_are_mended_together(scene):
