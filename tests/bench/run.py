@@ -18,8 +18,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,6 +99,10 @@ class Run:
 
     def say(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
+
+    def sides(self) -> list[str]:
+        """Both, as often as it is repeated, in turns."""
+        return [side for order in self.turns() for side in order]
 
     def turns(self) -> list[tuple[str, str]]:
         """For each repeat the two sides in order, the other one first each time."""
@@ -286,19 +290,25 @@ def broker_of(side: str, **more):
     return (OurBroker if side == OURS else ApacheBroker)(fresh("broker"), **more)
 
 
+@contextmanager
+def running(side: str) -> Iterator[OurBroker | ApacheBroker]:
+    """A broker with a new store, until the end of the block."""
+    broker = broker_of(side).start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
+        fresh("broker")
+
+
 def bench_wire(run: Run) -> None:
-    for order in run.turns():
-        for side in order:
-            broker = broker_of(side).start()
-            try:
-                client_lines(run, side, broker.nameserver, "sync", threads=8, size=100, sec=3 if run.quick else 15)   # warms the broker; not kept
-                for scenario, options, figures in wire_scenarios(run):
-                    run.say(f"{side} {scenario} {options}")
-                    for name, unit, value, bounds in figures(client_lines(run, side, broker.nameserver, scenario, **options)):
-                        run.add(side, name, unit, value, **bounds)
-            finally:
-                broker.stop()
-    shutil.rmtree(WORK / "broker", ignore_errors=True)
+    for side in run.sides():
+        with running(side) as broker:
+            client_lines(run, side, broker.nameserver, "sync", threads=8, size=100, sec=3 if run.quick else 15)   # warms the broker; not kept
+            for scenario, options, figures in wire_scenarios(run):
+                run.say(f"{side} {scenario} {options}")
+                for name, unit, value, bounds in figures(client_lines(run, side, broker.nameserver, scenario, **options)):
+                    run.add(side, name, unit, value, **bounds)
 
 
 def bench_replay(run: Run) -> None:
@@ -430,43 +440,42 @@ def due_rows(run: Run, side: str, broker, waiting: int, due: int) -> None:
 
 
 def bench_kinds(run: Run) -> None:
-    """Delayed and transactional sends, messages due at once, pulls with a filter, and 10,000 pulls that wait; each side in a broker of its own."""
-    for repeat, order in enumerate(run.turns()):
-        for side in order:
-            broker = broker_of(side).start()
-            try:
-                client_lines(run, side, broker.nameserver, "sync", threads=8, size=100, sec=3 if run.quick else 15)   # warms the broker; not kept
-                for scenario, options, name in kinds_scenarios(run):
-                    run.say(f"{side} {scenario} {options}")
-                    line = client_lines(run, side, broker.nameserver, scenario, **options)[-1]
-                    if line.get("bad"):
-                        run.say(f"{side} refused {line['bad']} of {line['bad'] + line['n']}")
-                    if line["n"]:  # a broker that does not serve this kind has no figure
-                        run.add(side, name, "msg/s", line["msg_s"], bound=1.0)
-            finally:
-                broker.stop()
-            broker = broker_of(side).start()
-            try:
-                due_rows(run, side, broker, run.n(100_000), run.n(1_000))
-                if side == OURS and repeat == 0:  # what gives with ten times as many
-                    due_rows(run, side, broker, run.n(1_000_000), run.n(10_000))
-            finally:
-                broker.stop()
-            broker = broker_of(side).start()
-            try:
-                run.say(f"{side} 10,000 parked pulls")
-                spread, burst, one = (parked_line(run, side, broker, mode) for mode in ("spread", "burst", "one"))
-                name = "10,000 pulls parked on 10,000 queues, messages into 100"
-                run.add(side, f"{name}: p50 from send to answer", "us", spread["p50_us"])
-                run.add(side, f"{name}: p99 from send to answer", "us", spread["p99_us"], limit=1000)
-                run.add(side, f"{name}, all at once: p99", "us", burst["p99_us"])
-                run.add(side, "10,000 pulls parked on one queue: until the last is answered", "ms", one["p50_us"] / 1e3, limit=300)
-                idle = parked_line(run, side, broker, "idle")
-                run.add(side, "processor time while 10,000 pulls are parked, a second", "ms", idle["parked_ms_per_s"])
-                run.add(side, "the same, more than without them", "ms", max(0.0, idle["parked_ms_per_s"] - idle["without_ms_per_s"]), limit=1)
-            finally:
-                broker.stop()
-    shutil.rmtree(WORK / "broker", ignore_errors=True)
+    """Delayed, timed and transactional sends, and pulls with a filter."""
+    for side in run.sides():
+        with running(side) as broker:
+            client_lines(run, side, broker.nameserver, "sync", threads=8, size=100, sec=3 if run.quick else 15)   # warms the broker; not kept
+            for scenario, options, name in kinds_scenarios(run):
+                run.say(f"{side} {scenario} {options}")
+                line = client_lines(run, side, broker.nameserver, scenario, **options)[-1]
+                if line.get("bad"):
+                    run.say(f"{side} refused {line['bad']} of {line['bad'] + line['n']}")
+                if line["n"]:  # a broker that does not serve this kind has no figure
+                    run.add(side, name, "msg/s", line["msg_s"], bound=1.0)
+
+
+def bench_due(run: Run) -> None:
+    """How late messages come whose time is the same; ten times as many on ours alone, once, to see what gives."""
+    for side in run.sides():
+        with running(side) as broker:
+            due_rows(run, side, broker, run.n(100_000), run.n(1_000))
+    with running(OURS) as broker:
+        due_rows(run, OURS, broker, run.n(1_000_000), run.n(10_000))
+
+
+def bench_parked(run: Run) -> None:
+    """10,000 pulls that wait."""
+    for side in run.sides():
+        with running(side) as broker:
+            run.say(f"{side} 10,000 parked pulls")
+            spread, burst, one = (parked_line(run, side, broker, mode) for mode in ("spread", "burst", "one"))
+            name = "10,000 pulls parked on 10,000 queues, messages into 100"
+            run.add(side, f"{name}: p50 from send to answer", "us", spread["p50_us"])
+            run.add(side, f"{name}: p99 from send to answer", "us", spread["p99_us"], limit=1000)
+            run.add(side, f"{name}, all at once: p99", "us", burst["p99_us"])
+            run.add(side, "10,000 pulls parked on one queue: until the last is answered", "ms", one["p50_us"] / 1e3, limit=300)
+            idle = parked_line(run, side, broker, "idle")
+            run.add(side, "processor time while 10,000 pulls are parked, a second", "ms", idle["parked_ms_per_s"])
+            run.add(side, "the same, more than without them", "ms", max(0.0, idle["parked_ms_per_s"] - idle["without_ms_per_s"]), limit=1)
 
 
 # ---- the pipeline
@@ -555,7 +564,7 @@ def bench_inside(run: Run) -> None:
 
 
 SECTIONS = {"put": bench_put, "batch": bench_batch, "sync": bench_sync, "read": bench_read, "recover": bench_recover, "doctor": bench_doctor, "clean": bench_clean,
-            "wire": bench_wire, "kinds": bench_kinds, "replay": bench_replay, "memory": bench_memory, "pages": bench_pages,
+            "wire": bench_wire, "kinds": bench_kinds, "due": bench_due, "parked": bench_parked, "replay": bench_replay, "memory": bench_memory, "pages": bench_pages,
             "pipeline": bench_pipeline, "inside": bench_inside}
 
 
