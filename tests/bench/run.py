@@ -396,6 +396,7 @@ def bench_pages(run: Run) -> None:
         run.add(OURS, "more with every Store page open in 5 browsers", "ms", more, limit=40)
         run.add(OURS, "p99 of a send at that rate", "us", alone["p99_us"])
         run.add(OURS, "p99 with the pages, times that without", "x", watched["p99_us"] / alone["p99_us"], limit=1.1)
+        run.add(OURS, "refused at that rate, 200 ms after they came, with and without", "sends", watched["refused"] + alone["refused"])
         run.add(OURS, "sends at full speed, 64 waiting", "msg/s", alone["full_speed_s"])
         # Within the spread of the runs without.
         run.add(OURS, "the same with the pages", "msg/s", watched["full_speed_s"], least=min(rates))
