@@ -7,8 +7,11 @@
 A stream is measured and encoded once a tick, however many watch it, and not at all while nobody does. A watcher has
 one place a stream for what it has not been sent yet, so a slow browser gets the latest value and skips the ones
 between; nothing queues up. All of a tick goes out as one websocket message, a list. Values are whole each time: they
-are small, and a frame that is skipped then loses nothing. What did not change is repeated once a second, so the page
-can tell a quiet broker from a dead connection.
+are small, and a frame that is skipped then loses nothing. What did not change is repeated once a second.
+
+Each socket is given the stream `state` from its beginning, unasked: by it a page whose own streams come each 10 s, or
+are still being looked at for the first time, tells a broker that lives from a dead connection, and hears that the
+broker's state is another. It comes each second; static/js/live.js says "no news" after 2.5 s without anything.
 
 Numbers are JSON numbers as long as JavaScript holds them exactly (2**53), then strings. The store's streams are
 measured on the loop that the broker runs on, with no Redis and no channel layer in their path. What stands in Redis, the
@@ -44,10 +47,10 @@ from mqadmin.middleware import MUST_SET_PASSWORD
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
-REPEAT_SECONDS = 1.0  # an unchanged value is sent again after that
+REPEAT_SECONDS = 0.9  # an unchanged value is sent again after that: at the fourth tick, also when that comes a little early
 LOGIN_CHECK_SECONDS = 30.0  # a session that ended closes its sockets at the next look
 MAX_FRAME_BYTES = 4 << 10  # from a browser
-MAX_SUBSCRIPTIONS = 16  # of one socket
+MAX_SUBSCRIPTIONS = 16  # of one socket, its state among them
 MAX_SOCKETS = 20  # of one user
 PAST_POINTS = 130  # kept for charts
 PAST_APART_MS = 950  # so that they are one a second
@@ -129,6 +132,7 @@ class Stream:
 
 
 STREAMS: dict[str, Stream] = {
+    "state": Stream(lambda cluster, name: cluster.state(), 4),
     "overview": Stream(lambda cluster, name: cluster.overview(), 4, past=lambda data: {"rates": data["rates"]}),
     "store.positions": Stream(_positions, 1, past=lambda data: {"race": {"sinks": data["race"]["sinks"]}}),
     "store.write": Stream(lambda cluster, name: cluster.write_path(), 4),
@@ -152,6 +156,8 @@ STREAMS: dict[str, Stream] = {
     "job": Stream(_job, 2, jobs.check_id, in_thread=True),
     "check": Stream(lambda cluster, name: checks.watched(name), 2, jobs.check_id, in_thread=True),
 }
+
+STATE: Key = ("state", "")  # what each socket is given
 
 
 @dataclass(eq=False, slots=True)
@@ -203,6 +209,7 @@ class Sampler:
 
     def add(self, watcher: Watcher) -> None:
         self._watchers.add(watcher)
+        self.subscribe(watcher, STATE)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="live")
 

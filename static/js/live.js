@@ -21,7 +21,7 @@
 
 const live = (() => {
   const RETRY_MS = [500, 1000, 2000, 4000, 8000];
-  const STALE_MS = 2500;
+  const STALE_MS = 2500;  // a server that lives sends `state` each second, whatever the page watches
   const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
   // ---- formats
@@ -105,8 +105,6 @@ const live = (() => {
   // ---- the socket
   const sections = [...document.querySelectorAll("[data-stream]")];
   const light = document.querySelector("[data-live]");
-  // Streams whose `state` is the broker's; that of others is the state of what they show, "crashed" for one.
-  const OF_THE_BROKER = new Set(["overview", "store.positions", "recovery"]);
   let socket = null, failures = 0, lastFrame = 0, loggedOut = false;
 
   const show = (text, kind) => { if (light) { light.textContent = text; light.className = `pill ${kind}`; } };
@@ -121,14 +119,15 @@ const live = (() => {
     }
     // While the broker starts each page shows that instead of itself, and a store that takes no more messages says why:
     // a change of state is the moment to load again.
-    const state = OF_THE_BROKER.has(frame.stream) && frame.data?.state, before = document.body.dataset.state;
-    if (frame.kind === "snapshot" && state && before && state !== before) location.reload();
+    const state = frame.stream === "state" && frame.data.state, before = document.body.dataset.state;
+    if (state && before && state !== before) location.reload();
   };
 
   const open = () => {
     socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/v1/`);
     socket.onopen = () => {
       failures = 0;
+      lastFrame = Date.now();
       for (const stream of wanted()) say({ kind: "subscribe", ...stream });
       if (document.hidden) say({ kind: "pause" });
     };
@@ -150,7 +149,7 @@ const live = (() => {
     if (document.hidden) show("paused", ""); else lastFrame = Date.now();
   });
   setInterval(() => {
-    if (!document.hidden && !loggedOut && socket?.readyState === WebSocket.OPEN && lastFrame && Date.now() - lastFrame > STALE_MS) show("no news for a while", "warn");
+    if (!document.hidden && !loggedOut && socket?.readyState === WebSocket.OPEN && Date.now() - lastFrame > STALE_MS) show("no news for a while", "warn");
     for (const element of document.querySelectorAll("[data-ago]")) {
       const text = format.ago(Number(element.dataset.ago));
       if (element.dataset.ago && element.textContent !== text) element.textContent = text;

@@ -102,6 +102,8 @@ async def browse(port: int, session: str, streams: set, renewed: list, seen: asy
             for frame in json.loads(message):
                 key = (frame["stream"], frame["name"])
                 data = json.dumps({**frame["data"], "at_ms": None})
+                if key not in streams:
+                    continue  # the state, which each socket is given
                 if key not in last:
                     seen.put_nowait(key)
                 elif data != last[key]:

@@ -125,8 +125,33 @@ def test_a_page_is_loaded_again_for_another_state_of_the_broker_and_of_nothing_e
     say("store.exposure", "crashed")
     page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
     assert page.evaluate("window.isFirst") is True
-    say("store.positions", "closed")
+    say("state", "closed")
     page.wait_for_function("() => window.isFirst === undefined")
+
+
+def test_a_page_whose_stream_is_slow_stays_live_until_the_broker_sends_nothing(page, address):
+    sockets, light = [], "document.querySelector('[data-live]').textContent"
+    page.clock.install()
+    page.route_web_socket("**/ws/v1/", lambda socket: sockets.append(socket))
+    page.goto(f"{address}/store/disk/")
+    assert page.evaluate("[...new Set(live.sections.map((one) => one.dataset.stream))]") == ["store.disk"]
+    for _ in range(12):
+        sockets[-1].send(json.dumps([{"stream": "state", "name": "", "kind": "snapshot", "data": {"state": "running", "sentence": "Everything runs."}}]))
+        page.wait_for_function(f"() => {light} === 'live'")
+        page.clock.run_for(1_000)
+        assert page.evaluate(light) == "live"
+    page.clock.run_for(3_000)
+    assert page.evaluate(light) == "no news for a while"
+
+
+def test_the_server_says_each_second_that_it_lives_whatever_a_page_watches(page, address):
+    heard = []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: heard.extend(one["stream"] for one in json.loads(frame))))
+    with page.expect_event("websocket") as socket:
+        page.goto(f"{address}/store/disk/")
+    while heard.count("state") < 3:
+        socket.value.wait_for_event("framereceived", timeout=5_000)
+    assert page.inner_text("[data-live]") == "live"
 
 
 @pytest.mark.parametrize("page", [1280, 390], indirect=True)

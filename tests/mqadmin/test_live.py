@@ -110,6 +110,24 @@ async def test_what_did_not_change_is_repeated_once_a_second_only(sampler, clust
     assert sent == 5
 
 
+async def test_a_page_that_watches_a_slow_stream_hears_each_second_that_the_broker_lives_and_how_it_is(sampler, cluster, now, monkeypatch):
+    monkeypatch.setitem(live.STREAMS, "store.disk", live.Stream(lambda cluster, name: {"same": 1}, 40))
+    watcher, heard = live.Watcher(), []
+    sampler.add(watcher)
+    sampler.subscribe(watcher, ("store.disk", ""))
+    assert {frame["stream"] for frame in _frames(watcher)} == {"state", "store.disk"}
+    for tick in range(1, 41):
+        now[0] -= 0.001  # ticks that come a little early
+        sampler.ticks(1)
+        heard += [(tick, frame["stream"]) for frame in _frames(watcher)]
+    assert sorted(heard) == [*[(tick, "state") for tick in range(4, 41, 4)], (40, "store.disk")]
+    cluster.state_name = "read_only"
+    sampler.ticks(4)
+    [frame] = _frames(watcher)
+    assert frame["data"]["state"] == "read_only" and "sync failed" in frame["data"]["sentence"]
+    sampler.remove(watcher)
+
+
 async def test_a_stream_that_fails_says_so_and_leaves_the_others_alone(sampler, cluster, monkeypatch, caplog):
     def fails(cluster, name):
         raise ZeroDivisionError
@@ -153,6 +171,14 @@ def _communicator(client: Client | None, origin=ORIGIN) -> WebsocketCommunicator
     return WebsocketCommunicator(websockets, "/ws/v1/", headers=headers)
 
 
+async def _next(communicator: WebsocketCommunicator, stream: str) -> dict:
+    """The next frame of a stream, "" for an answer; the state of the broker comes between."""
+    while True:
+        for frame in await communicator.frames():
+            if frame["stream"] == stream:
+                return frame
+
+
 socket = pytest.mark.django_db(transaction=True)
 
 
@@ -194,13 +220,14 @@ async def test_subscribing_gives_a_snapshot_at_once_and_ticks_follow(viewer, mon
     monkeypatch.setattr(live, "REPEAT_SECONDS", 0.0)
     communicator = _communicator(viewer)
     await communicator.connect()
+    assert {frame["stream"] for frame in await communicator.frames()} == {"state"}
     await communicator.send({"kind": "subscribe", "stream": "store.positions"})
-    [first] = await communicator.frames()
+    first = await _next(communicator, "store.positions")
     assert first["stream"] == "store.positions" and first["kind"] == "snapshot" and first["seq"] == 1
     assert first["data"]["state"] == "running"
     await communicator.send({"kind": "subscribe", "stream": "group", "name": "billing"})
     seen = set()
-    while seen != {"store.positions", "group"}:
+    while seen != {"state", "store.positions", "group"}:
         seen |= {frame["stream"] for frame in await communicator.frames()}
     await communicator.close()
     assert not live.sampler._watchers and live.sampler._task is None and not live.sockets_of_user
@@ -224,7 +251,7 @@ async def test_a_frame_that_means_nothing_is_answered_and_too_many_close_the_soc
     await communicator.connect()
     for _ in range(live.MAX_BAD_FRAMES - 1):
         await communicator.send(frame)
-        [answer] = await communicator.frames()
+        answer = await _next(communicator, "")
         assert answer["kind"] == "error" and detail in answer["data"]["detail"]
     await communicator.send(frame)
     assert await communicator.closed() == live.CLOSE_BAD_FRAMES

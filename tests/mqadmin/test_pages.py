@@ -12,7 +12,7 @@ from django.urls import reverse
 from broker_store.errors import StoreClosedError
 from broker_store.formats import properties, record
 from broker_store.messages import Message
-from mqadmin import clusters, live
+from mqadmin import clusters
 from mqadmin.views.messages import preview_of
 from tests.support.fake_cluster import FakeCluster
 
@@ -66,12 +66,6 @@ def test_every_role_sees_every_page_and_none_has_a_script_or_style_in_it(fake_cl
     assert "default-src 'self'" in answer["Content-Security-Policy"]
     assert "unsafe" not in answer["Content-Security-Policy"]
     assert not re.search(r"""(src|href)=["'](https?:)?//""", text), "nothing comes from elsewhere"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_that_is_live_hears_something_before_it_calls_that_no_news(fake_cluster, client_of_role, page):
-    streams = set(re.findall(r'data-stream="([a-z.]+)"', client_of_role("viewer").get(page).content.decode()))
-    assert not streams or min(live.STREAMS[stream].ticks for stream in streams) * live.TICK_SECONDS <= 2, "live.js waits for 2.5 s"
 
 
 def test_the_overview_says_what_is_measured_with_its_unit(fake_cluster, client_of_role):

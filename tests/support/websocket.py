@@ -30,8 +30,10 @@ class WebsocketCommunicator(ApplicationCommunicator):
         return json.loads(output["text"])
 
     async def closed(self, timeout: float = 3) -> int:
-        """The code it was closed with."""
+        """The code it was closed with; what was sent before is passed over."""
         output = await self.receive_output(timeout)
+        while output["type"] == "websocket.send":
+            output = await self.receive_output(timeout)
         assert output["type"] == "websocket.close", output
         await self.send_input({"type": "websocket.disconnect", "code": output.get("code", 1000)})
         await self.wait()
