@@ -25,7 +25,8 @@ LAGS_BELOW = 0.95  # of what arrives: a group that keeps up is measured a little
 
 
 class Timeline:
-    """One look at one group. `disk` knows when files go; `offsets` are the group's own."""
+    """One look at one group. `disk` knows when files go; `offsets` are the group's own. Whether the samples have room for all that
+    could be sampled knows who takes them, and nobody does of a store without a broker."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Timeline:
         *,
         is_running: bool,
         read_samples: ReadSamples = no_samples,
-        samples_are_full: bool = False,
+        samples_are_full: bool | None = None,
     ):
         self._group, self._positions, self._rules, self._now_ms, self._is_running = group, positions, rules, now_ms, is_running
         self._schedule = disk.schedule()
@@ -77,11 +78,11 @@ class Timeline:
     def _names(self, queue: Queue) -> tuple[str, str]:
         return samples.position_of(self._readers[queue[0]], *queue), samples.maximum_of(*queue)
 
-    def _not_sampled(self, now: Sequence[Sample]) -> int:
-        """Queues for which the samples have no room."""
-        if not self._samples_are_full or not now:
-            return 0
-        return sum(self._names(queue)[0] not in now[-1].values for queue, _ in self._places)
+    def _not_sampled(self, now: Sequence[Sample]) -> int | None:
+        """Queues for which the samples have no room; unknown while no sample is taken."""
+        if self._samples_are_full is None or not now:
+            return None
+        return sum(self._names(queue)[0] not in now[-1].values for queue, _ in self._places) if self._samples_are_full else 0
 
     def _next_file(self) -> dict | None:
         if not self._schedule:

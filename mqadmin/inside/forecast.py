@@ -57,7 +57,7 @@ class Forecasts:
             events = self._sample_files().events(group, now_ms - hours * HOUR_MS) if history is None else history.events(group, now_ms - hours * HOUR_MS)
             offsets = [entry for entry in self.parts.offsets.everything() if entry[0].partition("@")[0] == group]
             with self._look(None, offsets) as (positions, view, rules, read_samples):
-                is_full = history is not None and history.left_out > 0
+                is_full = None if history is None else history.left_out > 0
                 timeline = Timeline(group, positions, view, rules, now_ms, offsets, is_running=self._is_running, read_samples=read_samples, samples_are_full=is_full)
                 return timeline.facts(events[-EVENTS_TOLD:], hours * HOUR_MS)
 

@@ -68,7 +68,7 @@ class World:
         store = self.store
         ends = {queue: (store.min_offset(*queue), store.max_offset(*queue)) for queue in store.queues()}
         read_samples = changes.pop("read_samples", lambda wanted, from_ms: [])
-        are_full = changes.pop("samples_are_full", False)
+        are_full = changes.pop("samples_are_full", None)
         rules = Rules.of(store.settings)._replace(**changes)
         directory = StoreDirectory(store.root, self.disk)
         with Positions(directory, ends, store.log.wrote) as positions:

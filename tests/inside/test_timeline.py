@@ -115,9 +115,11 @@ def test_the_history_breaks_where_nothing_was_sampled(world):
 def test_queues_that_samples_have_no_room_for_are_counted(world):
     world.position("reads", "topic", 0, 20)
     world.position("reads", "rare", 0, 1)
-    for are_full, expected in ((False, 0), (True, 1)):
+    for are_full, expected in ((False, 0), (True, 1), (None, None)):
         with world.look(read_samples=reading(world, "reads", 0.01, 0.02), samples_are_full=are_full) as view:
             assert view.timeline("reads")["queues_not_sampled"] == expected
+    with world.look(samples_are_full=False) as view:
+        assert view.timeline("reads")["queues_not_sampled"] is None, "no sample was taken yet"
 
 
 def test_a_group_without_positions_has_an_empty_timeline(world):

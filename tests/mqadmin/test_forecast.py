@@ -66,7 +66,7 @@ async def test_its_shapes_are_those_the_pages_are_tested_with(cluster, tmp_path)
     (queue, other) = timeline["queues"]
     assert (queue["consumer_offset"], queue["max_offset"], queue["lag"], queue["read_per_s"]) == (5, 20, 15, 0.0)
     assert other["consumer_offset"] == 2 and [event["kind"] for event in timeline["events"]] == ["reset"]
-    assert [point["lag"] for point in timeline["history"]["points"]] == [15, 15, 15]
+    assert [point["lag"] for point in timeline["history"]["points"]] == [15, 15, 15] and timeline["queues_not_sampled"] == 0
     assert await asyncio.to_thread(cluster.disk) is disk, "what was looked at just now serves everybody"
     with pytest.raises(NotFoundError):
         await asyncio.to_thread(cluster.timeline, "nobody")
@@ -96,6 +96,7 @@ async def test_a_crashed_store_that_is_only_looked_at_is_forecast_as_a_start_wou
     assert lost == {file["name"]: plain.unread(root, topic, queue_id, 7, file["base"], file["base"] + file["size"])[0] for file in forecast["files"]} and any(lost.values())
     (queue,) = timeline["queues"]
     assert (queue["consumer_offset"], queue["max_offset"]) == (7, store.max_offset(topic, queue_id)) and queue["cliff"]["verdict"] in ("unknown", "lost")
+    assert timeline["queues_not_sampled"] is None and timeline["is_running"] is False
     store.close()
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
@@ -113,7 +114,8 @@ def test_the_commands_read_a_crashed_store_without_a_broker(crashed):
     (queue,) = timeline["queues"]
     known = plain.units(root, topic, queue_id)
     assert (queue["topic"], queue["max_offset"], queue["lag"]) == (topic, known[-1][0] + 1, known[-1][0] + 1 - 7)
-    assert topic in offline("group", "timeline", "slow", "--store", root)
+    shown = offline("group", "timeline", "slow", "--store", root)
+    assert topic in shown and "queues not sampled: –" in shown and timeline["queues_not_sampled"] is None
     with pytest.raises(CommandError, match="nobody has no positions"):
         offline("group", "timeline", "nobody", "--store", root)
     with pytest.raises(CommandError, match="1 to 8760"):
@@ -157,9 +159,16 @@ def test_a_groups_page_says_how_many_of_its_queues_have_no_samples(fake_cluster,
     timeline = FakeCluster.timeline
     client = client_of_role("viewer")
     assert "not sampled" not in client.get("/groups/billing/").content.decode()
-    monkeypatch.setattr(FakeCluster, "timeline", lambda self, group, hours=6: timeline(self, group, hours) | {"queues_not_sampled": 3})
-    page = client.get("/groups/billing/").content.decode()
-    assert "3 of this group's queues are not sampled" in page and "A sample holds 5,000 numbers" in page
+    for changes, said in (
+        ({"queues_not_sampled": 3}, ["3 of this group's queues are not sampled", "A sample holds 5,000 numbers"]),
+        ({"queues_not_sampled": None}, ["queues are not sampled is <span class=\"unknown\">unknown</span>: no sample was taken in the last minutes"]),
+        ({"queues_not_sampled": None, "is_running": False}, ["unknown</span>: no broker runs on this store"]),
+    ):
+        monkeypatch.setattr(FakeCluster, "timeline", lambda self, group, hours=6, changes=changes: timeline(self, group, hours) | changes)
+        page = client.get("/groups/billing/").content.decode()
+        assert all(part in page for part in said)
+        told = client.get("/api/v1/groups/billing/timeline").json()
+        assert told["queues_not_sampled"] == changes["queues_not_sampled"]
 
 
 async def test_both_are_streams_looked_at_in_a_thread(fake_cluster):

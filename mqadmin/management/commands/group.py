@@ -90,6 +90,8 @@ class Command(BrokerCommand):
             return
         queues = [queue | {"verdict": queue["cliff"]["verdict"].replace("_", " "), "falls_ms": queue["cliff"]["at_ms"]} for queue in facts["queues"]]
         self.show_table(queues, TIMELINE, empty="This group has no positions.")
+        if queues:
+            self.stdout.write(f"queues not sampled: {cell(facts['queues_not_sampled'])}")
 
     def do_create(self, options) -> None:
         with self.broker() as broker:
