@@ -116,6 +116,7 @@ class BrokerProcess:
                 self.parts = parts
                 return
             if nameserver is not None:
+                nameserver.refuse = lambda cause, **case: parts.statistics.refuse(f"name server: {cause}", **case)
                 self.name_server_port = NameServerPort(nameserver, wall_clock_ms, self.settings.name_server.scan_not_active_broker_interval)
                 await self.name_server_port.start(self.bind, self.settings.name_server.listen_port)
             self.broker = broker

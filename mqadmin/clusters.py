@@ -400,6 +400,10 @@ class EmbeddedCluster:
         """What was refused since the start, by cause, each with its last case; the latest first."""
         return self._parts.statistics.refusals.facts()
 
+    def refuse(self, cause: str, **case) -> None:
+        """Count what REST refused: `value`, `limit`, `who` and `said` as broker_store/broker/flow.py keeps them."""
+        self._parts.statistics.refuse(cause, **case)
+
     def overview(self) -> dict:
         parts, store = self._parts, self.store()
         rates = parts.statistics.rates()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from broker_store.broker.topics import TooManyTopicsError
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_topic
 from broker_store.formats.record import StoredMessage
@@ -37,6 +38,9 @@ class ClusterGateway:
             return receipts
         except NotFoundError as error:
             raise Problem("topic_not_found", str(error)) from None
+        except TooManyTopicsError as error:
+            self.refuse("too many topics", value=error.value, limit=error.limit, who="REST", said=str(error))
+            raise
 
     async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> dict:
         try:
@@ -51,6 +55,9 @@ class ClusterGateway:
             "next_offset": _text(found.next_offset),
             "messages": await documents_of(found.messages),
         }
+
+    def refuse(self, cause: str, *, value: int, limit: int, who: str, said: str) -> None:
+        self._cluster.refuse(cause, value=value, limit=limit, who=who, said=said)
 
 
 async def documents_of(messages: Iterable[StoredMessage]) -> list[dict]:

@@ -141,6 +141,7 @@ class Timer:
         self.data_version = DataVersion()
         self.metrics_version = DataVersion(timestamp=clock())
         self.counts = {"enqueued": 0, "delivered": 0, "rolled": 0, "deleted": 0, "dropped": 0, "failures": 0}
+        self.refused_for: tuple[int | None, int | None] = (None, None)  # of the last that was refused: what was found, and the limit
         self.on_ready: Callable[[], None] = lambda: None
         self.on_arrival: Callable[[], None] = lambda: None
         self.on_delivered: Callable[[Sequence[tuple[str, int, int]]], None] = lambda stored: None
@@ -153,7 +154,11 @@ class Timer:
         return properties.TIMER_OUT_MS not in pairs and not pairs.keys().isdisjoint(properties.TIMER_ASKING)
 
     def schedule(self, message: Message, pairs: Mapping[str, str]) -> PutStatus | None:
-        """Turn a message that asks for a time into one that waits; why not. One whose time is over stays as it is."""
+        """Turn a message that asks for a time into one that waits; why not, by which numbers `refused_for` tells.
+
+        One whose time is over stays as it is.
+        """
+        self.refused_for = (None, None)
         if not self.enabled:
             return PutStatus.WHEEL_TIMER_NOT_ENABLE
         now_ms = self._clock()
@@ -163,6 +168,7 @@ class Timer:
         if due_ms <= now_ms:
             return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if properties.TIMER_DELETE_KEY in pairs else None
         if due_ms - now_ms > self._max_delay_ms:
+            self.refused_for = (due_ms - now_ms, self._max_delay_ms)
             return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
         out_ms = (due_ms - 1) // PRECISION_MS * PRECISION_MS
         if self._is_crowded(out_ms):
@@ -182,7 +188,9 @@ class Timer:
         if self._most_a_slot >= _MOST_COUNTED:
             return False
         slot = self._files.slot(out_ms // PRECISION_MS)
-        beyond = (0 if slot is None else slot.count) - self._most_a_slot
+        count = 0 if slot is None else slot.count
+        self.refused_for = (count, self._most_a_slot)
+        beyond = count - self._most_a_slot
         # More of them the fuller it is, all at twice the limit.
         return beyond > 0 and beyond > self._chance() * self._most_a_slot
 

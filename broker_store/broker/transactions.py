@@ -143,10 +143,10 @@ class Transactions:
         """The word could not be stored: the half goes on waiting."""
         self._ending.discard(self._newest.get(half.unique_key, half.queue_offset))
 
-    def is_too_late(self, half: record.StoredMessage) -> bool:
-        """Whether the producer set the half a time, and it is over: only the answer to a question counts now."""
-        own_ms = _own_timeout_ms(half)
-        return own_ms is not None and self._clock() - half.born_timestamp > own_ms
+    def lateness(self, half: record.StoredMessage) -> tuple[int, int] | None:
+        """The half's age and the time its producer set it (ms), when that is over: only the answer to a question counts then."""
+        own_ms, age_ms = _own_timeout_ms(half), self._clock() - half.born_timestamp
+        return (age_ms, own_ms) if own_ms is not None and age_ms > own_ms else None
 
     def committed_message(self, half: record.StoredMessage) -> Message | None:
         """The message of a half as it goes to its real place; None for a half that does not say where."""

@@ -7,6 +7,8 @@ The key-value table is the only thing that outlives the process: `persist` is ca
 change, before the answer is given; when it raises, the change is undone and the answer is an error. Apache's file of
 the same layout is read as it is.
 
+What is refused is told to `refuse(cause, value=, limit=, who=, said=)`, which a broker in the same process counts with its own.
+
 UPDATE_NAMESRV_CONFIG is refused as long as there is no way to tell who asks: with Apache's it has been a way to write
 files anywhere (CVE-2023-37582).
 """
@@ -31,10 +33,14 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 _STRICT_JSON_VERSION = 401
 _MAX_KV_ENTRIES = 10_000
 _MAX_KV_CHARACTERS = 4_096
+# Answers that say that there is nothing, which is no refusal.
+_NOTHING_THERE = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.QUERY_NOT_FOUND})
 
 
 class Channel(Protocol):
     """What is asked of a connection."""
+
+    remote: str
 
     def close(self) -> None: ...
 
@@ -66,6 +72,7 @@ class NameServer:
         self._persist = persist
         self._config = dict(config or {})
         self._kv = _read_kv(kv_config) if kv_config else {}
+        self.refuse: Callable[..., None] = lambda cause, **case: None
         self._handlers = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
@@ -95,13 +102,18 @@ class NameServer:
     def handle(self, command: Command, channel: Channel | None = None) -> Command | None:
         """The answer; None for a oneway request."""
         handler = self._handlers.get(command.code)
+        who = "" if channel is None else channel.remote
         if handler is None:
             remark = f" request type {command.code} not supported"
+            self.refuse("unknown code", value=command.code, who=who, said=remark)
             answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         else:
             try:
                 answer = handler(command, channel)
+                if answer.code and answer.code not in _NOTHING_THERE:
+                    self.refuse(ResponseCode(answer.code).name.lower().replace("_", " "), who=who, said=answer.remark or "")
             except PeerError as error:
+                self.refuse(type(error).__name__, who=who, said=str(error))
                 answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
         return None if command.is_oneway else answer
 
@@ -169,7 +181,7 @@ class NameServer:
         header = read_header(command.code, command.fields)
         route = self.routes.route(header.topic, header.zone_name if header.zone_mode else None)
         if route is None:
-            remark = f"No topic route info in name server for the topic: {header.topic}{FAQ}"
+            remark = f"No topic route info in name server for the topic: {header.topic:.255}{FAQ}"
             return command.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
         if self._order_topics_in_routes:
             route = replace(route, order_conf=self._kv.get(ORDER_TOPIC_CONFIG, {}).get(header.topic))
@@ -237,7 +249,7 @@ class NameServer:
         header = read_header(command.code, command.fields)
         value = self._kv.get(header.namespace, {}).get(header.key)
         if value is None:
-            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            remark = f"No config item, Namespace: {header.namespace:.255} Key: {header.key:.255}"
             return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, {})
         return command.answer(0, None, {"value": value})
 
@@ -253,7 +265,7 @@ class NameServer:
         header = read_header(command.code, command.fields)
         table = self._kv.get(header.namespace)
         if table is None:
-            return command.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
+            return command.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace:.255}")
         return command.answer(body=bodies.encode_table(table))
 
     def _replace_kv(self, changed: dict[str, dict[str, str]]) -> None:

@@ -280,6 +280,7 @@ class NameServerPort:
             _bound(host, port, "--nameserver-port (runnamesrv: --port)"),
             max_connections=max_connections,
             on_closed=self.nameserver.channel_closed,
+            refused=self.nameserver.refuse,
         )
         self._timer = asyncio.get_running_loop().call_later(self._scan_s, self._scan)
 

@@ -238,6 +238,9 @@ class Consume:
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:[{config.read_queues}] "
                 f"consumer:[/{channel.remote}]",
+                "queue id",
+                value=header.queue_id,
+                limit=config.read_queues - 1,
             )
         subscription = self._subscription(header, group)
         if subscription.class_filter:
@@ -268,7 +271,8 @@ class Consume:
         if subscription is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
         if subscription.version < header.sub_version:
-            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+            remark = "the consumer's subscription not latest"
+            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark, value=header.sub_version, limit=subscription.version)
         return subscription
 
     def _check_allowed(self, header: PullHeader) -> None:
@@ -390,9 +394,11 @@ class Consume:
         config = parts.topics.get(header.topic)
         if config is None:
             return command.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic:.255} not exist!", {})
-        if not 0 <= header.queue_id < config.queues or header.commit_offset < 0:
-            remark = f"queueId must be less than {config.queues}, and neither it nor commitOffset negative"
-            return command.answer(ResponseCode.INVALID_PARAMETER, remark, {})
+        remark = f"queueId must be less than {config.queues}, and neither it nor commitOffset negative"
+        if header.commit_offset < 0:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark, "commit offset", value=header.commit_offset)
+        if not 0 <= header.queue_id < config.queues:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark, "queue id", value=header.queue_id, limit=config.queues - 1)
         taken = parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return command.answer(0, None if taken else "Offset has been previously reset", {})
 
@@ -414,14 +420,14 @@ class Consume:
         try:
             topic = parts.topics.ensure_retry(header.group, group.retry_queue_nums, unit=bool(header.unit_mode))
         except TooManyTopicsError as error:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
         if not topic.writable:
             raise Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden", "permission")
         client_says = header.max_reconsume_times if command.version >= VERSION_WITH_MAX_TRIES else None
 
         def store_again(raw: bytes | None) -> Command | None:
             if raw is None:
-                raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}", "no message")
+                raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}", "no message", value=header.offset)
             stored = record.decode(raw, check_crc=False)
             spent = header.delay_level < 0 or stored.reconsume_times >= group.most_tries(client_says)
             message = self._tried(stored)
@@ -463,7 +469,7 @@ class Consume:
         try:
             message.topic, message.queue_id = self._parts.topics.ensure_dead_letter(group).name, 0
         except TooManyTopicsError as error:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
         message.properties = properties.set_values(message.properties, {properties.DELAY: "0"})
 
     def _sent_back(self, context: tuple[Command, Channel, str, str], result: PutResult) -> None:

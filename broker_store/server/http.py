@@ -116,6 +116,9 @@ class Gateway(Protocol):
     async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> dict:
         """Messages of one queue from `offset` (None: its lowest), waiting up to `wait_ms` for the first."""
 
+    def refuse(self, cause: str, *, value: int, limit: int, who: str, said: str) -> None:
+        """Count a request that was refused because `value` went over `limit`."""
+
 
 class HotRoutes:
     """`app` with the hot routes in front.
@@ -181,7 +184,7 @@ class HotRoutes:
         key = read_key(headers.get(b"idempotency-key"))
         announced = announced_length(headers.get(b"content-length"))
         if self._bodies_bytes + announced > MAX_BODIES_BYTES:
-            raise Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
+            raise _too_many_bodies(gateway, caller, self._bodies_bytes + announced)
         self._bodies_bytes += announced
         held = announced
         try:
@@ -195,7 +198,7 @@ class HotRoutes:
                         self._bodies_bytes += length - held
                         held = length
                         if self._bodies_bytes > MAX_BODIES_BYTES:
-                            raise Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
+                            raise _too_many_bodies(gateway, caller, self._bodies_bytes)
                     parts.append(part)
             return await send_body(gateway, self._repeats, caller, topic, b"".join(parts), key)
         finally:
@@ -243,6 +246,12 @@ async def _parts(receive: Receive):
             raise _Gone
         yield event.get("body", b"")
         more = event.get("more_body", False)
+
+
+def _too_many_bodies(gateway: Gateway, caller: Caller, size: int) -> Problem:
+    problem = Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
+    gateway.refuse("REST bodies under way", value=size, limit=MAX_BODIES_BYTES, who=caller.name, said=problem.detail)
+    return problem
 
 
 def _body_too_large(length: int) -> Problem:

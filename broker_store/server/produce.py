@@ -393,6 +393,8 @@ class Produce:
                 ResponseCode.INVALID_PARAMETER,
                 f"request queueId[{queue_id}] is illegal, {config.describe()} Producer: {channel.remote}",
                 "queue id",
+                value=queue_id,
+                limit=config.queues - 1,
             )
         return queue_id
 
@@ -432,7 +434,7 @@ class Produce:
             try:
                 topic = self._parts.topics.ensure_dead_letter(group_name)
             except TooManyTopicsError as error:
-                raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics") from None
+                raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
             message.topic, message.queue_id = topic.name, 0
             message.properties = properties.set_values(message.properties, {properties.DELAY: "-1"})
 
@@ -526,7 +528,8 @@ def _timer_refusal(parts: BrokerParts, status: PutStatus) -> Refusal:
         )
     else:
         code, remark = ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
-    return Refusal(code, remark, status.name)
+    value, limit = parts.timer.refused_for
+    return Refusal(code, remark, status.name, value=value, limit=limit)
 
 
 def delay_level(pairs: Mapping[str, str]) -> int:

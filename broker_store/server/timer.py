@@ -84,8 +84,9 @@ class TimerHandlers:
         if handle.broker_name != self._parts.broker_name:
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available", "recall")
         time_ms = int(handle.time_ms) if handle.time_ms.isascii() and handle.time_ms.isdigit() and len(handle.time_ms) < 19 else -1
-        if not 0 < time_ms - self._parts.clock() < self._parts.settings.timer_max_delay_sec * 1000:
-            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid", "recall")
+        ahead_ms, limit_ms = time_ms - self._parts.clock(), self._parts.settings.timer_max_delay_sec * 1000
+        if not 0 < ahead_ms < limit_ms:
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid", "recall", value=ahead_ms, limit=limit_ms)
         return handle
 
     def check_point(self, command: Command, channel: Channel) -> Command:

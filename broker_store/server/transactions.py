@@ -60,14 +60,15 @@ class TransactionHandlers:
     def _end(self, command: Command, channel: Channel, header, half: record.StoredMessage | None) -> Command | None:
         """The answer, None when it comes with the commit."""
         if half is None:
-            return self._wrong(command, "Find prepared transaction message failed")
+            return self._wrong(command, channel, "Find prepared transaction message failed")
         if half.properties.get(properties.PRODUCER_GROUP) != header.producer_group:
-            return self._wrong(command, "The producer group wrong")
+            return self._wrong(command, channel, "The producer group wrong")
         if half.log_offset != header.commit_log_offset:
-            return self._wrong(command, "The transaction state table offset wrong")
-        if not header.from_transaction_check and self._transactions.is_too_late(half):
-            self._parts.statistics.refuse("late end of transaction", who=channel.remote)
-            return command.answer(ResponseCode.ILLEGAL_OPERATION, "Message commit fail because of check immunity time")
+            return self._wrong(command, channel, "The transaction state table offset wrong")
+        if not header.from_transaction_check and (late := self._transactions.lateness(half)) is not None:
+            remark = "Message commit fail because of check immunity time"
+            self._parts.statistics.refuse("late end of transaction", value=late[0], limit=late[1], who=channel.remote, said=remark)
+            return command.answer(ResponseCode.ILLEGAL_OPERATION, remark)
         if not self._transactions.begin_end(half):
             return command.answer(0, None)
         if header.commit_or_rollback == record.TRANSACTION_ROLLBACK:
@@ -76,18 +77,18 @@ class TransactionHandlers:
         message = self._transactions.committed_message(half)
         if message is None:
             self._transactions.abandon_end(half)
-            return self._wrong(command, "the half does not say where it belongs")
+            return self._wrong(command, channel, "the half does not say where it belongs")
         try:
             make_wait(self._parts, message, half.properties)
         except Refusal as refusal:
             self._transactions.abandon_end(half)
-            self._parts.statistics.refuse(refusal.cause, who=channel.remote, said=refusal.remark)
+            self._parts.statistics.refuse(refusal.cause, value=refusal.value, limit=refusal.limit, who=channel.remote, said=refusal.remark)
             return command.answer(refusal.code, refusal.remark)
         self._group.add(message, self._committed, (command, channel, half))
         return None
 
-    def _wrong(self, command: Command, remark: str) -> Command:
-        self._parts.statistics.refuse("end of transaction")
+    def _wrong(self, command: Command, channel: Channel, remark: str) -> Command:
+        self._parts.statistics.refuse("end of transaction", who=channel.remote, said=remark)
         return command.answer(ResponseCode.SYSTEM_ERROR, remark)
 
     def _committed(self, context: tuple[Command, Channel, record.StoredMessage], result: PutResult) -> None:

@@ -130,6 +130,7 @@ def test_a_crowded_second_takes_fewer_and_then_none():
     # One beyond ten: refused with a chance of one in ten.
     assert world.send(TIMER_DELAY_SEC=5) is None
     assert world.send(TIMER_DELAY_SEC=5) is PutStatus.WHEEL_TIMER_FLOW_CONTROL
+    assert world.timer.refused_for == (11, 10)
     assert world.send(TIMER_DELAY_SEC=6) is None
     world = World(most_a_slot=10, chance=lambda: 0.999)
     accepted = 0

@@ -145,10 +145,10 @@ def test_a_half_may_name_its_own_time(world):
     world.send("K2")
     world.later(30_000)
     assert [properties.decode(half.properties)["UNIQ_KEY"] for half, _ in world.asked] == ["K2"], "the one behind it is not held up"
-    assert not world.transactions.is_too_late(own)
+    assert world.transactions.lateness(own) is None
     world.later(30_000)
     assert {properties.decode(half.properties)["UNIQ_KEY"] for half, _ in world.asked} == {"K1", "K2"}
-    assert world.transactions.is_too_late(own)
+    assert world.transactions.lateness(own) == (60_000, 50_000)
 
 
 def test_a_word_that_names_the_first_copy_settles_the_newest(world):

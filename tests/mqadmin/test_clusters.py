@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_store.broker.topics import TopicConfig
+from broker_store.broker.topics import TooManyTopicsError, TopicConfig
 from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.engine.check import check_store
 from broker_store.engine.store import MessageStore, wall_clock_ms
@@ -24,6 +24,7 @@ from broker_store.server.http import NewMessage
 from broker_store.server.parts import build_parts
 from broker_store.server.problems import Problem
 from mqadmin.clusters import EmbeddedCluster
+from mqadmin.gateway import ClusterGateway
 from tests.support.broker_harness import FakeChannel
 from tests.support.fake_cluster import FakeCluster
 
@@ -374,3 +375,12 @@ async def test_after_the_stop_everything_says_so(cluster, process):
     assert cluster.state()["state"] == "closed"
     with pytest.raises(StoreClosedError):
         cluster.topics()
+
+
+async def test_a_topic_that_rest_may_not_make_is_counted_with_its_numbers(cluster, process):
+    process.parts.topics._max_auto_created = 0
+    with pytest.raises(TooManyTopicsError):
+        await ClusterGateway(cluster).send_batch("new", [NewMessage(b"x", "", (), {}, None)])
+    (refused,) = cluster.refusals()
+    assert (refused["cause"], refused["count"], refused["value"], refused["limit"]) == ("too many topics", 1, len(process.parts.topics), 0)
+    assert refused["who"] == "REST" and "no room for new: " in refused["said"]

@@ -21,7 +21,7 @@ SERVED = Registration(
 
 
 class FakeChannel:
-    closed = False
+    closed, remote = False, "127.0.0.1:50000"
 
     def close(self):
         self.closed = True

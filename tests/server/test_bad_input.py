@@ -2,7 +2,8 @@
 
 The table says one good request a code. Each bad one differs from it in one place, so nothing else can be what it is refused for. It
 gets exactly one answer: INVALID_PARAMETER that names the field where a required field is missing or a number is none,
-and for the rest never "error inside the broker". Whatever is refused has changed nothing; whatever only reads never does.
+and for the rest never "error inside the broker". Whatever is refused has changed nothing and is counted with what it was
+refused for; whatever only reads never changes anything.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import TopicConfig
 from broker_store.formats import recall_handle
 from broker_store.formats.recall_handle import RecallHandle
+from broker_store.messages import PutStatus
 from broker_store.protocol import headers
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
@@ -216,6 +218,7 @@ class Cases:
             self.harness = await made()
             self.before = snapshot(self.harness)
         fields = self.fields if fields is None else fields
+        harness, counted = self.harness, self.harness.parts.statistics.refusals.counts()
         answer = await answer_to(self.harness, int(self.code), fields, body_of(self.body if body is None else body))
         after = snapshot(self.harness)
         if after != self.before:
@@ -223,7 +226,21 @@ class Cases:
             stored_only = self.code in (R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2) and answer.code == SYSTEM_ERROR
             assert (answer.code in DONE or stored_only) and self.code in CHANGING, (answer, changed)
             self.harness = None
+        if answer.code not in DONE:
+            assert_counted(harness, counted, answer)
         return answer
+
+
+def assert_counted(harness: Harness, before: dict[str, int], answer) -> None:
+    """A refusal is counted once, by one cause, with who it was and the number that decided or what was said.
+
+    What the store refused is counted by its own word besides, where it is a part of the request that failed.
+    """
+    refusals = harness.parts.statistics.refusals
+    more = {cause: count - before.get(cause, 0) for cause, count in refusals.counts().items() if count != before.get(cause)}
+    assert set(more.values()) == {1} and len(more.keys() - PutStatus.__members__.keys()) <= 1 and len(more) <= 2, (more, answer)
+    for last in [facts for facts in refusals.facts() if facts["cause"] in more]:
+        assert last["who"] and (last["value"] is not None or last["said"] == answer.remark), (last, answer)
 
 
 def test_the_table_has_every_code_that_is_served():

@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 
+from broker_store.assembly import BrokerProcess
 from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.topics import TopicConfig
-from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.config import BrokerSettings, StoreSettings, load_settings
 from broker_store.errors import DamagedStoreError, DiskFullError
 from broker_store.formats import record
 from broker_store.messages import Message
@@ -223,6 +225,25 @@ async def nameserver():
 def route_of(tables, topic):
     answer = tables.handle(Command.request(105, {"topic": topic}, version=479), None)
     return bodies.decode_route(answer.body) if answer.code == 0 else None
+
+
+async def test_what_the_name_server_in_the_process_refuses_is_counted_with_the_brokers_own(tmp_path):
+    settings = load_settings(None, {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"}, store_root=tmp_path / "store")
+    process = BrokerProcess(dataclasses.replace(settings, name_server=dataclasses.replace(settings.name_server, listen_port=0)))
+    await process.start()
+    try:
+        channel = await connect("127.0.0.1", process.name_server_port.listener.port, 5)
+        assert (await channel.request(Command.request(105, {}), 5)).code == 1
+        process.name_server_port.listener.max_connections = 1
+        turned_away = await connect("127.0.0.1", process.name_server_port.listener.port, 5)
+        await until(lambda: turned_away.closed)
+        refused = {facts["cause"]: facts for facts in process.parts.statistics.refusals.facts()}
+        assert refused.keys() == {"name server: FieldError", "name server: too many connections"}
+        assert "topic" in refused["name server: FieldError"]["said"] and refused["name server: FieldError"]["who"].startswith("127.0.0.1:")
+        assert (refused["name server: too many connections"]["value"], refused["name server: too many connections"]["limit"]) == (1, 1)
+        channel.abort()
+    finally:
+        await process.stop()
 
 
 async def test_the_name_server_in_the_process_knows_each_topic_at_once(brokers):

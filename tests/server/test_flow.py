@@ -144,3 +144,26 @@ async def test_what_a_handler_refuses_by_itself_is_counted_by_its_code_and_nothi
     await harness.ask(25, b"x=1")
     await harness.ask(14, consumerGroup="G", topic="T", queueId=0, setZeroIfNotFound=False)
     assert harness.parts.statistics.refusals.counts() == {"subscription group not exist": 1, "no permission": 1}
+
+
+async def test_what_a_number_decided_is_told_with_that_number_and_its_limit():
+    harness = Harness(timer_max_delay_sec=10, max_auto_created_topics=0)
+    await harness.ask(200, b'{"groupName":"CG"}')
+    queues = harness.parts.topics.get("BenchmarkTest").queues
+
+    async def refused(answer) -> tuple:
+        facts = max(harness.parts.statistics.refusals.facts(), key=lambda facts: facts["at_ms"])
+        harness.now_ms += 1
+        assert answer.code and facts["said"] == answer.remark and facts["who"] == harness.channel.remote
+        return facts["cause"], facts["value"], facts["limit"]
+
+    harness.now_ms += 1
+    assert await refused(await harness.send("BenchmarkTest", 9_999)) == ("queue id", 9_999, queues - 1)
+    assert await refused(await harness.pull("BenchmarkTest", 9_998)) == ("queue id", 9_998, queues - 1)
+    assert await refused(await harness.ask(15, consumerGroup="CG", topic="BenchmarkTest", queueId=7_777, commitOffset=0)) == ("queue id", 7_777, queues - 1)
+    assert await refused(await harness.ask(15, consumerGroup="CG", topic="BenchmarkTest", queueId=0, commitOffset=-3)) == ("commit offset", -3, None)
+    late = await harness.send("BenchmarkTest", properties="TIMER_DELAY_SEC\x0111\x02")
+    assert await refused(late) == ("WHEEL_TIMER_MSG_ILLEGAL", 11_000, 10_000)
+    count = len(harness.parts.topics)
+    assert await refused(await harness.ask(36, group="CG", offset=0, delayLevel=0)) == ("too many topics", count, 0)
+    assert await refused(await harness.send("%RETRY%CG", reconsume_times=20)) == ("too many topics", count, 0)

@@ -18,7 +18,7 @@ TOPIC = "/api/v1/topics/orders"
 
 class Gateway:
     def __init__(self):
-        self.sent, self.pulled = [], []
+        self.sent, self.pulled, self.refused = [], [], []
 
     async def send_batch(self, topic, messages):
         if topic == "nowhere":
@@ -29,6 +29,9 @@ class Gateway:
     async def pull(self, topic, queue_id, offset, limit, wait_ms):
         self.pulled.append((topic, queue_id, offset, limit, wait_ms))
         return {"messages": []}
+
+    def refuse(self, cause, **case):
+        self.refused.append((cause, case))
 
 
 class World:
@@ -179,6 +182,8 @@ async def test_all_bodies_together_are_bounded_and_the_bound_is_given_back(monke
     monkeypatch.setattr(http, "MAX_BODIES_BYTES", 100)
     world = World()
     assert (await world.ask("POST", TOPIC + "/messages", b'{"body":"x"}', headers=[(b"content-length", b"101")]))[1]["code"] == "busy"
+    told = {"value": 101, "limit": 100, "who": "token:operator", "said": "0 MiB of requests are under way"}
+    assert world.gateway.refused == [("REST bodies under way", told)]
     for _ in range(20):
         assert (await world.ask("POST", TOPIC + "/messages", b'{"body":"x"}'))[0] == 200
         assert (await world.ask("POST", TOPIC + "/messages", b"no json at all"))[0] == 400
