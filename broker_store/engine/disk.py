@@ -20,6 +20,7 @@ import errno
 import fcntl
 import os
 import stat
+import struct
 from pathlib import Path
 from typing import NamedTuple
 
@@ -253,6 +254,9 @@ class Reader:
         self.close()
 
 
+_FLOCK = struct.Struct("@hhqqi4x")  # struct flock of Linux: type, whence, start, length, pid
+
+
 class StoreLock:
     """The record lock on byte 0 of `lock`, as Java's FileChannel.tryLock(0, 1) takes it.
 
@@ -276,6 +280,21 @@ class StoreLock:
         os.pwrite(descriptor, b"lock", 0)
         self._descriptor = descriptor
         StoreLock._held.add(self._key)
+
+    @classmethod
+    def is_held(cls, path: Path) -> bool:
+        """Whether this process or another has the lock; it is asked about, not taken."""
+        if os.path.realpath(path) in cls._held:
+            return True
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return False  # nobody made it
+        try:
+            found = fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+            return _FLOCK.unpack(found)[0] != fcntl.F_UNLCK
+        finally:
+            os.close(descriptor)
 
     def release(self) -> None:
         if self._descriptor >= 0:
@@ -623,6 +642,11 @@ class _InspectReader(Reader):
 
 
 class _NoLock:
+    """Of a look, which takes no lock; `is_held_by_another` is whether somebody else has the store."""
+
+    def __init__(self, is_held_by_another: bool):
+        self.is_held_by_another = is_held_by_another
+
     def release(self) -> None:
         pass
 
@@ -695,7 +719,7 @@ class InspectDisk(Disk):
     def lock(self, path: Path) -> _NoLock:
         if not path.parent.is_dir():
             raise StoreError(f"{path.parent} is no store directory: there is nothing to inspect")
-        return _NoLock()
+        return _NoLock(StoreLock.is_held(path))
 
     def __del__(self):
         for region in self._regions.values():

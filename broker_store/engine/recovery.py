@@ -422,7 +422,7 @@ class Recovery:
         stated_ms = self._stated_ms(file, at)
         was_synced = stated_ms is not None and (last_ms or 1) <= stated_ms < stamp + self._was_clean
         if (last_ms or 0) >= stamp and not was_synced:
-            if not self._is_data(file, at):
+            if not self._is_data(file, at) or self._came_meanwhile(file, at):
                 return "nothing follows: the ordinary end"
             self._report.stopped["verdict"] = "cut: not acknowledged as synced"
             self._report.finding("warning", f"{reason}; what follows was not acknowledged as synced and is cut", file.path.name, at)
@@ -518,7 +518,10 @@ class Recovery:
                 at = end - file.base
                 region = file.map()
                 last = _data_end(region, at)
-                if last > at:
+                if self._came_meanwhile(file, at):
+                    self._report.came_meanwhile = last - at
+                    region.punch(at)
+                elif last > at:
                     kept = self._lost_and_found() / f"commitlog.{file.path.name}.from-{at}"
                     self._disk.copy_range(region, at, last - at, kept)
                     self._report.cut_bytes += last - at
@@ -528,6 +531,15 @@ class Recovery:
                 region.sync(at, region.size - at)
                 step.file = file.path.name
             step.detail = f"the log ends at {end:,}" + (f", {removed:,} later files away" if removed else "")
+
+    def _came_meanwhile(self, file: MappedFile, at: int) -> bool:
+        """Of a store that another process writes: whether a good record begins at byte `at` now. Where the scan stopped none did."""
+        if not self._report.in_use:
+            return False
+        words = self._scan_words(file)
+        words[c.S_AT], words[c.S_SLICE_END] = at, at + 1
+        scan(words.address)
+        return words[c.S_COUNT] == 1
 
     def _cut_queue(self, queue: ConsumeQueue, log_end: int) -> int:
         """Take away units of records at or beyond the log's end; returns how many."""

@@ -55,6 +55,8 @@ class RecoveryReport:
     state: str = "running"
     finished_ms: int | None = None
     before_ms: int | None = None  # from when the store was asked for to when it was opened: the dashboard begins first
+    in_use: bool = False  # a store that is only looked at, which another process writes meanwhile
+    came_meanwhile: int = 0  # bytes that were found behind the log's end, where the scan had found none
     abort_found: bool | None = None
     checkpoint: dict | None = None
     tried: list[dict] = field(default_factory=list)
@@ -170,6 +172,8 @@ class RecoveryReport:
             "kind": self.kind,
             "state": self.state,
             "step": steps[-1].name if steps else "",
+            "in_use": self.in_use,
+            "came_meanwhile": self.came_meanwhile,
             "abort_found": self.abort_found,
             "checkpoint": self.checkpoint,
             "start": self.start,

@@ -158,6 +158,7 @@ class MessageStore:
         try:
             with report.step("take the store for this process"):
                 self.lock()
+                report.in_use = self.settings.inspect and self._lock.is_held_by_another
                 self.state = "recovering"
                 if self._live_page_path is not None:
                     self._live_page = LivePage(Disk() if self.settings.inspect else self._disk, self._live_page_path)

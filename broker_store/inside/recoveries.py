@@ -2,7 +2,7 @@
 
 A dry run is recovery itself on a disk on which nothing is changed (`InspectDisk`). On the store of a running broker it
 tells what a start would do if the process died now: from the files as they are, while they are written. What comes in
-meanwhile shows as dispatched again.
+meanwhile shows as dispatched again and as taken out of the index; behind the log's end it counts as `came_meanwhile`, not as cut.
 """
 
 from __future__ import annotations

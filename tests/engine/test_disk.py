@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_store.engine import disk as disk_module
-from broker_store.engine.disk import PAGE, Disk
+from broker_store.engine.disk import PAGE, Disk, StoreLock
 from broker_store.errors import DamagedStoreError, DiskFullError, OtherDiskError, StoreError, StoreLockedError, SyncError
 
 
@@ -195,6 +195,23 @@ def test_one_process_and_one_store_of_it_hold_the_lock(disk, tmp_path):
     lock.release()
     assert subprocess.run([sys.executable, "-c", _TRY, str(path)], capture_output=True).returncode == 0
     disk.lock(path).release()
+
+
+_ASK = "import sys; from broker_store.engine.disk import *; from pathlib import Path; print(StoreLock.is_held(Path(sys.argv[1])))"
+
+
+def test_whether_somebody_has_the_lock_is_asked_without_taking_it(disk, tmp_path):
+    path = tmp_path / "lock"
+
+    def asked():
+        other = subprocess.run([sys.executable, "-c", _ASK, str(path)], capture_output=True, text=True, check=True)
+        return StoreLock.is_held(path), other.stdout.strip()
+
+    assert asked() == (False, "False") and not path.exists()
+    lock = disk.lock(path)
+    assert [asked(), asked()] == [(True, "True")] * 2
+    lock.release()
+    assert asked() == (False, "False")
 
 
 def test_a_reader_is_closed_with_its_last_reference(disk, region):

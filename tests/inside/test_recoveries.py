@@ -55,6 +55,24 @@ def test_on_a_store_in_use_it_says_what_a_start_would_do_if_the_process_died_now
     store.close()
 
 
+@pytest.mark.parametrize("step", ["judge the end of the log", "cut the log at its end"])
+def test_what_is_stored_while_it_looks_is_not_told_as_cut(step, tmp_path):
+    store = HandStore(small_settings(tmp_path / "store")).begin()
+    store.put(message("orders", 0, keys=("before",)))
+    end = store.log.wrote
+
+    def store_one_more(report):
+        if report["step"] == step and store.log.wrote == end:
+            assert store.put(message("orders", 0, b"x" * 300, keys=("meanwhile",))).ok
+
+    told = recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)), on_change=store_one_more)
+    assert (told["state"], told["in_use"], told["log_end"], told["came_meanwhile"]) == ("done", True, end, store.log.wrote - end)
+    assert (told["stopped"]["verdict"], told["cut_bytes"], told["cut"]["commitlog"]["bytes"], told["findings"]) == ("end of the log", 0, 0, [])
+    assert recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)))["came_meanwhile"] == 0
+    store.close()
+    assert recoveries.dry_run(recoveries.settings_for(StoreDirectory(store.root)))["in_use"] is False
+
+
 def test_it_ends_when_it_is_told_to_or_takes_too_long(tmp_path):
     root = stores.unpack("crash", tmp_path)
     settings = recoveries.settings_for(StoreDirectory(root))

@@ -23,6 +23,7 @@ COLUMNS = {
     "redispatched": "DISPATCHED AGAIN",
     "findings": "FINDINGS",
 }
+IN_USE = "the store is in use: what came while this looked shows as dispatched again and as taken out of the index, and no start would take it out"
 BAR = 30
 PROGRESS_SECONDS = 0.25
 
@@ -125,6 +126,8 @@ def _lines(report: dict):
         f" index {cell(cut['index']['entries'], 'bytes')} entries and {cell(cut['index']['files'], 'bytes')} files"
     )
     yield f"dispatched  {number('redispatched')} messages again"
+    if report.get("in_use"):
+        yield f"meanwhile   {IN_USE}, {number('came_meanwhile')} bytes were found behind the log's end"
     yield ""
     for step in report["steps"]:
         lasted = step["duration_ms"]
