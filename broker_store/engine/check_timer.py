@@ -25,7 +25,7 @@ from broker_store.formats.timer_wheel import PRECISION_MS, SLOTS
 UNITS_AT_ONCE = 1 << 16
 SLOTS_AT_ONCE = 1 << 16
 _CLOCKS_DIFFER_MS = 3_600_000
-_MOST_LOOKED_UP = 1 << 12
+_MOST_LOOKED_UP = 1 << 12  # slots of a piece that differ from the timer log: each costs a read of its unit
 
 
 class TimerFilesCheck:
@@ -185,21 +185,33 @@ class TimerFilesCheck:
         elif size != SLOTS * timer_wheel.SLOT_BYTES:
             self._report.add(ERROR, "timer-wheel", str(path), None, f"is {size} bytes long, not {SLOTS * timer_wheel.SLOT_BYTES}")
         else:
+            self._bad_slots = self._passed_over = 0
+            self._passed_over_at: int | None = None
             with self._disk.open_reader(path) as reader:
                 for first in range(0, SLOTS, SLOTS_AT_ONCE):
+                    self._check.progress(None, "timer")
                     raw = reader.read(first * timer_wheel.SLOT_BYTES, min(SLOTS_AT_ONCE, SLOTS - first) * timer_wheel.SLOT_BYTES)
                     self._check_slots(first, np.frombuffer(raw, dtype=SLOT), read_s)
+            if self._passed_over:
+                what = f"at least {self._bad_slots} slots are wrong; {self._passed_over} more that differ from the timer log were not looked at, the first of them here"
+                self._report.add(WARNING, "timer-slots", str(path), self._passed_over_at, what)
 
     def _check_slots(self, first: int, slots: np.ndarray, read_s: int) -> None:
         waiting = (slots["time_s"] > 0) & (slots["time_s"] >= read_s) & (slots["last"] >= self._first)
         mine = slice(first, first + len(slots))
         differs = waiting & ((slots["time_s"] != self._seconds[mine]) | (slots["last"] != self._lasts[mine]))
-        for place in np.flatnonzero(differs)[:_MOST_LOOKED_UP].tolist():
+        places = np.flatnonzero(differs)
+        passed_over = places[_MOST_LOOKED_UP:]
+        if len(passed_over) and not self._passed_over:
+            self._passed_over_at = (first + int(passed_over[0])) * timer_wheel.SLOT_BYTES
+        self._passed_over += len(passed_over)
+        for place in places[:_MOST_LOOKED_UP].tolist():
             slot, at = slots[place], (first + place) * timer_wheel.SLOT_BYTES
             time_s, last = int(slot["time_s"]), int(slot["last"])
             unit = self._unit_at(last)
             if unit is not None and unit.slot_ms // PRECISION_MS == time_s and time_s % SLOTS == first + place:
                 continue  # an older one of its chain
+            self._bad_slots += 1
             if unit is not None and not unit.rolls and self._asked_ms(unit) == time_s * PRECISION_MS:
                 file = self._file_at(last)
                 what = f"is of second {unit.slot_ms // PRECISION_MS}, its message and the wheel say {time_s}"

@@ -88,6 +88,7 @@ MEANINGS = {
     ),
     "timer-wheel": Meaning(f"The wheel of timer messages has not the length of all wheels. {_START_REFUSED}", "It is moved away and made anew from the timer log."),
     "timer-slot": Meaning("The wheel does not name the newest message of a second. This broker makes the wheel anew at each start; Apache's would lose these messages.", _NEW_WHEEL),
+    "timer-slots": Meaning("More slots of the wheel differ from the timer log than were looked at one by one: the others may be wrong or right, and units of another second than their message says may be among those that they name.", _NEW_WHEEL),
     "timer-log": Meaning("The log of timer messages ends before its file says so, as a crash or damage leaves it.", f"It is cut here. {_FROM_QUEUE}"),
     "timer-chain": Meaning("Timer messages of one second are linked wrongly: some would come at another's time, twice, or never.", _NEW_TIMER_LOG),
     "timer-unit": Meaning("A unit of the timer log names a message that is none, or another second than the message does: it would never come, or at a wrong time.", _NEW_TIMER_LOG),

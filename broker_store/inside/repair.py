@@ -431,7 +431,7 @@ class _Planner:
         wheel = self.root / "timerwheel"
         if any(finding.kind in in_log and finding.severity == ERROR and Path(finding.file) != wheel for finding in found):
             yield from self._without_timer_log(wheel)
-        elif any(finding.kind in ("timer-wheel", "timer-slot", "timer-log") or Path(finding.file) == wheel for finding in found):
+        elif any(finding.kind in ("timer-wheel", "timer-slot", "timer-slots", "timer-log") or Path(finding.file) == wheel for finding in found):
             yield from self._new_wheel(wheel, found)
 
     def _without_timer_log(self, wheel: Path) -> Iterator[Action]:

@@ -8,6 +8,7 @@ import pytest
 from broker_store.broker.timer import Timer
 from broker_store.config import StoreSettings
 from broker_store.engine.check import StoreCheck, check_store
+from broker_store.engine.check_timer import SLOTS_AT_ONCE
 from broker_store.formats import properties, record, timer_check, timer_log, timer_wheel
 from broker_store.inside import doctor
 from broker_store.inside.repair import Repair, make_plan
@@ -165,3 +166,20 @@ def test_when_nobody_knows_what_was_delivered_it_comes_twice_rather_than_never(d
 def test_a_sound_store_has_nothing_to_say(root):
     report = check_store(root)
     assert report.findings == [] and report.counts["timer_units"] == COUNT
+
+
+def test_a_wheel_with_more_wrong_slots_than_are_looked_at_says_that_there_are_more(root):
+    content = bytearray((root / "timerwheel").read_bytes())
+    round_s = (FIRST_S // timer_wheel.SLOTS + 1) * timer_wheel.SLOTS
+    for first, count in ((0, 5_000), (SLOTS_AT_ONCE, 4_100)):
+        for slot in range(first, first + count):
+            content[slot * timer_wheel.SLOT_BYTES : (slot + 1) * timer_wheel.SLOT_BYTES] = timer_wheel.encode(timer_wheel.TimerSlot(round_s + slot, 1 << 30, 1 << 30, 1))
+    (root / "timerwheel").write_bytes(content)
+    check = StoreCheck(root, settings_of(root))
+    check.run()
+    assert check.report.kinds == {"timer-slot": 2 * 4_096, "timer-slots": 1}
+    (more,) = [finding for finding in doctor.findings_of(check.report, root, check.unclean) if finding["kind"] == "timer-slots"]
+    assert (more["grade"], more["file"], more["offset"]) == ("next start", "timerwheel", 4_096 * timer_wheel.SLOT_BYTES)
+    assert "at least 8192 slots are wrong; 908 more that differ from the timer log were not looked at" in more["what"]
+    Repair(make_plan(check, settings_of(root))).run()
+    assert check_store(root, settings_of(root)).findings == []
