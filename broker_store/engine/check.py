@@ -31,6 +31,7 @@ from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
 from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
 from broker_store.formats import checkpoint, config_json, names, properties, queue_unit, record
+from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 from broker_store.kernels import context as c
@@ -83,7 +84,7 @@ def check_store(
 
 
 @dataclass(slots=True)
-class _File:
+class StoreFile:
     """A file of a sequence that is named by its start offset."""
 
     path: Path
@@ -114,7 +115,7 @@ class Gap(NamedTuple):
 class Queue:
     """The units of one queue, read by number. `next` is the queue offset the log's next record of it must have."""
 
-    def __init__(self, disk: Disk, key: tuple[str, int], name: str, files: list[_File]):
+    def __init__(self, disk: Disk, key: tuple[str, int], name: str, files: list[StoreFile]):
         self._disk, self.key, self.name, self.files = disk, key, name, files
         self.first = files[0].base // queue_unit.SIZE if files else 0
         self.next: int | None = None
@@ -196,7 +197,7 @@ class _Slice(NamedTuple):
 class _Slices:
     """Slices of one log file. While one is compared, the next is read and made rows in a thread: copying and walking are half of the work."""
 
-    def __init__(self, file: _File, reader: Reader, limit: int | None, rooms: tuple[_Room, _Room]):
+    def __init__(self, file: StoreFile, reader: Reader, limit: int | None, rooms: tuple[_Room, _Room]):
         self._file, self._reader = file, reader
         self._end = file.size if limit is None else min(file.size, limit - file.base)
         self._free, self._used = rooms
@@ -280,7 +281,7 @@ class StoreCheck:
             self._check_config()
             self._check_offsets()
             if self.limit is None:
-                TimerFilesCheck(self).run()
+                TimerFilesCheck(self, self.queues.get((TIMER_TOPIC, 0)), getattr(self.wanted, "mapped_file_size_timer_log", None)).run()
         except _Stopped:
             report.stopped = True
         for name in ("records", "blanks", "units", "entries", "log_files", "queue_files", "queues", "index_files", "log_bytes"):
@@ -313,7 +314,7 @@ class StoreCheck:
         )
         self.total_bytes = sum(file.size for file in self.log_files) + self.index.bytes
 
-    def sequence(self, directory: Path, digits: int, what: str, wanted: int | None, unit: int = 1, queue: tuple[str, int] | None = None) -> list[_File]:
+    def sequence(self, directory: Path, digits: int, what: str, wanted: int | None, unit: int = 1, queue: tuple[str, int] | None = None) -> list[StoreFile]:
         """The files of a directory in order, with findings for whatever does not belong there."""
         files = []
         for name in self.disk.list_names(directory):
@@ -325,7 +326,7 @@ class StoreCheck:
                 continue
             size = self.size_of(path, queue)
             if size is not None:
-                files.append(_File(path, int(name), size))
+                files.append(StoreFile(path, int(name), size))
         if files and files[-1].size == 0:
             self.report.add(WARNING, "empty-file", str(files[-1].path), None, "has no bytes, the next start deletes it", queue=queue)
             files.pop()
@@ -405,7 +406,7 @@ class StoreCheck:
                 break
         self.report.log_end = self.log_end if self.broken_at is None else self.broken_at
 
-    def _check_log_file(self, file: _File, reader: Reader, slices: _Slices, last: bool) -> bool:
+    def _check_log_file(self, file: StoreFile, reader: Reader, slices: _Slices, last: bool) -> bool:
         """Walk one file; True when the log ends in it."""
         at = 0
         while True:
@@ -431,7 +432,7 @@ class StoreCheck:
     def _blank_bytes(reader: Reader, at: int) -> int:
         return record.BLANK_BYTES if reader.size - at >= record.BLANK_BYTES else reader.size - at
 
-    def _check_slice(self, file: _File, slices: _Slices, at: int) -> tuple[int, int, int]:
+    def _check_slice(self, file: StoreFile, slices: _Slices, at: int) -> tuple[int, int, int]:
         """(why it stopped, position in the file, reason) after one slice of good records was checked."""
         found = slices.take(at)
         stopped, reason, room = found.stopped, found.room.reason, found.room
@@ -448,7 +449,7 @@ class StoreCheck:
                 return c.EXHAUSTED, self.limit - file.base, 0
         return stopped, at + room.at, reason
 
-    def _after_bad_record(self, file: _File, reader: Reader, at: int, reason: int, last: bool) -> int | None:
+    def _after_bad_record(self, file: StoreFile, reader: Reader, at: int, reason: int, last: bool) -> int | None:
         """Tell what the bad record is: the ordinary end, a torn tail or damage. Returns where good records go on."""
         offset = file.base + at
         if self._is_zero(file, reader, at):
@@ -479,12 +480,12 @@ class StoreCheck:
         self.damaged.append((low, high))
         self.stretches.append(Stretch(low, high, **how))
 
-    def _broken(self, severity: str, file: _File, at: int, what: str, kind: str = "bad-record") -> None:
+    def _broken(self, severity: str, file: StoreFile, at: int, what: str, kind: str = "bad-record") -> None:
         if self.broken_at is None:
             self.broken_at = file.base + at
         self.report.add(severity, kind, str(file.path), at, what)
 
-    def _later_records(self, file: _File) -> bool:
+    def _later_records(self, file: StoreFile) -> bool:
         """Whether the next file begins with a good record."""
         for later in self.log_files:
             if later.base == file.base + file.size:
@@ -492,7 +493,7 @@ class StoreCheck:
                     return self._good_at(later, reader, 0)
         return False
 
-    def _good_at(self, file: _File, reader: Reader, at: int) -> bool:
+    def _good_at(self, file: StoreFile, reader: Reader, at: int) -> bool:
         try:
             head = record.read_head(reader.read(at, record.BLANK_BYTES))
             if not head.is_record or not record.MIN_RECORD <= head.total_size <= min(MAX_RECORD, file.size - at):
@@ -502,7 +503,7 @@ class StoreCheck:
             return False
         return True
 
-    def _next_record(self, file: _File, reader: Reader, at: int) -> int | None:
+    def _next_record(self, file: StoreFile, reader: Reader, at: int) -> int | None:
         """Position of the next good record or blank behind a bad one, found by its magic and its own place."""
         position = at + 1
         window = 1 << 20
@@ -515,7 +516,7 @@ class StoreCheck:
             position += window
         return None
 
-    def _is_zero(self, file: _File, reader: Reader, at: int) -> bool:
+    def _is_zero(self, file: StoreFile, reader: Reader, at: int) -> bool:
         end = _data_end(self.disk, file)
         found = np.empty(ZEROS_AT_ONCE, dtype=np.uint8)
         while at < end:
@@ -526,13 +527,13 @@ class StoreCheck:
             self.progress(None, "log")
         return True
 
-    def _check_rest(self, file: _File, reader: Reader, at: int) -> None:
+    def _check_rest(self, file: StoreFile, reader: Reader, at: int) -> None:
         if not self._is_zero(file, reader, at):
             self.report.add(NOTE, "stale-tail", str(file.path), at, "old bytes lie behind the last blank")
 
     # Queues ----------------------------------------------------------------------------------------------------
 
-    def _check_rows(self, rows: np.ndarray, data: memoryview, file: _File) -> None:
+    def _check_rows(self, rows: np.ndarray, data: memoryview, file: StoreFile) -> None:
         """The records of a slice against the units of their queues: in compiled code, and what does not agree there by queue."""
         found = compare.group_rows(rows.ctypes.data, len(rows), self._table.ctypes.data, len(self._table) - 1, self._groups.ctypes.data, len(self._groups))
         if found >= 0 and self._units_agree(rows, data, self._groups[:found], file):
@@ -547,7 +548,7 @@ class StoreCheck:
         for group in np.split(queued, np.flatnonzero(change) + 1):
             self._check_group(group, data, file)
 
-    def _units_agree(self, rows: np.ndarray, data: memoryview, groups: np.ndarray, file: _File) -> bool:
+    def _units_agree(self, rows: np.ndarray, data: memoryview, groups: np.ndarray, file: StoreFile) -> bool:
         """Whether all units of the queues in `groups` are as their rows make them; nothing was told when they are not.
 
         Queues that need a closer look (deliveries, deleted topics, numbers that were not expected) are looked at one by one then.
@@ -604,7 +605,7 @@ class StoreCheck:
             queue = self.queues[topic, queue_id] = Queue(self.disk, (topic, queue_id), str(directory), [])
         return topic, queue
 
-    def _check_group(self, rows: np.ndarray, data: memoryview, file: _File) -> None:
+    def _check_group(self, rows: np.ndarray, data: memoryview, file: StoreFile) -> None:
         """The records of one queue, in log order."""
         topic, queue = self._queue_of(rows[0], data)
         queue_id = queue.key[1]
@@ -674,7 +675,7 @@ class StoreCheck:
             what = f"unit {number} is (offset, size, tags code) {found}, the record makes it {expected}"
             self.report.add(ERROR, "unit-wrong", path, at, what, queue=queue.key)
 
-    def _check_density(self, topic: str, queue_id: int, queue: Queue, numbers: np.ndarray, offsets: np.ndarray, file: _File) -> None:
+    def _check_density(self, topic: str, queue_id: int, queue: Queue, numbers: np.ndarray, offsets: np.ndarray, file: StoreFile) -> None:
         """Queue offsets in the log go up by one, apart from what lay in damaged stretches."""
         if queue.covered_from is None:
             queue.covered_from = queue.next = int(numbers[0])
@@ -902,7 +903,7 @@ class StoreCheck:
             raise _Stopped
 
 
-def _data_end(disk: Disk, file: _File) -> int:
+def _data_end(disk: Disk, file: StoreFile) -> int:
     """Position behind the last byte of a file that was ever written; holes are not read to learn that they are zero."""
     if not file.size:
         return 0

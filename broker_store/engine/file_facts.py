@@ -20,6 +20,7 @@ from broker_store.engine.disk import Disk
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.errors import StoreError
+from broker_store.formats import timer_log, timer_wheel
 
 LOST_AND_FOUND = "lost+found"  # beside the store's directory
 
@@ -109,7 +110,7 @@ def bytes_by_kind(disk: Disk, root: Path, log_directory: Path) -> dict[str, int]
         "commitlog": [log_directory],
         "consumequeue": _below(disk, root / "consumequeue", 2),
         "index": [root / "index"],
-        "timer": [root / "timerlog", root / "timerwheel"],
+        "timer": [root / timer_log.PATH, root / timer_wheel.PATH],
         "config": [root / "config"],
         "lost+found": _below(disk, root.parent / LOST_AND_FOUND, 1),
         "samples": [root.parent / samples.DIRECTORY],

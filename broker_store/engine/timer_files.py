@@ -29,7 +29,6 @@ from broker_store.formats.timer_check import TimerCheck
 from broker_store.formats.timer_log import TIMER_TOPIC, TimerUnit
 from broker_store.formats.timer_wheel import PRECISION_MS, TimerSlot
 
-FILE_NAME = "timercheck"
 _HOUR_MS = 3_600_000
 # More than so many numbers that wait for the log would only be older.
 _MOST_WAITING = 16
@@ -51,10 +50,10 @@ class TimerFiles:
 
     def __init__(self, disk: Disk, root: Path, log_file_size: int, flushed: Callable[[], int], slots: int = timer_wheel.SLOTS):
         self._disk = disk
-        self._path = root / "config" / FILE_NAME
+        self._path = root / timer_check.PATH
         self._flushed = flushed
-        self._log = TimerLog(disk, root / "timerlog", log_file_size)
-        self._wheel = TimerWheel(disk, root / "timerwheel", slots)
+        self._log = TimerLog(disk, root / timer_log.PATH, log_file_size)
+        self._wheel = TimerWheel(disk, root / timer_wheel.PATH, slots)
         self._region: Region | None = None
         self._waiting: deque[tuple[TimerCheck, int]] = deque(maxlen=_MOST_WAITING)
         self.check = TimerCheck()  # what a start found, then what was written last

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from broker_store.errors import FormatError
 from broker_store.formats.layout import Layout
 
+PATH = "config/timercheck"  # in the store
 LAYOUT = Layout(
     ("read_ms", "q"),
     ("log_flushed", "q"),

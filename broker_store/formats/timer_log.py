@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from broker_store.formats.layout import Layout
 
+PATH = "timerlog"  # a directory of the store
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 
 LAYOUT = Layout(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from broker_store.formats.layout import Layout
 
+PATH = "timerwheel"  # in the store
 LAYOUT = Layout(("time_s", "q"), ("first", "q"), ("last", "q"), ("count", "i"), ("magic", "i"))
 SLOT_BYTES = LAYOUT.size
 PRECISION_MS = 1000

@@ -165,7 +165,7 @@ class Viewer:
         return self._single(self._directory.root / "checkpoint", place.offset or 0)
 
     def _find_timercheck(self, place: Place) -> tuple[Path, int, int, int]:
-        return self._single(self._directory.root / "config" / "timercheck", place.offset or 0)
+        return self._single(self._directory.root / timer_check.PATH, place.offset or 0)
 
     def _find_timerlog(self, place: Place) -> tuple[Path, int, int, int]:
         files = self._directory.timer_log_files()
@@ -174,7 +174,7 @@ class Viewer:
         return _in_sequence(files, place.offset, "the timer log")
 
     def _find_timerwheel(self, place: Place) -> tuple[Path, int, int, int]:
-        return self._single(self._directory.root / "timerwheel", (place.offset or 0) if place.slot is None else place.slot * timer_wheel.SLOT_BYTES)
+        return self._single(self._directory.root / timer_wheel.PATH, (place.offset or 0) if place.slot is None else place.slot * timer_wheel.SLOT_BYTES)
 
     def _single(self, path: Path, at: int) -> tuple[Path, int, int, int]:
         if not self._directory.disk.exists(path):

@@ -15,7 +15,7 @@ from pathlib import Path
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.file_facts import kept_facts
 from broker_store.errors import FormatError, NotFoundError, StoreError
-from broker_store.formats import checkpoint, config_json, index_file, queue_unit, record
+from broker_store.formats import checkpoint, config_json, index_file, queue_unit, record, timer_log
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.inside.queue_units import QueueUnits
 
@@ -311,7 +311,7 @@ class StoreDirectory:
 
     def timer_log_files(self) -> list[tuple[int, int, Path]]:
         """(first byte, size, path) of the files of the timer log, ascending."""
-        directory = self.root / "timerlog"
+        directory = self.root / timer_log.PATH
         return [(int(name), self.disk.size_of(directory / name), directory / name) for name in self._numbered(directory)]
 
     def queue_units(self, topic: str, queue_id: int) -> QueueUnits:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.engine.check_report import ERROR, NOTE, CheckReport, Finding
+from broker_store.formats import timer_log
 
-TIMER_LOG = "timerlog"
 HARMLESS, NEXT_START, REPAIR, LOST = GRADES = ("harmless", "next start", "repair", "lost")
 
 
@@ -109,7 +109,7 @@ def grade_of(finding: Finding, unclean: bool) -> str:
     if finding.severity == NOTE:
         return HARMLESS
     meaning = meaning_of(finding)
-    if finding.kind == "file-missing" and (finding.queue is not None or Path(finding.file).parent.name == TIMER_LOG):
+    if finding.kind == "file-missing" and (finding.queue is not None or Path(finding.file).parent.name == timer_log.PATH):
         return REPAIR
     if finding.kind == "unit-extra" and finding.severity == ERROR and finding.what.endswith("behind the end of the log"):
         return LOST

@@ -41,14 +41,12 @@ from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.mapped_file import file_name
 from broker_store.engine.record_room import MAX_RECORD
 from broker_store.engine.store import MessageStore
-from broker_store.engine.timer_files import FILE_NAME as TIMER_CHECK
 from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.errors import FormatError, MisuseError, StoreError
-from broker_store.formats import checkpoint, config_json, record, timer_check, timer_log
+from broker_store.formats import checkpoint, config_json, record, timer_check, timer_log, timer_wheel
 from broker_store.formats.checkpoint import Checkpoint
 from broker_store.formats.queue_unit import LIGHT_QUEUE
-from broker_store.formats.timer_wheel import SLOT_BYTES, SLOTS
 from broker_store.messages import Message
 
 FILLER_TOPIC = "repaired"
@@ -417,18 +415,18 @@ class _Planner:
     # Timer messages ---------------------------------------------------------------------------------------------------
 
     def _is_timers(self, finding: Finding) -> bool:
-        return finding.kind.startswith("timer-") or finding.file.startswith((f"{self._timer_log}/", str(self.root / "timerwheel")))
+        return finding.kind.startswith("timer-") or finding.file.startswith((f"{self._timer_log}/", str(self.root / timer_wheel.PATH)))
 
     @property
     def _timer_log(self) -> Path:
-        return self.root / "timerlog"
+        return self.root / timer_log.PATH
 
     def _timer(self) -> Iterator[Action]:
         found = [finding for finding in self.report.findings if finding.severity != NOTE and self._is_timers(finding)]
         if any(finding.kind == "timer-check" and finding.severity == ERROR for finding in found):
-            yield self._away(self.root / "config" / TIMER_CHECK, "Take it away: those of the last seven days come once more, and none is passed over.")
+            yield self._away(self.root / timer_check.PATH, "Take it away: those of the last seven days come once more, and none is passed over.")
         in_log = {"timer-chain", "timer-unit", "file-length", "file-name", "file-missing", "unreadable"}
-        wheel = self.root / "timerwheel"
+        wheel = self.root / timer_wheel.PATH
         if any(finding.kind in in_log and finding.severity == ERROR and Path(finding.file) != wheel for finding in found):
             yield from self._without_timer_log(wheel)
         elif any(finding.kind in ("timer-wheel", "timer-slot", "timer-slots", "timer-log") or Path(finding.file) == wheel for finding in found):
@@ -436,7 +434,7 @@ class _Planner:
 
     def _without_timer_log(self, wheel: Path) -> Iterator[Action]:
         """What waits stands in the queue too, and timercheck tells what of it was delivered."""
-        path = self.root / "config" / TIMER_CHECK
+        path = self.root / timer_check.PATH
         content = self.disk.read_file(path)
         if content is not None and len(content) >= timer_check.FILE_BYTES and (page := timer_check.decode(content)).log_flushed == 0:
             # A start must see that the timer log falls short of it, to read the queue from its begin.
@@ -465,7 +463,7 @@ class _Planner:
             yield Action("wheel", wheel, 0, self._data_end(wheel) if self._is_whole(wheel) else 0, what, (size, self.check.log_end))
 
     def _is_whole(self, wheel: Path) -> bool:
-        return self.disk.exists(wheel) and self.disk.size_of(wheel) == SLOTS * SLOT_BYTES
+        return self.disk.exists(wheel) and self.disk.size_of(wheel) == timer_wheel.SLOTS * timer_wheel.SLOT_BYTES
 
     # config/ ----------------------------------------------------------------------------------------------------------
 
