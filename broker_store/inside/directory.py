@@ -21,6 +21,7 @@ from broker_store.inside.queue_units import QueueUnits
 
 GroupOffsets = dict[str, dict[str, dict[int, int]]]
 
+OFFSETS_FILE = "consumerOffset.json"  # in config/
 CHUNK_BYTES = 4 << 20  # of the log, read at once
 MAX_HEX_BYTES = 64 << 10
 _HEAD_BYTES = 128  # of a record: all that has a fixed place
@@ -323,12 +324,22 @@ class StoreDirectory:
         raw = self.disk.read_file(self.root / "config" / name) or self.disk.read_file(self.root / "config" / f"{name}.bak")
         return raw.decode(errors="replace") if raw else None
 
+    def knows_group_offsets(self) -> bool:
+        """Whether there is a readable config/consumerOffset.json. Without one it is unknown where groups stand, not that there are none."""
+        try:
+            text = self.config(OFFSETS_FILE)
+            if text is not None:
+                config_json.read_table(text, OFFSETS_FILE, "offsetTable")
+        except FormatError:
+            return False
+        return text is not None
+
     def group_offsets(self) -> GroupOffsets:
         """group -> topic -> queue -> the offset it committed, as config/consumerOffset.json has it."""
-        text = self.config("consumerOffset.json")
+        text = self.config(OFFSETS_FILE)
         found: GroupOffsets = {}
         if text is not None:
-            _, table, _ = config_json.read_table(text, "consumerOffset.json", "offsetTable")
+            _, table, _ = config_json.read_table(text, OFFSETS_FILE, "offsetTable")
             for key, queues in table.items():
                 topic, _, group = str(key).partition("@")
                 found.setdefault(group, {})[topic] = config_json.int_keys(queues, str(key))

@@ -113,6 +113,7 @@ class DiskView:
         self._queues = positions.queues()
         self._messages = sum(high - low for low, high in map(positions.ends, self._queues))
         self._first_ms = self._find_first_ms()
+        self._knows_groups = is_running or store.knows_group_offsets()
         self._until_ms = now_ms if is_running else self._find_last_ms()
         self._rate = self._measure_rate()
 
@@ -299,6 +300,7 @@ class DiskView:
         return {
             "files": told,
             "files_left_out": max(0, len(schedule) - most_files),
+            "knows_groups": self._knows_groups,
             "forced": {
                 "files": [file.path.name for file in forced],
                 "bytes": sum(file.size for file in forced),

@@ -173,6 +173,8 @@ def _readers(knows: Knowing, stored: StoredMessage, behind: list[StoredMessage])
     if not stored.is_queued:
         return []
     stops = [_reader(group, stored, behind) for group in knows.groups(stored.topic, stored.queue_id)]
+    if not stops and not knows.knows_groups:
+        return [stop("group", "Read", "unknown", "Where groups stand is not known: this store has no readable config/consumerOffset.json.")]
     return stops or [stop("group", "Read", "absent", "No group reads this topic: none has a position in it, and none that is connected asks for it.")]
 
 

@@ -5,6 +5,7 @@ nothing else is known; the dashboard has one that asks its broker. None is "not 
 
     positions()             {"min", "wrote", "confirmed", "dispatched", "flushed", "checkpoint_position"}, places in the log
     queue_span(topic, id)   (first, next) unit that readers may see; None when there is no such queue
+    knows_groups            whether it is known at all where groups stand: a store may come without its config/
     group_names(topic)      groups that may have sent messages of the topic back
     trace_topic             where clients write their traces
     groups(topic, id)       [{"group", "offset", "clients", "expression", "tags", "broadcast"}] that read the topic; `offset` is the
@@ -23,11 +24,10 @@ from broker_store.engine.disk import Reader
 from broker_store.errors import FormatError
 from broker_store.formats import config_json, names, queue_unit, record
 from broker_store.formats.record import StoredMessage
-from broker_store.inside.directory import StoreDirectory
+from broker_store.inside.directory import OFFSETS_FILE, StoreDirectory
 from broker_store.inside.neighbours import record_before
 
 UNIT = queue_unit.SIZE
-_OFFSETS_FILE = "consumerOffset.json"  # in config/
 _PIECE = 4 << 20
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # unless a setting names another
 _NOT_A_GROUP = "@"  # within a name: our own note of what a broadcasting group pulled
@@ -39,6 +39,9 @@ class Knowing(Protocol):
     source: str
     is_tried: bool
     trace_topic: str
+
+    @property
+    def knows_groups(self) -> bool: ...
 
     def positions(self) -> dict: ...
 
@@ -111,6 +114,10 @@ class FromFiles:
             raw = reader.read(unit * UNIT, UNIT)
         return queue_unit.decode(raw.ljust(UNIT, b"\0"))
 
+    @property
+    def knows_groups(self) -> bool:
+        return self._directory.knows_group_offsets()
+
     def group_names(self, topic: str) -> list[str]:
         """Those with a position in the topic, and all that have a topic of retries or dead letters: who read it once may be gone."""
         prefixes = (names.RETRY_PREFIX, names.DLQ_PREFIX)
@@ -128,7 +135,7 @@ class FromFiles:
         """(topic, group, {queue: offset}) as the broker saved them last; nothing from a file that is not readable."""
         found = []
         try:
-            _, table, _ = config_json.read_table(self._directory.config(_OFFSETS_FILE) or "{}", _OFFSETS_FILE, "offsetTable")
+            _, table, _ = config_json.read_table(self._directory.config(OFFSETS_FILE) or "{}", OFFSETS_FILE, "offsetTable")
             for name, queues in table.items():
                 topic, _, group = str(name).partition("@")
                 if group and _NOT_A_GROUP not in group:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker_store.formats.record import StoredMessage
+from broker_store.inside.directory import StoreDirectory
 from mqadmin import waiting
 
 
@@ -21,6 +22,11 @@ class FromBroker:
         self.is_tried = parts.store.settings.inspect
         if self.is_tried:
             self.source = "read from the store's files, and from what a start made of them in memory"
+
+    @property
+    def knows_groups(self) -> bool:
+        store = self._parts.store
+        return not self.is_tried or StoreDirectory(store.root, log_directory=store.log.directory).knows_group_offsets()
 
     def positions(self) -> dict:
         return self._positions

@@ -100,6 +100,21 @@ def test_who_read_and_who_sent_back_is_known_from_the_files_of_a_closed_store(cl
     assert {(one["state"], one["offset"]) for one in of(forth, "group") if one["title"] == "Read by CG"} == {("done", 3)}
 
 
+@pytest.mark.parametrize("table", [None, "", "{\"offsetTable\": 1}"])
+def test_who_reads_a_topic_is_unknown_of_a_store_that_came_without_positions(table, tmp_path):
+    root = stores.unpack("golden-clean", tmp_path)
+    for path in (root / "config").glob("consumerOffset.json*"):
+        path.unlink()
+    if table is not None:
+        (root / "config" / "consumerOffset.json").write_text(table)
+    directory = StoreDirectory(root)
+    (told,) = of(inside.journey(directory, FromFiles(directory), 0), "group")
+    assert (told["state"], told["title"]) == ("unknown", "Read") and "no readable config/consumerOffset.json" in told["sentence"]
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {}}')
+    (told,) = of(inside.journey(directory, FromFiles(directory), 0), "group")
+    assert told["state"] == "absent"
+
+
 def test_a_half_that_nobody_settled_is_followed_to_where_it_was_given_up(closed):
     directory = StoreDirectory(closed)
     all_halves = [message for message in plain_messages(closed) if message["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC"]

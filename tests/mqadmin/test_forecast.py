@@ -123,6 +123,30 @@ def test_the_commands_read_a_crashed_store_without_a_broker(crashed):
     assert timeline_of(StoreDirectory(root), "slow", 6)["queues"][0]["lag"] == queue["lag"]
 
 
+def test_who_would_lose_messages_is_unknown_without_the_positions_of_groups(crashed):
+    root, *_ = crashed
+    (root / "config" / "consumerOffset.json").unlink()
+    shown = offline("store", "forecast", "--store", root)
+    assert re.search(r"^0{20} .* unknown$", shown, re.MULTILINE) and "who has read them is unknown: there is no readable config/consumerOffset.json" in shown
+    assert "nobody" not in shown
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {}}')
+    shown = offline("store", "forecast", "--store", root)
+    assert re.search(r"^0{20} .* nobody$", shown, re.MULTILINE) and "read by all groups" in shown and "unknown" not in shown
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_the_page_tells_unknown_readers_from_none(knows, fake_cluster, client_of_role, monkeypatch):
+    forecast = FakeCluster.disk_forecast
+
+    def of_no_group(self, *arguments) -> dict:
+        facts = forecast(self, *arguments)
+        return facts | {"knows_groups": knows, "files": [file | {"losses": []} for file in facts["files"]], "forced": facts["forced"] | {"losses": []}}
+
+    monkeypatch.setattr(FakeCluster, "disk_forecast", of_no_group)
+    text = client_of_role("viewer").get("/store/disk/").content.decode()
+    assert ("nobody</span>" in text, "No group would lose" in text, "would lose unread messages is unknown" in text) == (knows, knows, not knows)
+
+
 def test_rest_gives_the_same_and_refuses_what_no_retention_can_be(fake_cluster, client_of_role):
     client: Client = client_of_role("viewer")
     disk = client.get("/api/v1/store/disk").json()

@@ -489,7 +489,7 @@ class FakeCluster:
             )  # fmt: skip
         facts["settings"]["retention_hours"] = kept
         forced = {"files": [file["name"] for file in files[:2]], "bytes": 2 * FILE_BYTES, "losses": [lost]}
-        return facts | {"files": files, "files_left_out": 3, "forced": forced, "is_what_if": retention_hours is not None}
+        return facts | {"files": files, "files_left_out": 3, "knows_groups": True, "forced": forced, "is_what_if": retention_hours is not None}
 
     def timeline(self, group, hours=6) -> dict:
         facts, now_ms, hour = self.group(group), self._now_ms(), 3_600_000

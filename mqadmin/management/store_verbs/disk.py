@@ -37,10 +37,13 @@ def forecast(command, options) -> None:
     if command.as_json:
         command.show(facts)
         return
-    rows = [[file["name"], cell(file["modified_ms"], "modified_ms"), cell(file["goes_ms"], "goes_ms"), _losses(file["losses"])] for file in facts["files"]]
+    nobody = "nobody" if facts["knows_groups"] else "unknown"
+    rows = [[file["name"], cell(file["modified_ms"], "modified_ms"), cell(file["goes_ms"], "goes_ms"), _losses(file["losses"]) or nobody] for file in facts["files"]]
     command.stdout.write(table(["FILE", "LAST WRITTEN", "GOES", "NOT READ BY"], rows) if rows else "No file can go yet.")
     if facts["forced"]["files"]:
-        command.stdout.write(f"\nBy force, above {facts['settings']['forced_percent']} % of the disk: {', '.join(facts['forced']['files'])}; not read by {_losses(facts['forced']['losses'])}.")
+        losses = _losses(facts["forced"]["losses"])
+        readers = f"not read by {losses}" if losses else "read by all groups" if facts["knows_groups"] else "who has read them is unknown: there is no readable config/consumerOffset.json"
+        command.stdout.write(f"\nBy force, above {facts['settings']['forced_percent']} % of the disk: {', '.join(facts['forced']['files'])}; {readers}.")
 
 
 def _rate(rate: dict) -> str:
@@ -52,7 +55,7 @@ def _rate(rate: dict) -> str:
 
 def _losses(losses: list[dict]) -> str:
     words = {True: "in time", False: "not in time", None: "unknown whether in time"}
-    return "; ".join(f"{loss['group']} {int(loss['messages']):,} ({words[loss['is_read_in_time']]})" for loss in losses) or "nobody"
+    return "; ".join(f"{loss['group']} {int(loss['messages']):,} ({words[loss['is_read_in_time']]})" for loss in losses)
 
 
 VERBS = {"disk": disk, "forecast": forecast}
