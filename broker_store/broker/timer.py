@@ -21,6 +21,7 @@ key, and was not delivered yet, is dropped. A message of a slot that is delivere
 from __future__ import annotations
 
 import heapq
+import json
 import random
 import re
 from collections import Counter
@@ -53,6 +54,9 @@ LOADED_A_MS = 10
 NEAR_MS = 10_000
 HOUR_MS = 3_600_000
 _HOURS_TOLD = 7 * 24
+
+# Apache's file of how many messages wait for each topic; ours is for whoever takes the store over, since the wheel itself says it.
+METRICS_FILE_NAME = "timermetrics"
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _LONG = 1 << 63
@@ -132,7 +136,7 @@ class Timer:
         self._reading = self._watched = False
         self._retry_ms = self._rest_ms = 0
         self._names: dict[int, str] = {}  # topics by their hash, which is all that the wheel knows of them
-        self._changed = False
+        self._changed = self._metrics_changed = False
         self._latest_ms: tuple[int, int] = (0, 0)  # the longest lateness of this minute and the one before
         self._minute = 0
         self._by_topic: Counter[str] = Counter()
@@ -212,6 +216,7 @@ class Timer:
         self._by_hour.update(by_hour)
         self._names = {java_hash(topic): topic for topic in topics}
         self._by_topic.update({topic: by_hash[hashed] for hashed, topic in self._names.items() if hashed in by_hash})
+        self._metrics_changed = True  # what the file says may be of another broker, before this one
 
     # Steps ------------------------------------------------------------------------------------------------------------
 
@@ -532,6 +537,7 @@ class Timer:
     def _count(self, topic: str, slot_ms: int, more: int) -> None:
         self._by_topic[topic] = max(0, self._by_topic[topic] + more)
         self._topic_changed_ms[topic] = self._clock()
+        self._metrics_changed = True
         self._count_hour(slot_ms, more)
 
     def _count_hour(self, slot_ms: int, more: int) -> None:
@@ -597,6 +603,15 @@ class Timer:
             for topic, count in self._by_topic.items()
         }
         return {"dataVersion": self.metrics_version.to_json(), "timingCount": table}
+
+    def metrics_picture(self) -> Callable[[], str] | None:
+        """A function that makes the text of `timermetrics` as it is now; None when nothing changed."""
+        if not self._metrics_changed:
+            return None
+        self._metrics_changed = False
+        self.metrics_version = self.metrics_version.next(self._clock())
+        value = self.metrics_json()
+        return lambda: json.dumps(value, separators=(",", ":"), sort_keys=True)
 
     def facts(self) -> dict:
         """What waits, what of it is due, how late it is, and when the rest is due.

@@ -301,6 +301,8 @@ def pull_answer_head(
     max_offset: int,
     body_bytes: int = 0,
     suggested_broker_id: int = 0,
+    topic_sys_flag: int = 0,
+    group_sys_flag: int = 0,
 ) -> bytes:
     """What stands in front of the records in the answer to a pull; the caller writes the `body_bytes` behind it.
 
@@ -308,11 +310,11 @@ def pull_answer_head(
     """
     if request.serialization != JSON:
         fields = {"suggestWhichBrokerId": str(suggested_broker_id), "nextBeginOffset": str(next_offset)}
-        fields |= {"minOffset": str(min_offset), "maxOffset": str(max_offset), "topicSysFlag": "0", "groupSysFlag": "0"}
+        fields |= {"minOffset": str(min_offset), "maxOffset": str(max_offset), "topicSysFlag": str(topic_sys_flag), "groupSysFlag": str(group_sys_flag)}
         return _head(_encode_binary(request.answer(code, status, fields)), body_bytes, ROCKETMQ)
     header = (
-        f'{{"code":{code:d},"extFields":{{"suggestWhichBrokerId":"{suggested_broker_id}","groupSysFlag":"0",'
-        f'"nextBeginOffset":"{next_offset}","maxOffset":"{max_offset}","minOffset":"{min_offset}","topicSysFlag":"0"}},'
+        f'{{"code":{code:d},"extFields":{{"suggestWhichBrokerId":"{suggested_broker_id}","groupSysFlag":"{group_sys_flag}",'
+        f'"nextBeginOffset":"{next_offset}","maxOffset":"{max_offset}","minOffset":"{min_offset}","topicSysFlag":"{topic_sys_flag}"}},'
         f'"flag":1,"language":"{LANGUAGE}","opaque":{request.opaque},"remark":"{status}"{_ANSWER_END}'
     ).encode()
     return _head(header, body_bytes, JSON)

@@ -56,7 +56,13 @@ _CODES = {
     GetStatus.READ_FAILED: int(ResponseCode.SYSTEM_ERROR),
 }
 
+# Apache's ForbiddenType, which stands in the answer.
+_BY_BROKER, _BY_GROUP, _BY_TOPIC, _NO_BROADCASTING, _BY_SUBSCRIPTION = range(1, 6)
+
 _parse = lru_cache(maxsize=1024)(filters.parse)
+
+# (group, topic, queue id, client id)
+BroadcastingClient = tuple[str, str, int, str]
 
 
 class Pull(NamedTuple):
@@ -66,6 +72,8 @@ class Pull(NamedTuple):
     header: PullHeader
     channel: Channel
     tag_codes: frozenset[int] | None
+    topic_sys_flag: int
+    group_sys_flag: int
 
 
 class Consume:
@@ -178,27 +186,29 @@ class Consume:
     def pull(self, command: Command, channel: Channel) -> Command | None:
         self._parts.statistics.pulls += 1
         header = read_pull(command)
-        pull = Pull(command, header, channel, self._check(command, header, channel))
+        pull = self._check(command, header, channel)
         reset = self._parts.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
             self._answer(pull, self._empty(header, GetStatus.OFFSET_RESET, reset))
             return None
         if header.sys_flag & headers.PULL_COMMIT_OFFSET and header.commit_offset >= 0:
             self._parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        begin = self._broadcast_begin(pull)
-        if begin is not None:
-            self._answer(pull, self._empty(header, GetStatus.OFFSET_RESET, begin))
-            return None
-        self._read(pull, header.queue_offset, lambda result: self._first_result(pull, result))
+        client = self._broadcasting_client(pull)
+        if client is not None:
+            begin = self._parts.broadcast.first(*client, header.queue_offset, self._parts.clock(), through_proxy=_is_through_proxy(header))
+            if begin is not None:
+                self._note_broadcast(pull, client, begin)
+                self._answer(pull, self._empty(header, GetStatus.OFFSET_RESET, begin))
+                return None
+        self._read(pull, header.queue_offset, lambda result: self._first_result(pull, client, result))
         return None
 
-    def _broadcast_begin(self, pull: Pull) -> int | None:
-        """Note how far a client of a broadcasting group is; where it must begin instead, None nearly always."""
+    def _broadcasting_client(self, pull: Pull) -> BroadcastingClient | None:
+        """Who pulls, where that is a client of a broadcasting group: it is noted how far it is, and it may have to begin elsewhere."""
         header, parts = pull.header, self._parts
         if not parts.settings.enable_broadcast_offset_store:
             return None
-        through_proxy = header.request_source == headers.PROXY_FOR_BROADCAST
-        if through_proxy:
+        if _is_through_proxy(header):
             client_id = header.proxy_client_id
         else:
             group = parts.clients.consumer_group(header.consumer_group)
@@ -207,32 +217,32 @@ class Consume:
             client_id = group.members[pull.channel].client_id
         if not client_id or len(client_id) > MAX_CLIENT_ID_CHARACTERS:
             return None
-        who, now_ms = (header.consumer_group, header.topic, header.queue_id, client_id), parts.clock()
-        begin = parts.broadcast.first(*who, header.queue_offset, now_ms, through_proxy=through_proxy)
-        parts.broadcast.note(*who, header.queue_offset if begin is None else begin, now_ms, through_proxy=through_proxy)
-        return begin
+        return header.consumer_group, header.topic, header.queue_id, client_id
 
-    def _check(self, command: Command, header: PullHeader, channel: Channel) -> frozenset[int] | None:
-        """Raise Refusal unless the pull may be; the tag hashes it wants, None for everything."""
+    def _note_broadcast(self, pull: Pull, client: BroadcastingClient, offset: int) -> None:
+        self._parts.broadcast.note(*client, offset, self._parts.clock(), through_proxy=_is_through_proxy(pull.header))
+
+    def _check(self, command: Command, header: PullHeader, channel: Channel) -> Pull:
+        """Raise Refusal unless the pull may be."""
         parts = self._parts
         group = parts.groups.get(header.consumer_group)
         config = parts.topics.get(header.topic)
         if not parts.settings.broker_permission & PERM_READ:
-            raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{parts.settings.broker_ip1}] pulling message is forbidden")
+            raise _forbidden(_BY_BROKER, f"the broker[{parts.settings.broker_ip1}] pulling message is forbidden")
         if command.code == RequestCode.LITE_PULL_MESSAGE and not parts.settings.lite_pull_message_enable:
-            raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{parts.settings.broker_ip1}] for lite pull consumer is forbidden")
+            raise _forbidden(_BY_BROKER, f"the broker[{parts.settings.broker_ip1}] for lite pull consumer is forbidden")
         if group is None and (group := parts.groups.find_or_create(header.consumer_group)) is None:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{header.consumer_group:.120}] does not exist, {FAQ}",
             )
         if not group.consume_enable:
-            raise Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group.name}")
+            raise _forbidden(_BY_GROUP, f"subscription group no permission, {group.name}")
         if config is None:
             check_topic(header.topic)
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}", "no topic")
         if not config.perm & PERM_READ:
-            raise Refusal(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+            raise _forbidden(_BY_TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < config.read_queues:
             raise Refusal(
                 ResponseCode.INVALID_PARAMETER,
@@ -243,14 +253,13 @@ class Consume:
                 limit=config.read_queues - 1,
             )
         subscription = self._subscription(header, group)
-        if subscription.class_filter:
-            return None
-        if subscription.expression_type != filters.TAG:
+        if not subscription.class_filter and subscription.expression_type != filters.TAG:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {subscription.expression_type:.20}",
             )
-        return subscription.tag_codes
+        tag_codes = None if subscription.class_filter else subscription.tag_codes
+        return Pull(command, header, channel, tag_codes, config.sys_flag, group.group_sys_flag)
 
     def _subscription(self, header: PullHeader, group) -> Subscription:
         if header.sys_flag & headers.PULL_SUBSCRIPTION:
@@ -263,9 +272,7 @@ class Consume:
         if members is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
         if members.broadcasting and not group.consume_broadcast_enable:
-            raise Refusal(
-                ResponseCode.NO_PERMISSION, f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
-            )
+            raise _forbidden(_NO_BROADCASTING, f"the consumer group[{header.consumer_group}] can not consume by broadcast way")
         self._check_allowed(header)
         subscription = members.subscriptions.get(header.topic)
         if subscription is None:
@@ -278,8 +285,7 @@ class Consume:
     def _check_allowed(self, header: PullHeader) -> None:
         """An administrator's word counts for whoever pulls; Apache asks for it only where the heartbeat's subscription counts."""
         if not self._parts.groups.may_read(header.consumer_group, header.topic):
-            remark = f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]"
-            raise Refusal(ResponseCode.NO_PERMISSION, remark, "permission")
+            raise _forbidden(_BY_SUBSCRIPTION, f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]")
 
     def _read(self, pull: Pull, offset: int, done) -> None:
         """Read for a pull and call `done(result)`, now or when a cold read comes back."""
@@ -320,9 +326,13 @@ class Consume:
         else:
             finish(result)
 
-    def _first_result(self, pull: Pull, result: GetResult) -> None:
+    def _first_result(self, pull: Pull, client: BroadcastingClient | None, result: GetResult) -> None:
         header = pull.header
-        if header.sys_flag & headers.PULL_SUSPEND and _code_of(result.status, header.queue_offset) == _NOT_FOUND:
+        code = _code_of(result.status, header.queue_offset)
+        if client is not None:
+            # One that asks for what is not there is as far as where it is sent.
+            self._note_broadcast(pull, client, result.next_offset if code == _OFFSET_MOVED else header.queue_offset)
+        if header.sys_flag & headers.PULL_SUSPEND and code == _NOT_FOUND:
             settings = self._parts.settings
             suspend_ms = header.suspend_timeout_ms if settings.long_polling_enable else settings.short_polling_time_mills
             now_ms = self._parts.clock()
@@ -358,7 +368,7 @@ class Consume:
         if pull.command.flag & 2:
             return
         head = pull_answer_head(
-            pull.command, code, result.status.name, result.next_offset, result.min_offset, result.max_offset, len(body)
+            pull.command, code, result.status.name, result.next_offset, result.min_offset, result.max_offset, len(body), 0, pull.topic_sys_flag, pull.group_sys_flag
         )
         if body:
             pull.channel.write_bytes(head, body)
@@ -490,6 +500,17 @@ def _retry_queue(stored: record.StoredMessage, queues: int) -> int:
     if stored.topic.startswith(RETRY_PREFIX) and stored.queue_id < queues:
         return stored.queue_id
     return stored.log_offset % queues if queues > 1 else 0
+
+
+def _forbidden(by: int, remark: str) -> Refusal:
+    """Why a pull may not be."""
+    refusal = Refusal(ResponseCode.NO_PERMISSION, remark, "permission")
+    refusal.fields = {"forbiddenType": str(by)}
+    return refusal
+
+
+def _is_through_proxy(header: PullHeader) -> bool:
+    return header.request_source == headers.PROXY_FOR_BROADCAST
 
 
 def _code_of(status: GetStatus, asked_offset: int) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker_store.broker import flow
-from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TIMER_TOPIC, TooManyTopicsError, TopicConfig
+from broker_store.broker.topics import FORBIDDEN_TO_SEND, MULTI_TAG, PERM_WRITE, TIMER_TOPIC, TooManyTopicsError, TopicConfig
 from broker_store.engine.write_path import Lap
 from broker_store.errors import NameError_
 from broker_store.formats import properties, recall_handle, record
@@ -291,7 +291,7 @@ class Produce:
             if not command.body:
                 raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal, its body is empty", "empty body")
             if header.batch:
-                return self._send_batch(command, channel, header, queue_id)
+                return self._send_batch(command, channel, header, config, queue_id)
             text = header.properties
             encoded = text.encode("utf-8", "replace")
             unique_key = _unique_key(text)
@@ -310,7 +310,7 @@ class Produce:
                 command.body,
                 encoded + self._added,
                 header.flag,
-                header.sys_flag,
+                header.sys_flag if config.filter_type != MULTI_TAG else header.sys_flag | record.SYS_MULTI_TAGS,
                 header.born_timestamp,
                 channel.remote_host,
                 self._store_host,
@@ -330,19 +330,20 @@ class Produce:
             self._group.add(message, self._stored, (command, channel, unique_key, queue_id), expires=True)
         return None
 
-    def _send_batch(self, command: Command, channel: Channel, header: SendHeader, queue_id: int) -> None:
+    def _send_batch(self, command: Command, channel: Channel, header: SendHeader, config: TopicConfig, queue_id: int) -> None:
         """The body is a chain of messages with their own properties; the header's belong to none of them."""
         if header.topic.startswith(RETRY_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}", "batch")
         if header.sys_flag & TRANSACTION_BITS or properties.get(header.properties.encode(), properties.DELAY):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither delayed nor transactional", "batch")
+        tags_flag = record.SYS_MULTI_TAGS if config.filter_type == MULTI_TAG else 0
         message = Message(
             header.topic,
             queue_id,
             command.body,
             self._added,
             header.flag,
-            header.sys_flag & ~SPECIAL_BITS,
+            header.sys_flag & ~SPECIAL_BITS | tags_flag,
             header.born_timestamp,
             channel.remote_host,
             self._store_host,

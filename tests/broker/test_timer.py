@@ -1,5 +1,7 @@
 """broker.timer: messages with a time of delivery, over a store in memory and timer files on a simulated disk."""
 
+import json
+
 import pytest
 
 from broker_store.broker.pace import PAUSE_MS
@@ -536,3 +538,19 @@ def test_facts_say_what_waits_and_how_late_it_is(world):
     facts = world.timer.facts()
     assert facts["hours"] == [(hour_ms + 3 * 3_600_000, 2)] and facts["topics"] == {"Orders": 1}
     assert world.timer.metrics_json()["timingCount"]["Orders"]["count"] == 1
+
+
+def test_the_file_of_metrics_says_how_many_wait_for_whoever_takes_the_store_over(world):
+    assert json.loads(world.timer.metrics_picture()())["timingCount"] == {}, "what another broker left is replaced by the first"
+    assert world.timer.metrics_picture() is None
+    world.send(TIMER_DELAY_SEC=1)
+    world.send(TIMER_DELAY_SEC=5)
+    world.run()
+    text = world.timer.metrics_picture()()
+    assert "\n" not in text and " " not in text
+    value = json.loads(text)
+    assert value["timingCount"] == {"Orders": {"count": 2, "timeStamp": START_MS}} and value["dataVersion"]["counter"] == 2
+    world.run(START_MS + 1_500)
+    assert json.loads(world.timer.metrics_picture()())["timingCount"]["Orders"]["count"] == 1
+    world.restart()
+    assert json.loads(world.timer.metrics_picture()())["timingCount"]["Orders"]["count"] == 1

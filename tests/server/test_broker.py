@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -131,7 +132,7 @@ async def test_at_the_end_those_who_wait_are_answered_and_everything_is_saved(br
     broker.parts.offsets.commit("CG", "New", 0, 1)
     await broker.stop()
     assert (await waiting).code == 19
-    assert set(store.config) == {"topics.json", "subscriptionGroup.json", "consumerOffset.json"}
+    assert set(store.config) == {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "timermetrics"}
     again = await brokers(store)
     assert again.parts.topics.get("New").queues == 4
     assert again.parts.offsets.of_group("CG") == {"New": {0: 1}}
@@ -170,6 +171,18 @@ async def test_a_message_that_waits_is_delivered_and_the_position_saved(brokers)
     assert [message.body for message in store.messages("Orders")] == [b"later"]
     await broker.stop()
     assert "1:1" in store.config["delayOffset.json"]
+
+
+async def test_how_many_timer_messages_wait_is_in_apaches_file_when_the_broker_ends(brokers):
+    store = MemoryStore(clock)
+    store.config["timermetrics"] = '{"timingCount":{"Other":{"count":7,"timeStamp":1}}}'
+    broker = await brokers(store)
+    timed = send()
+    timed.fields["i"] = "TIMER_DELAY_SEC\x0160\x02UNIQ_KEY\x01U\x02"
+    await (await dial(broker)).request(timed, 5)
+    broker.step()
+    await broker.stop()
+    assert {topic: told["count"] for topic, told in json.loads(store.config["timermetrics"])["timingCount"].items()} == {"Orders": 1}
 
 
 async def test_silent_clients_are_closed(brokers):

@@ -142,6 +142,47 @@ async def test_the_broker_notes_how_far_a_broadcasting_group_is():
         assert quiet.parts.offsets.to_json()["offsetTable"] == {}
 
 
+async def test_a_broadcasting_client_that_asks_for_what_is_not_there_is_as_far_as_where_it_is_sent():
+    harness = stocked(b"1", b"2", b"3")
+    beat(harness, model="BROADCASTING")
+    told = await harness.pull("TopicX", 1, 1_000, flag=0)
+    assert (told.code, told.fields["nextBeginOffset"]) == (21, "3")
+    harness.parts.broadcast.step(harness.now_ms)
+    assert harness.parts.offsets.of_broadcast("CG") == {"TopicX": {1: 3}}
+    harness.park("TopicX", 1, 3, flag=0)
+    await turns()
+    harness.parts.broadcast.step(harness.now_ms)
+    assert harness.parts.parked.count == 1 and harness.parts.offsets.of_broadcast("CG") == {"TopicX": {1: 3}}
+
+
+@pytest.mark.parametrize("serialization", [0, 1])
+async def test_a_pull_is_told_the_flags_of_topic_and_group(serialization):
+    harness = stocked(b"1")
+    harness.parts.topics.put(TopicConfig("TopicX", 4, 4, sys_flag=1))
+    harness.parts.groups.put(SubscriptionGroup("CG", group_sys_flag=5))
+    answer = await harness.ask(11, serialization=serialization, **harness.pull_fields("TopicX", 1, 0))
+    assert (answer.code, answer.fields["topicSysFlag"], answer.fields["groupSysFlag"]) == (0, "1", "5")
+
+
+async def test_a_pull_that_is_forbidden_says_by_what():
+    async def kind(model="CLUSTERING", flag=4, code=11, *, group=None, topic=None, readable=True, **settings):
+        harness = stocked(b"1", **settings)
+        harness.parts.groups.put(group or SubscriptionGroup("CG"))
+        harness.parts.topics.put(topic or TopicConfig("TopicX", 4, 4))
+        harness.parts.groups.set_may_read("CG", "TopicX", readable)
+        beat(harness, model=model)
+        answer = await harness.ask(code, **harness.pull_fields("TopicX", 1, 0, flag=flag))
+        assert answer.code == 16
+        return answer.fields["forbiddenType"]
+
+    assert await kind(broker_permission=2) == "1"
+    assert await kind(code=361, lite_pull_message_enable=False) == "1"
+    assert await kind(group=SubscriptionGroup("CG", consume_enable=False)) == "2"
+    assert await kind(topic=TopicConfig("TopicX", 4, 4, perm=2)) == "3"
+    assert await kind("BROADCASTING", 0, group=SubscriptionGroup("CG", consume_broadcast_enable=False)) == "4"
+    assert await kind(readable=False) == await kind(readable=False, flag=0) == "5"
+
+
 async def test_a_proxy_is_told_where_its_broadcasting_client_begins():
     harness = stocked(b"1", b"2")
     proxied = dict(requestSource=1, proxyFrowardClientId="phone")

@@ -154,6 +154,16 @@ async def test_properties_that_the_broker_sets_are_not_doubled():
     assert raw == b"UNIQ_KEY\x01U1\x02a\x01b\x02MSG_REGION\x01DefaultRegion\x02CLUSTER\x01DefaultCluster\x02TRACE_ON\x01true\x02"
 
 
+async def test_records_of_a_topic_with_several_tags_a_message_carry_the_bit_for_it():
+    harness = Harness()
+    harness.parts.topics.put(TopicConfig("Tags", filter_type="MULTI_TAG"))
+    await harness.send("Tags", sys_flag=1)
+    await harness.send("Tags", body=inner(b"2", b"") + inner(b"3", b""), properties="", batch=True, code=320)
+    await harness.send("Orders", sys_flag=1)
+    assert [message.sys_flag for message in harness.store.messages("Tags")] == [3, 2, 2]
+    assert [message.sys_flag for message in harness.store.messages("Orders")] == [1]
+
+
 async def test_settings_name_region_and_trace():
     harness = Harness(region_id="eu", trace_on=False)
     answer = await harness.send()
