@@ -1,12 +1,23 @@
-"""Small layers around every page: its security policy, the password to be set first, refused changes, wrong methods."""
+"""Layers around every page: Django's own, run on the loop; the security policy, who asks, refused changes, wrong methods.
+
+Django sends each method of its own layers to a thread and back, two a layer and request. Those only read cookies and set headers,
+and a thread that starts costs the broker's loop more than they do: `_OnLoop` calls them where they are.
+"""
 
 from __future__ import annotations
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from csp.middleware import CSPMiddleware
 from django.conf import settings
+from django.contrib.auth.middleware import AuthenticationMiddleware
+from django.contrib.messages.middleware import MessageMiddleware
+from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
+from django.middleware.clickjacking import XFrameOptionsMiddleware
+from django.middleware.common import CommonMiddleware
+from django.middleware.csrf import CsrfViewMiddleware
+from django.middleware.security import SecurityMiddleware
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
@@ -19,7 +30,59 @@ ADMIN_PATHS = ("/admin/",)
 PASSWORD_FREE = ("password", "logout", "login")
 
 
-class ContentSecurityPolicy(CSPMiddleware):
+class _OnLoop:
+    """Stands before a layer of Django's whose methods wait for nothing. In a synchronous stack it changes nothing."""
+
+    async def __acall__(self, request):
+        response = self.process_request(request) if hasattr(self, "process_request") else None
+        response = response or await self.get_response(request)
+        return await self.leave(request, response)
+
+    async def leave(self, request, response):
+        return self.process_response(request, response) if hasattr(self, "process_response") else response
+
+
+class Security(_OnLoop, SecurityMiddleware):
+    pass
+
+
+class Common(_OnLoop, CommonMiddleware):
+    pass
+
+
+class Authentication(_OnLoop, AuthenticationMiddleware):
+    """`request.user` is looked up by `who_asks`."""
+
+
+class Messages(_OnLoop, MessageMiddleware):
+    """Messages are kept in a cookie (MESSAGE_STORAGE)."""
+
+
+class Frames(_OnLoop, XFrameOptionsMiddleware):
+    pass
+
+
+class Sessions(_OnLoop, SessionMiddleware):
+    async def leave(self, request, response):
+        # Only what changed is saved, and that is for a thread.
+        if request.session.modified:
+            return await sync_to_async(self.process_response)(request, response)
+        return self.process_response(request, response)
+
+
+class Csrf(_OnLoop, CsrfViewMiddleware):
+    def __init__(self, get_response):
+        super().__init__(get_response)
+        if self.async_mode:
+            self.process_view = self._view
+
+    async def _view(self, request, callback, arguments, named):
+        # The form of a request that changes something may be long.
+        look = super().process_view
+        return look(request, callback, arguments, named) if request.method in ("GET", "HEAD") else await sync_to_async(look)(request, callback, arguments, named)
+
+
+class ContentSecurityPolicy(_OnLoop, CSPMiddleware):
     """'self' for all our pages; the admin's own policy for the admin, whose pages are not ours."""
 
     def process_response(self, request, response):
@@ -88,11 +151,16 @@ def _is_refused_change(request) -> bool:
 
 
 @sync_and_async_middleware
-def set_password_first(get_response):
-    """Whoever came in with a one-time password sees only the page that sets another.
+def who_asks(get_response):
+    """Looks up session, user and role, all at once and in a thread, since the views are on the loop: there `request.user` and
+    `roles.caller_of` query nothing. Whoever came in with a one-time password sees only the page that sets another."""
 
-    Only the session is looked at, so it costs no query; it is loaded here, not in the view, since the views are async.
-    """
+    def must_set_password(request):
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES:
+            return False
+        if request.user.is_authenticated:
+            roles.role_of(request.user)
+        return bool(request.session.get(MUST_SET_PASSWORD))
 
     def refusal(request):
         if request.path in {reverse(name) for name in PASSWORD_FREE}:
@@ -105,13 +173,12 @@ def set_password_first(get_response):
     if iscoroutinefunction(get_response):
 
         async def middleware(request):
-            must = settings.SESSION_COOKIE_NAME in request.COOKIES and await request.session.aget(MUST_SET_PASSWORD)
+            must = settings.SESSION_COOKIE_NAME in request.COOKIES and await sync_to_async(must_set_password)(request)
             return (refusal(request) if must else None) or await get_response(request)
 
     else:
 
         def middleware(request):
-            must = settings.SESSION_COOKIE_NAME in request.COOKIES and request.session.get(MUST_SET_PASSWORD)
-            return (refusal(request) if must else None) or get_response(request)
+            return (refusal(request) if must_set_password(request) else None) or get_response(request)
 
     return middleware

@@ -11,7 +11,6 @@ import os
 import pwd
 import time
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.http import HttpRequest
 from django.middleware.csrf import CsrfViewMiddleware
@@ -76,11 +75,10 @@ class Session(APIKeyCookie):
     param_name = settings.SESSION_COOKIE_NAME
 
     async def __call__(self, request: HttpRequest) -> Caller | None:
-        user = await request.auser()
-        if not user.is_authenticated:
+        if not request.user.is_authenticated:
             return None
         _check_csrf(request)
-        return await sync_to_async(roles.caller_of)(user)
+        return roles.caller_of(request.user)
 
     def authenticate(self, request: HttpRequest, key: str | None) -> None:
         raise NotImplementedError  # the base class asks for it; __call__ does the work

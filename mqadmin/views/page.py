@@ -1,14 +1,13 @@
 """What every page has in common: who may see it, the frame around it, and what is shown when the broker is not there.
 
 A page that touches the store is a coroutine on the broker's own loop: it reads one picture and waits for nothing that
-blocks. `page` is its guard; the user and the role are fetched there once, so that templates query nothing.
+blocks. `page` is its guard; user and role were looked up before (`who_asks` in middleware.py), so views and templates query nothing.
 """
 
 from __future__ import annotations
 
 import functools
 
-from asgiref.sync import sync_to_async
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -37,11 +36,9 @@ def page(role: str = "viewer"):
     def decorate(view):
         @functools.wraps(view)
         async def guarded(request: HttpRequest, *arguments, **named) -> HttpResponse:
-            user = await request.auser()
-            if not user.is_authenticated:
+            if not request.user.is_authenticated:
                 return to_login(request)
-            request.user = user
-            request.caller = await sync_to_async(roles.caller_of)(user)
+            request.caller = roles.caller_of(request.user)
             if not request.caller.may(role):
                 request.refused = request.caller
                 return trouble(request, 403, "Not allowed", f"This needs the role {role}; you are {request.caller.role}.")

@@ -2,24 +2,29 @@
 
 Browsers themselves would take the cores that the broker and its client run on. So this does what the pages' script does: it
 fetches each page that the Store's tabs lead to, reads from its elements which streams it watches and what it fetches again
-when a frame differs (static/js/live.js), and does that for five browsers, in a process of its own (`watch`).
+when a frame differs (static/js/live.js), and does that for five browsers, in a process of its own (`watch`). That has the lowest
+priority, since an operator's browser does not stand on the broker's machine.
 
-A round with and one without them, of which FIRST (with, without) comes first. Each sends at a fixed rate, over eight connections, and then as fast as 64 sends that
+A round with and one without them, of which FIRST (with, without) comes first. Each sends at a fixed rate, over eight connections; after both come two as fast as 64 sends that
 wait for their answers allow. A time runs from just before a send is due to be written until its answer was read, so what holds
-up the broker holds up those behind it as well. Prints a JSON line a round.
+up the broker holds up those behind it as well. Prints a JSON line for each of the two.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import selectors
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from html.parser import HTMLParser
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urljoin
 
 from websockets.asyncio.client import connect
 
@@ -40,8 +45,9 @@ SETTLE_S = 3
 class Page(HTMLParser):
     """What live.js would do with a page: `streams` it subscribes to, `renewed` what it fetches when a frame of one differs."""
 
-    def __init__(self, html: str):
+    def __init__(self, html: str, path: str):
         super().__init__()
+        self._path = path
         self.streams: set[tuple[str, str]] = set()
         self.renewed: list[tuple[tuple[str, str], str]] = []
         self.tabs: list[str] = []
@@ -55,7 +61,7 @@ class Page(HTMLParser):
             self.streams.add(stream)
         current = next((one for _, one, _ in reversed(self._open) if one), None)
         if "data-renew" in found and "hx-get" in found and current is not None:
-            self.renewed.append((current, found["hx-get"]))
+            self.renewed.append((current, urljoin(self._path, found["hx-get"])))
         if tag == "a" and any(is_tabs for _, _, is_tabs in self._open):
             self.tabs.append(found["href"])
         if tag not in ("input", "meta", "link", "img", "br", "hr"):
@@ -80,7 +86,7 @@ def fetch(port: int, session: str, path: str, *, htmx: bool = False) -> str:
 
 async def watch(port: int, session: str) -> None:
     """Five browsers with every Store page open; says READY when each stream gave its first frame, and ends when it is ended."""
-    pages = [Page(await asyncio.to_thread(fetch, port, session, path)) for path in Page(fetch(port, session, "/store/")).tabs]
+    pages = [Page(await asyncio.to_thread(fetch, port, session, path), path) for path in Page(fetch(port, session, "/store/"), "/store/").tabs]
     streams = set().union(*(page.streams for page in pages))
     renewed = [one for page in pages for one in page.renewed]
     seen = asyncio.Queue()
@@ -197,6 +203,22 @@ def at_full_speed(port: int) -> float:
     return rate
 
 
+@contextmanager
+def browsers(web_port: int, session: str) -> Iterator[list[str]]:
+    """While `watch` runs; the streams that it watches."""
+    process = subprocess.Popen([sys.executable, "-m", "tests.bench.watched", "watch", str(web_port), session], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    try:
+        streams = process.stdout.readline().split()[1:]
+        assert streams, "the browsers did not get ready"
+        time.sleep(SETTLE_S)
+        yield streams
+        assert process.poll() is None, "the browsers ended before they were to"
+    finally:
+        process.terminate()
+        process.wait(10)
+        process.stdout.close()
+
+
 async def make_topic(nameserver: str) -> None:
     async with Admin(nameserver) as admin:
         await admin.create_topic(TOPIC, read_queues=4, write_queues=4)
@@ -207,23 +229,22 @@ def main() -> None:
     port, web_port, pid = map(int, sys.argv[2:5])
     asyncio.run(make_topic(nameserver))
     at_a_rate(port, pid, 2)
-    for watched in (False, True) if first == "without" else (True, False):
-        browsers = subprocess.Popen([sys.executable, "-m", "tests.bench.watched", "watch", str(web_port), session], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) if watched else None
-        try:
-            streams = browsers.stdout.readline().split()[1:] if browsers else []
-            assert not watched or streams, "the browsers did not get ready"
-            time.sleep(SETTLE_S)
-            line = {"watched": watched, "streams": streams, **at_a_rate(port, pid, seconds), "full_speed_s": at_full_speed(port)}
-        finally:
-            if browsers:
-                browsers.terminate()
-                browsers.wait(10)
-                browsers.stdout.close()
+    order = (False, True) if first == "without" else (True, False)
+    lines = {watched: {"watched": watched} for watched in order}
+    # All at the rate before any at full speed: what that writes has the kernel make room in the file cache for seconds after.
+    for watched in order:
+        with browsers(web_port, session) if watched else nullcontext([]) as streams:
+            lines[watched] |= {"streams": streams, **at_a_rate(port, pid, seconds)}
+    for watched in order:
+        with browsers(web_port, session) if watched else nullcontext():
+            lines[watched]["full_speed_s"] = at_full_speed(port)
+    for line in lines.values():
         print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "watch":
+        os.nice(19)
         asyncio.run(watch(int(sys.argv[2]), sys.argv[3]))
     else:
         main()
