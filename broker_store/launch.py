@@ -13,16 +13,19 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.config import Settings, StoreSettings, load_settings
+from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk, StoreLock
 from broker_store.errors import ConfigError, StoreLockedError
 
 RUN_FILE = "broker.json"
 _DIRECTORIES = ("run", "logs", "cache")
+_SIZES = frozenset(field.name for field in dataclasses.fields(CheckSizes))
+_OF_THE_STORE = ("delay_levels", "store_settings")  # in the run file
 
 
 @dataclass
@@ -35,6 +38,7 @@ class Launch:
     lock: StoreLock | None  # None for a start that takes no store, or only looks at one
     data_lock: StoreLock  # held to the end of the process: run files and sockets are of one runbroker, whatever its store
     host_zone: str | None  # the TZ that Django will replace by its own
+    left: bytes | None = None  # the run file of a broker that was killed, which a start that takes no store puts back
 
     def restore_host_zone(self) -> None:
         """Store time (deleteWhen, index file names) is the host's; Django has set the process to its own zone."""
@@ -50,21 +54,37 @@ class Launch:
         return not self.arguments.nameserver or self.arguments.nameserver_port is not None
 
     def write_run_file(self, ports: dict[str, object]) -> None:
-        """Who holds the store, for a second start's refusal and for commands."""
+        """Who holds the store, for a second start's refusal and for commands; and what the store was made with, which a broker knows."""
         store = self.settings.store
         told = {"pid": os.getpid(), "store": str(store.store_path_root_dir.absolute()), "delay_levels": store.message_delay_level, "inspect": store.inspect}
-        told["store_settings"] = _given(store)
+        told["store_settings"] = _given(store, () if self.lock is None else _SIZES)
+        if self.lock is None:
+            self.left = Disk().read_file(self.data / "run" / RUN_FILE)
+            told |= _word_of(self.left, told["store"])
         text = json.dumps(told | ports)
         Disk().replace_file(self.data / "run" / RUN_FILE, text.encode())
 
     def remove_run_file(self) -> None:
-        Disk().unlink(self.data / "run" / RUN_FILE, missing_ok=True)
+        if self.left is None:
+            Disk().unlink(self.data / "run" / RUN_FILE, missing_ok=True)
+        else:
+            Disk().replace_file(self.data / "run" / RUN_FILE, self.left)
 
 
-def _given(store: StoreSettings) -> dict[str, object]:
+def _given(store: StoreSettings, always: Container[str]) -> dict[str, object]:
     """What is not as by default, for who looks at the store as this broker would; where it lies and how it is opened is for them to say."""
     named = ((field.name, getattr(store, field.name), field.default) for field in dataclasses.fields(store))
-    return {name: value for name, value, default in named if value != default and not isinstance(value, Path) and name not in ("inspect", "accept_damage")}
+    told = ((name, value) for name, value, default in named if value != default or name in always)
+    return {name: value for name, value in told if not isinstance(value, Path) and name not in ("inspect", "accept_damage")}
+
+
+def _word_of(run_file: bytes | None, store: str) -> dict[str, object]:
+    """What a run file says of how this store was made."""
+    try:
+        found = json.loads(run_file or b"{}")
+        return {name: found[name] for name in _OF_THE_STORE if name in found and found.get("store") == store}
+    except (ValueError, TypeError, AttributeError):
+        return {}  # it was torn, or is none of ours
 
 
 prepared: Launch | None = None

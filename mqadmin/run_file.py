@@ -36,16 +36,14 @@ def delay_levels(store: Path, data: Path) -> str | None:
 
 
 def store_settings(store: Path, data: Path) -> dict:
-    """What the broker that runs on `store`, or ended on it without a word, was told about it beside the defaults."""
-    return known_store_settings(store, data) or {}
+    """What the broker that runs on `store`, or was killed on it, was told about it beside the defaults, and its file sizes.
 
-
-def known_store_settings(store: Path, data: Path) -> dict | None:
-    """The same; None when no broker left word of this store, so that the defaults need not be its settings either."""
+    Of a store that no broker told of, but somebody looks at, the sizes that its files show; what is not named is not known then.
+    """
     if store_directory(data).resolve() != store.resolve():
-        return None
+        return {}
     given = (read(data) or {}).get("store_settings")
-    return given if isinstance(given, dict) else None
+    return given if isinstance(given, dict) else {}
 
 
 def live_position(store: Path, data: Path) -> LivePosition | None:

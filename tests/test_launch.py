@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -40,6 +41,33 @@ def test_a_data_directory_serves_one_runbroker_whatever_its_store(prepare, tmp_p
     with pytest.raises(StoreLockedError, match=r"process \d+ holds it \(broker 127\.0\.0\.1:10911\).*another --data"):
         prepare(*options)
     assert (tmp_path / "data" / "run" / launch.RUN_FILE).exists()
+
+
+@pytest.mark.parametrize("option", ["--inspect", "--no-broker"])
+def test_a_start_that_takes_no_store_leaves_what_a_killed_broker_told_of_it(prepare, tmp_path, option):
+    path = tmp_path / "data" / "run" / launch.RUN_FILE
+    killed = prepare("--set", "maxHashSlotNum=500", "--set", "messageDelayLevel=7s")
+    killed.write_run_file({"broker": "127.0.0.1:10911"})
+    left = path.read_bytes()
+    told = json.loads(left)["store_settings"]
+    assert (told["max_hash_slot_num"], told["max_index_num"]) == (500, 20_000_000), "sizes are told also where they are as by default"
+    for lock in (killed.lock, killed.data_lock):
+        lock.release()
+    looking = prepare(option)
+    looking.write_run_file({})
+    found = json.loads(path.read_bytes())
+    assert (found["store_settings"], found["delay_levels"], "broker" in found) == (told, "7s", False)
+    looking.remove_run_file()
+    assert path.read_bytes() == left
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b"[]", b'{"store": "/other", "store_settings": {"max_index_num": 4}}'])
+def test_what_says_nothing_of_this_store_is_not_taken_for_its_settings(prepare, tmp_path, left):
+    (tmp_path / "data" / "run").mkdir(parents=True)
+    path = tmp_path / "data" / "run" / launch.RUN_FILE
+    path.write_bytes(left)
+    prepare("--inspect").write_run_file({})
+    assert json.loads(path.read_bytes())["store_settings"] == {}
 
 
 def test_another_data_directory_may_look_at_the_same_store(prepare, tmp_path):

@@ -174,7 +174,8 @@ class _Planner:
 
     def _rebuild(self) -> Action:
         if all(getattr(self.sizes, name) for name in vars_of(CheckSizes)):
-            what = "Read the whole log as a start does, and make from it every unit and every index entry that is missing."
+            made = f"files of queues have {self.sizes.mapped_file_size_consume_queue:,} bytes, those of the index {self.sizes.max_hash_slot_num:,} slots and {self.sizes.max_index_num:,} entries"
+            what = f"Read the whole log as a start does, and make from it every unit and every index entry that is missing: {made}."
             return Action("rebuild", self.root, None, 0, what, True)
         what = "Leave it to the next start to make queues and index from the log: no file shows how large their files are."
         return Action("rebuild", self.root, None, 0, what, False)

@@ -260,6 +260,9 @@ def test_a_repair_makes_files_of_the_size_that_the_last_broker_was_told(tmp_path
     settings.DATA_DIRECTORY = tmp_path
     (tmp_path / "run").mkdir()
     told = {"max_hash_slot_num": 16, "max_index_num": 64, "mapped_file_size_commit_log": 16384, "mapped_file_size_consume_queue": 400}
+    seen = {name: told[name] for name in ("mapped_file_size_commit_log", "mapped_file_size_consume_queue")}
+    (tmp_path / "run" / "broker.json").write_text(json.dumps({"store": str(root), "store_settings": seen, "inspect": True}))
+    assert "no file shows how large" in offline("check_store", root, "--plan"), "who only looks at a store knows no more than its files"
     (tmp_path / "run" / "broker.json").write_text(json.dumps({"store": str(root), "store_settings": told}))
     assert "no file shows" not in offline("check_store", root, "--apply")
     (made,) = (root / "index").iterdir()

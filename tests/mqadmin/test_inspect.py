@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -48,15 +51,18 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "BROKER_DATA_DIR", "DJANGO_SETTINGS_MODULE")}
+
+
 class Looking:
     """A runbroker that looks at a store, with a data directory of its own."""
 
     def __init__(self, store: Path, data: Path):
         self.data, (self.port,) = data, free_ports(1)
         command = [sys.executable, "manage.py", "runbroker", "--inspect", "--store", str(store), "--data", str(data), "--web-port", str(self.port)]
-        environment = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "BROKER_DATA_DIR", "DJANGO_SETTINGS_MODULE")}
         self.output = data.with_name("output").open("w+b")
-        self.process = subprocess.Popen(command, cwd=PROJECT, env=environment, stdout=self.output, stderr=self.output)
+        self.process = subprocess.Popen(command, cwd=PROJECT, env=environment(), stdout=self.output, stderr=self.output)
 
     def __enter__(self) -> Looking:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -199,6 +205,24 @@ def test_a_store_that_a_start_would_refuse_can_be_looked_at(tmp_path):
         assert len(list(broker.pages("/store/files", kind="commitlog"))) == len(list((root / "commitlog").iterdir()))
         assert [(row["purpose"], row["state"]) for row in broker.get("/store/recoveries")["items"]] == [("inspect", "failed")]
     assert tree(tmp_path / "apache") == before
+
+
+def test_a_plan_of_the_page_knows_the_sizes_that_the_last_broker_was_told_and_leaves_them_to_the_repair(tmp_path):
+    root, data, sizes = stores.unpack("crash", tmp_path / "killed"), tmp_path / "data", stores.SIZES["crash"]
+    shutil.rmtree(root / "index")
+    (data / "run").mkdir(parents=True)
+    left = json.dumps({"pid": 1, "store": str(root), "delay_levels": "1s 5s", "store_settings": dataclasses.asdict(sizes), "inspect": False})
+    (data / "run" / "broker.json").write_text(left)
+    with Looking(root, data) as looking, RestClient.of_data_directory(data) as broker:
+        started = broker.post("/store/checks")
+        job(looking, broker, started)
+        plan = broker.get(f"/store/checks/{started['id']}/plan")
+    (rebuild,) = [action["what"] for action in plan["actions"] if action["action"] == "rebuild"]
+    assert f"{sizes.max_hash_slot_num:,} slots and {sizes.max_index_num:,} entries" in rebuild
+    assert (data / "run" / "broker.json").read_text() == left, "looking at a store takes nothing of what is known of it"
+    repair = [sys.executable, "manage.py", "check_store", str(root), "--apply"]
+    subprocess.run(repair, cwd=PROJECT, env=environment() | {"BROKER_DATA_DIR": str(data)}, check=True, capture_output=True)
+    assert {path.stat().st_size for path in (root / "index").iterdir()} == {GEOMETRY.file_bytes}
 
 
 def test_the_data_directory_may_not_lie_within_the_store(tmp_path):

@@ -5,12 +5,14 @@ Exit code 0 when the store is sound (after --apply: is sound now), 1 when someth
 
 import json
 import time
+from dataclasses import fields
 from pathlib import Path
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_store.config import StoreSettings, delay_levels_ms
+from broker_store.config import delay_levels_ms
+from broker_store.engine.check_report import CheckSizes
 from broker_store.errors import BrokerStoreError
 from mqadmin import run_file
 
@@ -46,8 +48,8 @@ class Command(BaseCommand):
         try:
             delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
             given = {"on_progress": tell, "log_end": None if live is None else live.dispatched, "delay_levels_ms": delays}
-            told = run_file.known_store_settings(root, settings.DATA_DIRECTORY)
-            sizes = None if told is None else StoreSettings(**told)
+            told = run_file.store_settings(root, settings.DATA_DIRECTORY)
+            sizes = CheckSizes(**{field.name: told.get(field.name) for field in fields(CheckSizes)})
             result, plan = examine(root, with_plan=options["plan"] or options["apply"], sizes=sizes, **given)
             if options["apply"] and plan.actions:
                 repair = Repair(plan, on_step=lambda number, action: tell and tell(number, len(plan.actions), action.what, "steps"))
@@ -89,7 +91,7 @@ class Command(BaseCommand):
         self.stdout.write(f"What was changed is kept in {plan['kept_in']}." if done else "With --apply it is done; what is changed is kept in lost+found beside the store.")
 
 
-def examine(root: Path, with_plan: bool, sizes=None, **given) -> tuple[dict, object]:
+def examine(root: Path, with_plan: bool, sizes: CheckSizes | None = None, **given) -> tuple[dict, object]:
     """(what is told of a check, the plan of a repair or None). `sizes` are the plan's where no file shows them."""
     from broker_store.engine.check import StoreCheck
     from broker_store.inside.doctor import GRADES, findings_of
