@@ -17,6 +17,7 @@ from mqadmin.api.auth import need
 from mqadmin.api.topics import Confirm, Cursor, Limit, found_topic
 from mqadmin.audit import aaudited
 from mqadmin.inside.forecast import MOST_HISTORY_HOURS
+from mqadmin.inside.sources import measured
 
 router = Router()
 CONFIG_FIELDS = ("consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times")
@@ -65,7 +66,7 @@ async def show_group(request: HttpRequest, group: str):
 async def timeline(request: HttpRequest, group: str, hours: Annotated[int, Query(ge=1, le=MOST_HISTORY_HOURS)] = 6):
     """Each queue of a group over store time: what is kept, where the group is, when retention comes to where it reads; and its lag
     over the last `hours`, with resets and changes of its members. `lag` null is a gap: nothing was sampled then."""
-    return schemas.facts(await asyncio.to_thread(clusters.current().timeline, check_group(group), hours))
+    return schemas.facts(measured("timeline", await asyncio.to_thread(clusters.current().timeline, check_group(group), hours)))
 
 
 @router.patch("/groups/{group}", response=schemas.GroupDetail)

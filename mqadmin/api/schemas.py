@@ -86,6 +86,8 @@ class Refusal(Schema):
 
 
 class Refusals(Schema):
+    at_ms: Time
+    source: str = Field(description="where these numbers come from")
     items: list[Refusal]
 
 
@@ -366,6 +368,16 @@ class FactsPage(Page):
 
 class FactsList(Schema):
     items: list[dict[str, Any]]
+
+
+class MeasuredPage(FactsPage):
+    at_ms: Time
+    source: str = Field(description="where these numbers come from")
+
+
+class MeasuredList(FactsList):
+    at_ms: Time
+    source: str = Field(description="where these numbers come from")
 
 
 class DryRun(In):

@@ -13,6 +13,7 @@ from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.topics import Cursor, Limit
 from mqadmin.audit import aaudited
+from mqadmin.inside.sources import measured
 
 router = Router()
 
@@ -23,7 +24,7 @@ async def store_facts(request: HttpRequest):
     return schemas.facts(clusters.current().store())
 
 
-@router.get("/store/files", response=schemas.FactsPage)
+@router.get("/store/files", response=schemas.MeasuredPage)
 async def store_files(
     request: HttpRequest,
     kind: Annotated[Literal["commitlog", "consumequeue", "index"] | None, Query()] = None,
@@ -36,7 +37,7 @@ async def store_files(
     cluster = clusters.current()
     files = [file for file in await cluster.file_map() if (kind is None or file["kind"] == kind) and (topic is None or file["topic"] == topic)]
     listed = paging.page(files, _file_key, cursor, limit)
-    return listed | {"items": schemas.facts(await cluster.with_times(listed["items"]))}
+    return measured("files", listed | {"items": schemas.facts(await cluster.with_times(listed["items"]))})
 
 
 def _file_key(file: dict) -> str:
@@ -44,24 +45,24 @@ def _file_key(file: dict) -> str:
     return f"{file['kind']}/{file.get('topic') or ''}/{-1 if queue_id is None else queue_id:010d}/{file['name']}/{file['state'] == 'hung'}"
 
 
-@router.get("/store/index", response=schemas.FactsList)
+@router.get("/store/index", response=schemas.MeasuredList)
 async def index_files(request: HttpRequest):
     """Index files with their header, slots and entries in use."""
-    return {"items": schemas.facts(clusters.current().store_index())}
+    return measured("index", {"items": schemas.facts(clusters.current().store_index())})
 
 
-@router.post("/store/index/explain", response=schemas.FactsList)
+@router.post("/store/index/explain", response=schemas.MeasuredList)
 async def explain(request: HttpRequest, body: schemas.Explain):
     """Each step that a lookup of this key takes: file, slot, chain entries, what was kept and why not."""
     begin, end = body.from_ms or 0, (1 << 63) - 1 if body.to_ms is None else body.to_ms
     steps = await clusters.current().explain(check_topic(body.topic), body.key, begin, end, body.limit)
-    return {"items": schemas.facts(steps)}
+    return measured("explain", {"items": schemas.facts(steps)})
 
 
 @router.get("/recovery", response=dict[str, Any])
 async def recovery(request: HttpRequest):
     """The report of the last start, live while it runs: each step with file, bytes, messages and duration; what was cut."""
-    return schemas.facts(clusters.current().recovery())
+    return schemas.facts(measured("recovery", clusters.current().recovery()))
 
 
 @router.post("/store/index/rebuild", response={202: dict[str, Any]})

@@ -18,6 +18,7 @@ from mqadmin import audit, clusters, tokens
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.topics import Cursor, Limit
+from mqadmin.inside.sources import measured
 
 router = Router()
 READY_STATES = ("running", "read_only")
@@ -65,7 +66,7 @@ async def overview(request: HttpRequest):
 @router.get("/refusals", response=schemas.Refusals)
 async def refusals(request: HttpRequest):
     """What the broker refused since its start, by cause: how often, and the last case with the value, its limit and who it was."""
-    return {"items": clusters.current().refusals()}
+    return measured("refusals", {"items": clusters.current().refusals()})
 
 
 @router.get("/auth/session", response=schemas.Me)

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from django import template
 from django.utils.html import format_html
 
+from mqadmin.inside.sources import SOURCES
+
 register = template.Library()
 
 UNKNOWN = format_html('<span class="unknown" title="not measured, or not known yet">{}</span>', "unknown")
@@ -304,3 +306,9 @@ def running_for(started_ms):
 def in_unit(value, unit):
     """A job's progress: bytes in their own units, else the number with its noun."""
     return size(value) if unit == "bytes" else format_html("{} {}", count(value), unit or "")
+
+
+@register.filter
+def source_of(view: str) -> str:
+    """The sentence of mqadmin/inside/sources.py on a view."""
+    return SOURCES[view]

@@ -13,14 +13,15 @@ from mqadmin.api import schemas
 from mqadmin.api.auth import need
 from mqadmin.audit import aaudited
 from mqadmin.inside import recoveries as kept
+from mqadmin.inside.sources import measured
 
 router = Router()
 
 
-@router.get("/recoveries", response=schemas.FactsList)
+@router.get("/recoveries", response=schemas.MeasuredList)
 async def recoveries(request: HttpRequest):
     """Every start that has a record, newest first, in brief: those that failed or ended midway, looks and dry runs too."""
-    return {"items": schemas.facts(await asyncio.to_thread(kept.listing))}
+    return measured("recoveries", {"items": schemas.facts(await asyncio.to_thread(kept.listing))})
 
 
 @router.post("/recoveries/dry-run", response={202: schemas.Job})
