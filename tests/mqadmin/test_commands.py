@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 import pytest
 from django.core.management import CommandError, call_command
 
+from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePage
 from broker_store.messages import Message
 from mqadmin import clusters, tokens, web
 from mqadmin.management.base import cell, printable, table
+from mqadmin.management.commands import demo
 from tests.support import stores
 from tests.support.fake_cluster import FakeCluster
 from tests.support.hand_store import Clock, opened
@@ -311,3 +313,40 @@ def test_what_is_not_known_is_a_dash_and_nothing_steers_the_terminal():
 def test_names_that_are_paths_are_refused_before_anybody_is_asked(words, name):
     with pytest.raises(CommandError, match="characters|longer|blank"):
         call_command(*words, name)
+
+
+class _Shop:
+    """A producer whose broker answers in turns of the demo as `answers` says; then the demo is told to stop."""
+
+    def __init__(self, answers: list[Exception | None], stopped: asyncio.Event):
+        self.answers, self.stopped = answers, stopped
+
+    async def send(self, topic, message, ordering_key=None):
+        answer = self.answers.pop(0)
+        if not self.answers:
+            self.stopped.set()
+        if answer is not None:
+            raise answer
+
+
+async def _demo(monkeypatch, answers: list[Exception | None]) -> tuple[int, list[str]]:
+    """One message a turn, none a transaction: how many were sent, and what was told."""
+    monkeypatch.setattr(demo, "SHARES", ((demo.VIEWS, 1.0),))
+    monkeypatch.setattr(demo, "TURN_SECONDS", 0.001)
+    monkeypatch.setattr(demo, "AWAY_SECONDS", 0.001)
+    counts, told, stopped = {"sent": 0}, [], asyncio.Event()
+    await demo._send(_Shop(answers, stopped), 1_000, None, counts, stopped, told.append)
+    return counts["sent"], told
+
+
+async def test_the_demo_goes_on_when_its_broker_is_started_again(monkeypatch):
+    gone = [ConnectionLost("no connection"), NoRouteError("no route"), RequestTimeout("no answer")]
+    sent, told = await _demo(monkeypatch, [None, *gone, None, None])
+    assert sent == 3 and told == ["The broker does not answer (no connection); the demo goes on when it is back.", "The broker is back."]
+
+
+async def test_the_demo_ends_when_no_broker_ever_answered_and_with_any_other_error(monkeypatch):
+    with pytest.raises(ConnectionLost):
+        await _demo(monkeypatch, [ConnectionLost("no connection"), None])
+    with pytest.raises(ValueError, match="its own"):
+        await _demo(monkeypatch, [None, ValueError("its own"), None])

@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ ORDERS, PAYMENTS, VIEWS = TOPICS = ("demo-orders", "demo-payments", "demo-page-v
 QUICK, SLOW = GROUPS = ("demo-billing", "demo-reports")
 QUEUES = 4
 TURN_SECONDS = 0.05
+AWAY_SECONDS = 1.0  # between two tries while the broker does not answer
 SHARES = ((ORDERS, 0.3), (PAYMENTS, 0.2), (VIEWS, 0.5))
 SLOW_SECONDS = 0.1  # that the slow group spends on a message, ...
 SLOW_AT_ONCE = 2  # ... so it does 20 a second
@@ -105,7 +107,7 @@ class Command(BaseCommand):
             await slow.start(report)
             telling = asyncio.create_task(self._tell(counts, options["json"]))
             try:
-                await _send(producer, options["rate"], options["seconds"], counts, stopped)
+                await _send(producer, options["rate"], options["seconds"], counts, stopped, self._note)
             finally:
                 telling.cancel()
         self._show(counts, options["json"], last=True)
@@ -116,6 +118,9 @@ class Command(BaseCommand):
         while True:
             self._show(counts, as_json)
             await asyncio.sleep(1.0)
+
+    def _note(self, text: str) -> None:
+        self.stderr.write(("\n" if self.stderr.isatty() else "") + text)
 
     def _show(self, counts: dict[str, int], as_json: bool, last: bool = False) -> None:
         if as_json:
@@ -135,10 +140,11 @@ def _make_topics(broker: RestClient) -> None:
                 raise
 
 
-async def _send(producer: TransactionProducer, rate: int, seconds: float | None, counts: dict[str, int], stopped: asyncio.Event) -> None:
-    """Messages at `rate` a second, in turns; what a slow broker could not take is not made up for."""
+async def _send(producer: TransactionProducer, rate: int, seconds: float | None, counts: dict[str, int], stopped: asyncio.Event, tell: Callable[[str], None]) -> None:
+    """Messages at `rate` a second, in turns; what a slow broker could not take is not made up for, nor what one that is started again has missed."""
     began = turn = time.monotonic()
     number = owed = 0.0
+    is_away = False
     while not stopped.is_set() and (seconds is None or turn - began < seconds):
         owed += rate * TURN_SECONDS
         sends = []
@@ -146,8 +152,16 @@ async def _send(producer: TransactionProducer, rate: int, seconds: float | None,
             number += 1
             sends.append(_one(producer, int(number)))
         owed -= int(owed)
-        await asyncio.gather(*sends)
-        counts["sent"] += len(sends)
+        failed = [answer for answer in await asyncio.gather(*sends, return_exceptions=True) if isinstance(answer, BaseException)]
+        counts["sent"] += len(sends) - len(failed)
+        for error in failed:
+            if not isinstance(error, ClientError) or not counts["sent"]:
+                raise error
+        if bool(failed) != is_away:
+            is_away = bool(failed)
+            tell(f"The broker does not answer ({failed[0]}); the demo goes on when it is back." if is_away else "The broker is back.")
+        if is_away:
+            turn += AWAY_SECONDS
         turn = max(turn + TURN_SECONDS, time.monotonic() - 1.0)
         try:
             await asyncio.wait_for(stopped.wait(), max(0.0, turn - time.monotonic()))
