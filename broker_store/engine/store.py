@@ -170,7 +170,7 @@ class MessageStore:
                 self._remove_leftovers()
                 clean = not self._disk.exists(abort)
                 report.abort_found = not clean
-                step.detail = "there is no abort: it was closed in order" if clean else "abort is there: whoever wrote last did not close it"
+                step.detail = "there is no abort: it was closed in order, or is new" if clean else "abort is there: whoever wrote last did not close it"
                 if clean:
                     # Before the first write of a run, so that no crash of recovery itself can pass for a clean stop.
                     self._disk.write_file(abort, str(os.getpid()).encode())
