@@ -36,8 +36,6 @@ class Replies:
         topic = f"{parts.cluster}_REPLY_TOPIC"
         if header.topic != topic:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"a reply goes to the topic {topic}, not to {header.topic:.120}", "reply")
-        if not command.body:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal, its body is empty", "empty body")
         now_ms = parts.clock()
         encoded = properties.set_values(header.properties.encode("utf-8", "replace"), {PUSH_TIME: str(now_ms)})
         message = Message(
@@ -45,7 +43,8 @@ class Replies:
         )
         failure = await self._push(header, message, now_ms)
         fields = {"msgId": "0", "queueId": "0", "queueOffset": "0", "MSG_REGION": parts.settings.region_id, "TRACE_ON": "true"}
-        if parts.settings.store_reply_message_enable:
+        # A reply may have no body, as Go's helper makes it: it is pushed, and no message that can be stored.
+        if parts.settings.store_reply_message_enable and message.body:
             stored = await self._group.put(message)
             if stored.log_offset >= 0:
                 fields |= {"msgId": encode_offset_id(parts.store_host, stored.log_offset), "queueOffset": str(stored.queue_offset)}

@@ -89,6 +89,17 @@ def test_a_failed_message_comes_back(go, broker):
     assert {line["key"] for line in lines if line.get("reconsume")} == {line["key"] for line in lines if line.get("failed")}
 
 
+def test_the_pull_consumer_reads_and_commits(go, broker):
+    topic, group = names(go, "polled", "pollers")
+    go.admin(f"create_topic\t{topic}\t127.0.0.1:{broker.broker_port}")
+    acknowledged(go.run("send", topics=topic, n=100))
+    first = go.run("poll", topic=topic, group=group, n=100)
+    assert len({line["key"] for line in first}) == 100
+    acknowledged(go.run("send", topics=topic, n=10, run="b"))
+    again = [line["key"] for line in go.run("poll", topic=topic, group=group, n=10) if line["key"].startswith("b")]
+    assert sorted(again) == [f"bkey{number}" for number in range(10)], "the second goes on where the first committed"
+
+
 def test_its_admin_client_creates_lists_and_deletes_a_topic(go, broker):
     (topic,) = names(go, "administered")
     address = f"127.0.0.1:{broker.broker_port}"

@@ -1,8 +1,11 @@
-"""Requests and replies between Java clients and the Python one."""
+"""Requests and replies between Java 5.x and 4.9, Go v2 and the Python client."""
 
 import asyncio
 
-from broker_store.client import Producer, PushConsumer
+import pytest
+
+from broker_store.client import Admin, Producer, PushConsumer
+from tests.interop import clients
 from tests.interop.lines import names
 
 
@@ -47,3 +50,55 @@ def test_python_asks_and_java_answers(java):
         assert asyncio.run(ask()) == [b"re: python-%d" % number for number in range(20)]
     finally:
         answering.kill()
+
+
+@pytest.fixture
+def asked_topic(go):
+    """A topic that is there before clients look for its route, and a group."""
+    topic, group = names(go, "prices", "quotes")
+
+    async def make():
+        async with Admin(go.nameserver) as admin:
+            await admin.create_topic(topic, read_queues=2, write_queues=2)
+
+    asyncio.run(make())
+    return topic, group
+
+
+@pytest.mark.parametrize(("asks", "answers"), [("go", "go"), (clients.JAVA_5, "go"), ("go", clients.JAVA_4)])
+def test_go_asks_and_answers(asks, answers, go, broker, asked_topic, tmp_path):
+    topic, group = asked_topic
+    asking, answering = (go if kind == "go" else clients.java_of(kind, broker, tmp_path) for kind in (asks, answers))
+    running = answering.start("answer", topic=topic, group=group)
+    word = "go" if asks == "go" else "java"
+    try:
+        running.until_ready()
+        assert [line["reply"] for line in asking.run("ask", 60, topic=topic, n=20)] == [f"re: {word}-{number}" for number in range(20)]
+        assert {line["status"] for line in running.finish() if "status" in line} == {"SEND_OK"}
+    finally:
+        running.kill()
+
+
+def test_a_reply_as_gos_own_helper_makes_it_without_a_body_arrives(go, asked_topic):
+    topic, group = asked_topic
+    running = go.start("answer", topic=topic, group=group, bare="true")
+    try:
+        running.until_ready()
+        assert [line["reply"] for line in go.run("ask", 30, topic=topic, n=3)] == [""] * 3
+        assert [line["status"] for line in running.finish() if "status" in line] == ["SEND_OK"] * 3
+    finally:
+        running.kill()
+
+
+def test_go_asks_and_python_answers(go, asked_topic):
+    topic, group = asked_topic
+
+    async def answer_until_done():
+        async with Producer(go.nameserver, "answers") as producer, PushConsumer(group, go.nameserver, consume_from="first").subscribe(topic) as consumer:
+            async def answer(message):
+                await producer.reply(message, b"re: " + message.body)
+
+            await consumer.start(answer)
+            return await asyncio.to_thread(go.run, "ask", topic=topic, n=20)
+
+    assert [line["reply"] for line in asyncio.run(answer_until_done())] == [f"re: go-{number}" for number in range(20)]

@@ -21,8 +21,13 @@ def asked(lines):
     return {line["asked"] for line in lines if "asked" in line}
 
 
-def keys_of(java, topic) -> list[str]:
-    return sorted(line["key"] for line in java.run("pull", topics=topic) if line.get("key", "").startswith("r"))
+def keys_of(java, topic, run="r") -> list[str]:
+    return sorted(line["key"] for line in java.run("pull", topics=topic) if line.get("key", "").startswith(run))
+
+
+def of_run(keys, run) -> set[str]:
+    """The keys as another run of the program makes them."""
+    return {run + key[1:] for key in keys}
 
 
 @pytest.mark.parametrize("version", [clients.JAVA_5, clients.JAVA_4])
@@ -69,32 +74,38 @@ def test_kill_9_in_the_middle_loses_no_half(broker_on, tmp_path):
         producer.kill()
 
 
-@pytest.mark.parametrize(("first", "second"), [(ApacheBroker, OurBroker), (OurBroker, ApacheBroker)], ids=["from Apache to ours", "from ours to Apache"])
-def test_halves_are_handed_over_in_mid_flight(first, second, broker_on, tmp_path):
-    # The first broker asks nobody before it ends.
-    broker = broker_on(first, transactionCheckInterval=600_000)
-    java = clients.java_of(clients.JAVA_5, broker, tmp_path)
-    topic, group = names(java, "handed", "producers")
-    java.admin(f"create_topic\t{topic}\t4\t4\t6")
-    producer = java.start("transact", topics=topic, group=group, n=SENT)
-    try:
-        producer.until(all_sent, 60)
-        assert keys_of(java, topic) == sorted(key for key in KEPT if key not in UNSURE)
-    finally:
-        producer.kill()
-    broker.stop()
+@pytest.mark.parametrize(
+    "brokers", [(ApacheBroker, OurBroker, ApacheBroker), (OurBroker, ApacheBroker, OurBroker)], ids=["Apache to ours and back", "ours to Apache and back"]
+)
+def test_halves_are_handed_over_and_back_in_mid_flight(brokers, broker_on, tmp_path):
+    # The first two ask nobody before they end; what both left is asked about by the third.
+    for kind, run in zip(brokers, "rs", strict=False):
+        broker = broker_on(kind, transactionCheckInterval=600_000)
+        java = clients.java_of(clients.JAVA_5, broker, tmp_path)
+        if run == "r":
+            topic, group = names(java, "handed", "producers")
+            java.admin(f"create_topic\t{topic}\t4\t4\t6")
+        producer = java.start("transact", topics=topic, group=group, n=SENT, run=run)
+        try:
+            producer.until(all_sent, 60)
+            assert keys_of(java, topic, run) == sorted(of_run(KEPT - UNSURE, run)), "once, also what the other broker stored"
+        finally:
+            producer.kill()
+        broker.stop()
 
-    java = clients.java_of(clients.JAVA_5, broker_on(second), tmp_path)
-    again = java.start("transact", topics=topic, group=group, n=1, run="s")   # a producer knows no broker before it sends
+    java = clients.java_of(clients.JAVA_5, broker_on(brokers[2]), tmp_path)
+    again = java.start("transact", topics=topic, group=group, n=1, run="t")   # a producer knows no broker before it sends
+    kept = of_run(KEPT, "r") | of_run(KEPT, "s")
     try:
-        again.until(lambda lines: asked(lines) >= UNSURE, 90)
+        again.until(lambda lines: asked(lines) >= of_run(UNSURE, "r") | of_run(UNSURE, "s"), 90)
         reader = java.start("consume", group="after", topics=topic)
         try:
-            reader.until(lambda lines: KEPT <= {line.get("key") for line in lines}, 60)
+            reader.until(lambda lines: kept <= {line.get("key") for line in lines}, 60)
         finally:
             reader.kill()
     finally:
         again.kill()
     # Apache's broker notes a word after seconds and asks a second time meanwhile: it may store one twice.
-    assert set(keys_of(java, topic)) == KEPT
-    assert second is ApacheBroker or len(keys_of(java, topic)) == len(KEPT)
+    stored = keys_of(java, topic, "r") + keys_of(java, topic, "s")
+    assert set(stored) == kept
+    assert brokers[2] is ApacheBroker or len(stored) == len(kept)

@@ -42,6 +42,13 @@ async def test_a_broker_may_leave_replies_unstored():
     assert harness.store.queues() == []
 
 
+async def test_a_reply_without_a_body_arrives_and_is_not_stored():
+    harness, asker = harness_with_asker()
+    answer = await reply(harness, body=b"")
+    assert (answer.code, answer.fields["msgId"], [push.body for push in asker.asked]) == (0, "0", [b""])
+    assert harness.store.queues() == []
+
+
 async def test_who_is_gone_or_does_not_answer_is_told_to_the_replier():
     harness, asker = harness_with_asker()
     answer = await reply(harness, PROPERTIES.replace("asker", "nobody"))
@@ -55,7 +62,7 @@ async def test_who_is_gone_or_does_not_answer_is_told_to_the_replier():
     assert (await reply(harness)).code == 1
 
 
-@pytest.mark.parametrize(("topic", "body", "code"), [("Orders", b"x", 29), ("SCHEDULE_TOPIC_XXXX", b"x", 29), (TOPIC, b"", 13), ("../x", b"x", 29)])
+@pytest.mark.parametrize(("topic", "body", "code"), [("Orders", b"x", 29), ("SCHEDULE_TOPIC_XXXX", b"x", 29), ("../x", b"x", 29)])
 async def test_a_reply_goes_nowhere_else(topic, body, code):
     harness, asker = harness_with_asker()
     assert (await reply(harness, topic=topic, body=body)).code == code

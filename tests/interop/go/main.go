@@ -1,7 +1,10 @@
 // interop NAMESRV COMMAND key=value...   the Go v2 client; prints one JSON object a line: what was acknowledged or received.
 //
-//	send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per= delay=LEVEL trace=TOPIC]
+//	send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per= delay=LEVEL timer=sec|ms|at:NUMBER step= trace=TOPIC]
 //	consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every= fail_times= level= max_reconsume= from=first|last|timestamp time=]
+//	poll     topic= group= n= [timeout=]    the pull consumer, which commits what it was told to be done
+//	ask      topic= n= [timeout=]    requests, each waits for its reply
+//	answer   topic= group= [bare=]   replies "re: " and the body to requests until standard input ends; bare=true: what the client's helper makes, which has no body
 //	transact topics= group= n=    halves whose fate follows from their number (see transactions), until standard input ends
 //	admin    one command a line of standard input, words between tabs: create_topic NAME BROKER_ADDRESS, delete_topic NAME BROKER_ADDRESS, topics, groups BROKER_ADDRESS
 //
@@ -77,6 +80,12 @@ func main() {
 		send()
 	case "consume":
 		consume()
+	case "poll":
+		poll()
+	case "ask":
+		ask()
+	case "answer":
+		answer()
 	case "transact":
 		transact()
 	case "admin":
@@ -99,6 +108,12 @@ func message(topics []string, i int) *primitive.Message {
 	m.WithShardingKey(strconv.Itoa(i % number("shards", 16)))
 	if level := number("delay", 0); level > 0 {
 		m.WithDelayTimeLevel(level)
+	}
+	if kind, value, asks := strings.Cut(text("timer", ""), ":"); asks { // the client knows no timers, only properties
+		at, err := strconv.Atoi(value)
+		check(err)
+		names := map[string]string{"sec": "TIMER_DELAY_SEC", "ms": "TIMER_DELAY_MS", "at": "TIMER_DELIVER_MS"}
+		m.WithProperty(names[kind], strconv.Itoa(at+i*number("step", 0)))
 	}
 	return m
 }
@@ -231,8 +246,7 @@ func consume() {
 		selector := consumer.MessageSelector{Type: consumer.TAG, Expression: text("tags", "*")}
 		check(c.Subscribe(topic, selector, func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 			for _, m := range messages {
-				line := row{"topic": m.Topic, "queue": m.Queue.QueueId, "offset": m.QueueOffset, "id": m.MsgId, "offset_id": m.OffsetMsgId, "key": m.GetKeys(), "tag": m.GetTags(),
-					"body": string(m.Body), "number": m.GetProperty("number"), "reconsume": m.ReconsumeTimes, "log_offset": m.CommitLogOffset, "store_time": m.StoreTimestamp}
+				line := received(m)
 				if failEvery > 0 && m.ReconsumeTimes < failTimes && atomic.AddInt64(&seen, 1)%failEvery == 0 {
 					line["failed"] = true
 					print(line)
@@ -263,6 +277,88 @@ func consume() {
 	case <-time.After(time.Duration(number("timeout", 120_000)) * time.Millisecond):
 	}
 	check(c.Shutdown())
+}
+
+func received(m *primitive.MessageExt) row {
+	return row{"topic": m.Topic, "queue": m.Queue.QueueId, "offset": m.QueueOffset, "id": m.MsgId, "offset_id": m.OffsetMsgId, "key": m.GetKeys(), "tag": m.GetTags(),
+		"body": string(m.Body), "number": m.GetProperty("number"), "reconsume": m.ReconsumeTimes, "log_offset": m.CommitLogOffset, "born_time": m.BornTimestamp, "store_time": m.StoreTimestamp}
+}
+
+func poll() {
+	c, err := rocketmq.NewPullConsumer(
+		consumer.WithNameServer([]string{nameserver}), consumer.WithGroupName(text("group", "go_pollers")),
+		consumer.WithInstance(fmt.Sprint("l", time.Now().UnixNano())), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+	check(err)
+	check(c.Subscribe(text("topic", ""), consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}))
+	check(c.Start())
+	print(row{"ready": true})
+	deadline := time.Now().Add(time.Duration(number("timeout", 60_000)) * time.Millisecond)
+	for left := number("n", 1); left > 0 && time.Now().Before(deadline); {
+		request, err := c.Poll(context.Background(), time.Second)
+		if consumer.IsNoNewMsgError(err) {
+			continue
+		}
+		check(err)
+		for _, m := range request.GetMsgList() {
+			print(received(m))
+			left--
+		}
+		c.ACK(context.Background(), request, consumer.ConsumeSuccess)
+	}
+	check(c.Shutdown())
+}
+
+func plainProducer() rocketmq.Producer {
+	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{nameserver}), producer.WithGroupName(fmt.Sprint("go_replies", time.Now().UnixNano())),
+		producer.WithInstanceName(fmt.Sprint("r", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(5*time.Second))
+	check(err)
+	check(p.Start())
+	return p
+}
+
+func ask() {
+	p := plainProducer()
+	print(row{"ready": true})
+	for i := 0; i < number("n", 1); i++ {
+		m := primitive.NewMessage(text("topic", ""), []byte(fmt.Sprintf("go-%d", i)))
+		reply, err := p.Request(context.Background(), time.Duration(number("timeout", 60_000))*time.Millisecond, m)
+		check(err)
+		print(row{"reply": string(reply.Body)})
+	}
+	check(p.Shutdown())
+}
+
+func answer() {
+	p := plainProducer()
+	c, err := rocketmq.NewPushConsumer(consumer.WithNameServer([]string{nameserver}), consumer.WithGroupName(text("group", "go_answers")),
+		consumer.WithInstance(fmt.Sprint("a", time.Now().UnixNano())), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+	check(err)
+	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}
+	check(c.Subscribe(text("topic", ""), selector, func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		for _, m := range messages {
+			reply, err := consumer.CreateReplyMessage(m, append([]byte("re: "), m.Body...))
+			check(err)
+			if text("bare", "false") == "false" { // the client's helper forgets the body
+				reply.Body = append([]byte("re: "), m.Body...)
+			}
+			result, err := p.SendSync(context.Background(), reply)
+			for tries := 0; err != nil && tries < 50; tries++ { // a Go client asks before it has told the broker who it is
+				time.Sleep(100 * time.Millisecond)
+				result, err = p.SendSync(context.Background(), reply)
+			}
+			if err != nil {
+				print(row{"error": err.Error()})
+			} else {
+				print(row{"status": map[bool]string{true: "SEND_OK", false: fmt.Sprint(result.Status)}[result.Status == primitive.SendOK]})
+			}
+		}
+		return consumer.ConsumeSuccess, nil
+	}))
+	check(c.Start())
+	print(row{"ready": true})
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	check(c.Shutdown())
+	check(p.Shutdown())
 }
 
 // transactions: 0 commit, 1 roll back, 2 not known and committed when asked, 3 not known and rolled back when asked.
