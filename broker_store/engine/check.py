@@ -16,6 +16,7 @@ A store that is in use is checked up to `log_end`: what lies behind is not looke
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,8 +37,10 @@ from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 from broker_store.kernels import context as c
 
-SLICE_BYTES = 32 << 20  # log read at once where a record is so large; at least two of the largest must fit
-USUAL_SLICE_BYTES = 4 << 20
+SLICE_BYTES = 32 << 20  # log read at once where a record is so large; at least two of the largest must fit, and a usual slice with what is taken over
+USUAL_SLICE_BYTES = 8 << 20
+REST_BYTES = 8 << 20  # at most so much of a slice is taken over into the next
+ROOMS = 3  # slices in memory: one that is compared, one that becomes rows, one that is copied
 ROWS_A_SLICE = 1 << 18
 QUEUES_A_SLICE = 256  # compared by compiled code
 KEYS_A_SLICE = 1 << 20
@@ -128,22 +131,28 @@ class Queue:
 
     def units(self, first: int, count: int) -> np.ndarray:
         """Units [first, first + count); zeros where there is no file."""
-        found = np.zeros(count, dtype=UNIT)
-        start, end = first * queue_unit.SIZE, (first + count) * queue_unit.SIZE
-        for file in self.files:
-            low, high = max(start, file.base), min(end, file.base + file.size)
-            if low < high:
-                try:
-                    with self._disk.open_reader(file.path) as reader:
-                        part = reader.read(low - file.base, high - low)
-                except StoreError:
-                    if self._disk.exists(file.path):
-                        raise
-                    continue  # a store in use has deleted it since
-                place = (low - start) // queue_unit.SIZE
-                units = np.frombuffer(part[: len(part) // UNIT.itemsize * UNIT.itemsize], dtype=UNIT)
-                found[place : place + len(units)] = units
+        found = np.empty(count, dtype=UNIT)
+        self.read_units(memoryview(found.view(np.uint8)), first)
         return found
+
+    def read_units(self, target: memoryview, first: int) -> None:
+        """Fill `target`, which has the length of whole units, with those from `first` on; zeros where there is no file."""
+        start = first * queue_unit.SIZE
+        end = start + len(target)
+        files = [file for file in self.files if file.base < end and start < file.base + file.size]
+        if len(files) != 1 or start < files[0].base or files[0].base + files[0].size < end:
+            target[:] = bytes(len(target))
+        for file in files:
+            low, high = max(start, file.base), min(end, file.base + file.size)
+            count = 0
+            try:
+                with self._disk.open_reader(file.path) as reader:
+                    count = reader.read_into(target[low - start : high - start], low - file.base)
+            except StoreError:
+                if self._disk.exists(file.path):
+                    raise  # else a store in use has deleted it since
+            whole = low + count // queue_unit.SIZE * queue_unit.SIZE
+            target[whole - start : high - start] = bytes(high - whole)
 
     def _find_end(self) -> int:
         """The number behind the last unit that holds data, holes or not."""
@@ -178,7 +187,7 @@ class Queue:
 
 
 class _Room:
-    """Memory for one slice of the log and its rows."""
+    """Memory for one slice of the log and its rows; what is not used of it is not taken from the system."""
 
     def __init__(self):
         self.columns = ColumnRoom(ROWS_A_SLICE, KEYS_A_SLICE)
@@ -194,31 +203,53 @@ class _Slice(NamedTuple):
     stopped: int
 
 
-class _Slices:
-    """Slices of one log file. While one is compared, the next is read and made rows in a thread: copying and walking are half of the work."""
+class _Ahead(NamedTuple):
+    """A slice that is under way."""
 
-    def __init__(self, file: StoreFile, reader: Reader, limit: int | None, rooms: tuple[_Room, _Room]):
+    room: _Room
+    copied: Future[int]
+    walked: Future[_Slice | None]
+
+
+class _Slices:
+    """Slices of one log file. While one is compared, a thread makes rows of the next, and another copies those after it out of the file.
+
+    They run ahead as long as records follow on records. Where they do not, whoever compares says where to go on, and they begin anew there.
+    Rows take the most time of the three, so their thread waits for nobody.
+    """
+
+    def __init__(self, file: StoreFile, reader: Reader, limit: int | None, rooms: list[_Room]):
         self._file, self._reader = file, reader
         self._end = file.size if limit is None else min(file.size, limit - file.base)
-        self._free, self._used = rooms
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="check-read")
-        self._ahead: tuple[int, Future[_Slice]] | None = None
+        self._free, self._taken = rooms.copy(), rooms[:0]
+        self._copier = ThreadPoolExecutor(1, thread_name_prefix="check-copy")
+        self._walker = ThreadPoolExecutor(1, thread_name_prefix="check-walk")
+        self._ahead: deque[_Ahead] = deque()
+        self._following = 0  # where the first slice ahead begins
+        self._copied_to = 0  # where the next one to be copied begins
+        self._rest: memoryview | None = None  # of the slice that was walked last, behind its last record; None where the next does not go on with it
 
     def take(self, at: int) -> _Slice:
         """The slice at a position. What was taken before is gone then."""
-        ahead, self._ahead = self._ahead, None
-        found = ahead[1].result() if ahead is not None and ahead[0] == at else self._read(at, self._free)
-        self._free, self._used = self._used, self._free
-        following = at + found.room.at
-        if found.stopped == c.EXHAUSTED and found.room.count and following < self._end:
-            self._ahead = following, self._thread.submit(self._read, following, self._free)
+        self._free += self._taken
+        found = self._ahead[0].walked.result() if self._ahead and self._following == at else None
+        if found is not None:
+            room = self._ahead.popleft().room
+        else:
+            self._forget_ahead()
+            room = self._free.pop()
+            found = self._read(at, room)
+            self._copied_to, self._rest = at + found.room.at, found.data[:0]
+        self._taken = [room]
+        self._following = at + found.room.at
+        if found.stopped == c.EXHAUSTED and found.room.count:
+            self._run_ahead()
         return found
 
     def _read(self, at: int, room: _Room) -> _Slice:
         columns = room.columns
         for most in (USUAL_SLICE_BYTES, SLICE_BYTES):
             length = min(most, self._end - at)
-            # The same memory for all slices: the system need not make new pages for each, and what was read is still in the processor's cache.
             data = room.buffer[: self._reader.read_into(room.buffer[:length], at)]
             columns.begin(room.bytes, self._file.base + at, self._file.size - at)
             stopped = columns.step(len(data))
@@ -226,11 +257,45 @@ class _Slices:
                 break
         return _Slice(data, columns, stopped)
 
+    def _run_ahead(self) -> None:
+        while self._free and self._copied_to < self._end:
+            room, at = self._free.pop(), self._copied_to
+            length = min(USUAL_SLICE_BYTES, self._end - at)
+            copied = self._copier.submit(self._reader.read_into, room.buffer[REST_BYTES : REST_BYTES + length], at)
+            self._ahead.append(_Ahead(room, copied, self._walker.submit(self._walk, room, at, length, copied)))
+            self._copied_to = at + length
+
+    def _walk(self, room: _Room, at: int, length: int, copied: Future[int]) -> _Slice | None:
+        """Rows of what was copied, with the rest of the slice before in front of it; None when the records do not just go on here."""
+        rest, self._rest = self._rest, None
+        if rest is None or len(rest) > REST_BYTES:
+            return None
+        count, columns, start = copied.result(), room.columns, REST_BYTES - len(rest)
+        room.buffer[start:REST_BYTES] = rest
+        data = room.buffer[start : REST_BYTES + count]
+        columns.begin(room.bytes[start:], self._file.base + at - len(rest), self._file.size - at + len(rest))
+        stopped = columns.step(len(data))
+        if stopped == c.EXHAUSTED and not columns.count:
+            return None  # a record longer than the slice
+        if stopped == c.EXHAUSTED and count == length:
+            self._rest = data[columns.at :]
+        return _Slice(data, columns, stopped)
+
+    def _forget_ahead(self) -> None:
+        """Give up what is under way; what of it could not be read is told when it is asked for."""
+        while self._ahead:
+            room, copied, walked = self._ahead.popleft()
+            for future in (walked, copied):
+                if not future.cancel():
+                    future.exception()
+            self._free.append(room)
+
     def __enter__(self) -> _Slices:
         return self
 
     def __exit__(self, *_) -> None:
-        self._thread.shutdown()
+        for thread in (self._walker, self._copier):
+            thread.shutdown(cancel_futures=True)
 
 
 class StoreCheck:
@@ -383,11 +448,15 @@ class StoreCheck:
     def _check_log(self) -> None:
         self._table = np.empty((4 * QUEUES_A_SLICE, compare.Q_WORDS), dtype=np.int64)
         self._groups = np.empty((QUEUES_A_SLICE, compare.G_WORDS), dtype=np.int64)
-        self._odd = np.empty(compare.U_WORDS, dtype=np.int64)
+        self._room = [np.empty(ROWS_A_SLICE * each, dtype=np.uint8) for each in (queue_unit.SIZE, 1, 8)]  # for units, whether they agree, numbers of rows
+        self._units = memoryview(self._room[0])
+        self._words = np.zeros(compare.U_WORDS, dtype=np.int64)
+        self._words[[compare.U_UNITS, compare.U_AGREED, compare.U_ODD]] = [room.ctypes.data for room in self._room]
+        self._words[[compare.U_TABLE, compare.U_MASK]] = self._table.ctypes.data, len(self._table) - 1
         self.referenced_to = max((queue.last_record_end for queue in self.queues.values()), default=0)
         self.broken_at: int | None = None
         self.log_end = self.log_start
-        rooms = (_Room(), _Room())
+        rooms = [_Room() for _ in range(ROOMS)]
         for number, file in enumerate(self.log_files):
             if self.limit is not None and file.base >= self.limit:
                 break
@@ -439,7 +508,7 @@ class StoreCheck:
         rows = room.rows
         if len(rows):
             self.report.count("records", len(rows))
-            self.newest_ms = max(self.newest_ms, int(rows[:, k.ROW_STORE_MS].max()))
+            self.newest_ms = max(self.newest_ms, room.newest_ms)
             self._base = room.base
             self._check_rows(rows, found.data, file)
             self.index.check_rows(rows, room.keys)
@@ -553,25 +622,22 @@ class StoreCheck:
 
         Queues that need a closer look (deliveries, deleted topics, numbers that were not expected) are looked at one by one then.
         """
-        plain, others, at = [], [], 0
-        for number, group in enumerate(groups.tolist()):
+        plain, others, at, place = [], [], 0, self._groups.ctypes.data
+        for group in groups.tolist():
             row = rows[group[compare.G_FIRST_ROW]]
             topic, queue = self._queue_of(row, data)
             is_plain = self._is_plain(topic, queue, group, int(row[k.ROW_LOG_OFFSET]))
             (plain if is_plain else others).append((queue, group))
             count = group[compare.G_COUNT] if is_plain else 0
-            compare.place_units(self._groups[number].ctypes.data, at, count)
-            at += count
+            compare.place_units(place, at, count)
+            if is_plain:
+                queue.read_units(self._units[at * queue_unit.SIZE : (at + count) * queue_unit.SIZE], group[compare.G_FIRST])
+            at, place = at + count, place + groups.strides[0]
         if not plain:
             return not others
-        units = np.concatenate([queue.units(group[compare.G_FIRST], group[compare.G_COUNT]).view(np.uint8) for queue, group in plain])
-        room = self._odd
-        room[: compare.U_WORDS] = 0
-        agreed, odd = np.empty(at, dtype=np.uint8), np.empty(len(rows), dtype=np.int64)
-        room[[compare.U_ROWS, compare.U_COUNT, compare.U_TABLE, compare.U_MASK, compare.U_UNITS, compare.U_AGREED, compare.U_ODD]] = (
-            rows.ctypes.data, len(rows), self._table.ctypes.data, len(self._table) - 1, units.ctypes.data, agreed.ctypes.data, odd.ctypes.data,
-        )  # fmt: skip
-        if compare.compare_units(room.ctypes.data) != sum(group[compare.G_COUNT] for _, group in others):
+        words = self._words
+        words[[compare.U_ROWS, compare.U_COUNT]] = rows.ctypes.data, len(rows)
+        if compare.compare_units(words.ctypes.data) != sum(group[compare.G_COUNT] for _, group in others):
             return False
         for queue, group in plain:
             if queue.covered_from is None:

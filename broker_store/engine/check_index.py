@@ -7,7 +7,9 @@ which is computed anew, and in the end each slot its newest.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +20,23 @@ from broker_store.formats import index_file
 from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.kernels import columns as k
 from broker_store.kernels import compare
+from broker_store.kernels import context as c
 
-ENTRIES_AT_ONCE = 1 << 15  # so few that their columns lie in memory that is used again and again
+ENTRIES_AT_ONCE = 1 << 15  # so few that they stay near the processor until they are compared
 SLOTS_AT_ONCE = 1 << 18
 ENTRY = np.dtype([("key_hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 SLOT = np.dtype(">i4")
-_NUMBER = (1 << 32) - 1
+_CHUNK_WORDS = [compare.E_ENTRIES, compare.E_END, compare.E_AT, compare.E_FIRST_NUMBER, compare.E_BEGIN_MS, compare.E_LATE_COUNT]
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Entries of one file, one behind another."""
+
+    file: int
+    first: int  # number of the first
+    entries: np.ndarray
+    at: int = 0  # those before are taken
 
 
 class IndexCheck:
@@ -36,10 +49,11 @@ class IndexCheck:
         self._check = check
         self._disk = self._check.disk
         self._file = self._entry = 0  # the cursor: file number, next entry number
-        self._waiting: tuple[np.ndarray, ...] | None = None
+        self._chunks: deque[_Chunk] = deque()  # read, and not all of them taken
+        self._words, self._late = np.zeros(compare.E_WORDS, dtype=np.int64), np.empty(ENTRIES_AT_ONCE, dtype=np.int64)
+        self._words[compare.E_LATE] = self._late.ctypes.data
         self._first_offset: int | None = None
         self._last_offset = -1
-        self._is_ascending = True
         self._unindexed = 0
         self._unindexed_from: int | None = None
         self._load()
@@ -98,9 +112,9 @@ class IndexCheck:
             self._check.report.count("keys_without_index", len(keys))
             return
         end = int(rows[-1, k.ROW_LOG_OFFSET]) + int(rows[-1, k.ROW_SIZE])
-        offsets, hashes, seconds, begins, places = self._take(end)
-        if self._agree(rows, keys, offsets, hashes, seconds, begins, places):
+        if self._agree(rows, keys, end):
             return
+        offsets, hashes, seconds, begins, places = self._take(end)
         counts = rows[:, k.ROW_KEY_COUNT]
         key_offsets = np.repeat(rows[:, k.ROW_LOG_OFFSET], counts)
         is_tag = keys >= k.TAG_KEY
@@ -119,21 +133,36 @@ class IndexCheck:
             return
         self._compare(offsets, hashes, places, key_offsets, wanted_hashes, is_tag)
 
-    def _agree(self, rows, keys, offsets, hashes, seconds, begins, places) -> bool:
-        """Whether these are the entries of the rows' keys, seen by compiled code. The ends of a file are left to the other way, for its header."""
-        if not len(offsets) or self._unindexed or places[0] >> 32 != places[-1] >> 32:
+    def _agree(self, rows: np.ndarray, keys: np.ndarray, end: int) -> bool:
+        """Whether the next entries are those of the rows' keys, and no more below `end`, seen by compiled code; they are taken then.
+
+        The ends of a file are left to the other way, for its header.
+        """
+        if self._unindexed:
             return False
-        _, _, header = self.files[int(places[0]) >> 32]
-        if places[0] & _NUMBER == index_file.FIRST_ENTRY or places[-1] & _NUMBER == header.count - 1:
-            return False
-        columns = [np.ascontiguousarray(column) for column in (offsets, hashes, seconds)]
-        addresses = (column.ctypes.data for column in columns)
-        if not compare.same_entries(rows.ctypes.data, len(rows), keys.ctypes.data, *addresses, int(begins[0]), len(offsets)):
-            return False
-        if self._first_offset is None:
-            self._first_offset = int(offsets[0])
-        self._last_offset = max(self._last_offset, int(offsets[-1]))
-        return True
+        words = self._words
+        words[[compare.E_ROWS, compare.E_COUNT, compare.E_ROW, compare.E_KEY, compare.E_KEYS]] = rows.ctypes.data, len(rows), 0, 0, keys.ctypes.data
+        last = None
+        for number, chunk in enumerate(self._each_chunk()):
+            header = self.files[chunk.file][2]
+            words[_CHUNK_WORDS] = chunk.entries.ctypes.data, len(chunk.entries), chunk.at, chunk.first, header.begin_timestamp, 0
+            differs = compare.compare_entries(words.ctypes.data) == c.DIFFERS
+            at = int(words[compare.E_AT])
+            if differs or words[compare.E_LATE_COUNT]:
+                return False
+            if at > chunk.at:
+                if chunk.first + chunk.at == index_file.FIRST_ENTRY or chunk.first + at == header.count:
+                    return False
+                last = chunk.entries[at - 1]
+            if at < len(chunk.entries):
+                if last is None or chunk.entries[at]["log_offset"] < end:
+                    return False
+                self._last_offset = max(self._last_offset, int(last["log_offset"]))
+                chunk.at = at
+                for _ in range(number):
+                    self._chunks.popleft()
+                return True
+        return False  # behind the last file
 
     def _compare(self, offsets, hashes, places, key_offsets, wanted_hashes, is_tag) -> None:
         """Which entries are too many and which are missing; tags may be missing, and entries may stand twice."""
@@ -201,29 +230,31 @@ class IndexCheck:
     def _take(self, end: int) -> tuple[np.ndarray, ...]:
         """Offsets, hashes, seconds, begin times and places of all entries below log offset `end` that were not yet taken."""
         parts = []
-        while True:
-            self._waiting = self._waiting or self._read_chunk()
-            if self._waiting is None:
+        for chunk in self._each_chunk():
+            left = chunk.entries[chunk.at :]
+            beyond = np.flatnonzero(left["log_offset"] >= end)
+            cut = int(beyond[0]) if len(beyond) else len(left)
+            taken, first = left[:cut], chunk.first + chunk.at
+            columns = (taken[name].astype(np.int64) for name in ("log_offset", "key_hash", "seconds"))
+            begins = np.full(cut, self.files[chunk.file][2].begin_timestamp, dtype=np.int64)
+            parts.append((*columns, begins, chunk.file << 32 | np.arange(first, first + cut, dtype=np.int64)))
+            chunk.at += cut
+            if len(beyond):
                 break
-            offsets = self._waiting[0]
-            if self._is_ascending:
-                cut = int(np.searchsorted(offsets, end))
-            else:
-                beyond = np.flatnonzero(offsets >= end)
-                cut = int(beyond[0]) if len(beyond) else len(offsets)
-            if cut:
-                parts.append(tuple(column[:cut] for column in self._waiting))
-            if cut < len(offsets):
-                self._waiting = tuple(column[cut:] for column in self._waiting)
-                break
-            self._waiting = None
+        while self._chunks and self._chunks[0].at == len(self._chunks[0].entries):
+            self._chunks.popleft()
         if not parts:
             return tuple(np.empty(0, dtype=np.int64) for _ in range(5))
-        if len(parts) == 1:
-            return parts[0]
         return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
-    def _read_chunk(self) -> tuple[np.ndarray, ...] | None:
+    def _each_chunk(self) -> Iterator[_Chunk]:
+        """What was read and not taken yet, then what follows; it is kept until it is taken."""
+        yield from tuple(self._chunks)
+        while (chunk := self._read_chunk()) is not None:
+            self._chunks.append(chunk)
+            yield chunk
+
+    def _read_chunk(self) -> _Chunk | None:
         """The next entries in order, checked for their chains; None behind the last file."""
         while self._file < len(self.files):
             path, _, header = self.files[self._file]
@@ -240,24 +271,18 @@ class IndexCheck:
             entries = np.frombuffer(raw, dtype=ENTRY)
             self._check.report.count("entries", len(entries))
             self._check.progress(None, "index")
-            offsets, hashes, seconds = (np.empty(len(entries), dtype=np.int64) for _ in range(3))
-            state = compare.spread_entries(entries.ctypes.data, len(entries), offsets.ctypes.data, hashes.ctypes.data, seconds.ctypes.data)
-            self._is_ascending = not state & 2
-            self._check_chains(path, entries, hashes if state & 1 else None)
-            if not self._is_ascending:
-                self._check_order(path, offsets)
-            numbers = self._entry + np.arange(len(entries), dtype=np.int64)
-            begins = np.full(len(entries), header.begin_timestamp, dtype=np.int64)
-            places = (self._file << 32) | numbers
+            self._check_chains(path, entries)
+            chunk = _Chunk(self._file, self._entry, entries)
             self._entry += count
-            return offsets, hashes, seconds, begins, places
+            return chunk
         return None
 
-    def _check_chains(self, path: Path, entries: np.ndarray, hashes: np.ndarray | None) -> None:
-        """Each entry names the one before it in its slot; `hashes` are given when some are negative."""
-        for place in np.flatnonzero(hashes < 0) if hashes is not None else ():
+    def _check_chains(self, path: Path, entries: np.ndarray) -> None:
+        """Each entry names the one before it in its slot, has a hash that is none below zero, and stands in the order of the log."""
+        flaws = compare.flaws_of(entries.ctypes.data, len(entries))
+        for place in np.flatnonzero(entries["key_hash"] < 0) if flaws & compare.HAS_NEGATIVE else ():
             at = self.geometry.entry_at(self._entry + int(place))
-            self._check.report.add(ERROR, "index-entry", str(path), at, f"the hash {int(hashes[place])} is negative")
+            self._check.report.add(ERROR, "index-entry", str(path), at, f"the hash {int(entries['key_hash'][place])} is negative")
         wrong = np.empty((len(entries), 2), dtype=np.int64)
         count = compare.wrong_links(
             entries.ctypes.data, self._entry, len(entries), self.geometry.slots, self._heads.ctypes.data, wrong.ctypes.data, len(wrong)
@@ -266,6 +291,8 @@ class IndexCheck:
             previous = int(entries["previous"][number - self._entry])
             what = f"entry {number} names {previous} as the one before it in its slot, that is {expected}"
             self._check.report.add(self._chain_severity(), "index-chain", str(path), self.geometry.entry_at(number), what)
+        if flaws & compare.STEPS_BACK:
+            self._check_order(path, entries["log_offset"].astype(np.int64))
 
     def _check_slots(self, path: Path, header: IndexHeader) -> None:
         """Each slot names the newest of its entries, and the header counts the slots in use."""

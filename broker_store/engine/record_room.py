@@ -63,7 +63,7 @@ class ColumnRoom(Room):
 
     def clear(self) -> None:
         super().clear()
-        self._context[columns.L_KEY_COUNT] = 0
+        self._context[[columns.L_KEY_COUNT, columns.L_NEWEST_MS]] = 0
 
     @property
     def rows(self) -> np.ndarray:
@@ -73,6 +73,11 @@ class ColumnRoom(Room):
     def keys(self) -> np.ndarray:
         """The hashes of all rows' keys, one row's behind another's."""
         return self._keys[: self._context[columns.L_KEY_COUNT]]
+
+    @property
+    def newest_ms(self) -> int:
+        """The newest store time of the rows, 0 when there are none."""
+        return int(self._context[columns.L_NEWEST_MS])
 
 
 class FieldRoom(Room):

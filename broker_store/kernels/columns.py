@@ -33,6 +33,7 @@ _BLANK = 32
 L_KEYS = W_OWN  # address of room for key hashes
 L_KEY_ROOM = W_OWN + 1
 L_KEY_COUNT = W_OWN + 2  # in and out
+L_NEWEST_MS = W_OWN + 3  # in and out: the newest store time of all rows
 
 # A row.
 ROW_LOG_OFFSET = 0
@@ -67,6 +68,7 @@ def columns(context):
     at = get(context, W_AT)
     count = get(context, W_COUNT)
     key_count = get(context, L_KEY_COUNT)
+    newest_ms = get(context, L_NEWEST_MS)
     is_full = 0
     topic, topic_length, topic_hash, prefix = 0, -1, 0, 0  # of the record before, which often is this one's
     while True:
@@ -105,7 +107,9 @@ def columns(context):
         store64(row + 8 * ROW_SYS_FLAG, sys_flag)
         store64(row + 8 * ROW_QUEUE_ID, load_be32(record + 12))
         store64(row + 8 * ROW_QUEUE_OFFSET, load_be64(record + 20))
-        store64(row + 8 * ROW_STORE_MS, load_be64(store_at))
+        store_ms = load_be64(store_at)
+        newest_ms = max(newest_ms, store_ms)
+        store64(row + 8 * ROW_STORE_MS, store_ms)
         store64(row + 8 * ROW_TAGS_CODE, java_hash(0, tags, tags_length) if tags != 0 else 0)
         store64(row + 8 * ROW_TOPIC_HASH, topic_hash)
         store64(row + 8 * ROW_TOPIC_AT, name - address)
@@ -118,4 +122,5 @@ def columns(context):
     put(context, W_COUNT, count)
     put(context, W_IS_FULL, is_full)
     put(context, L_KEY_COUNT, key_count)
+    put(context, L_NEWEST_MS, newest_ms)
     return stopped

@@ -27,9 +27,12 @@ from broker_store.kernels.columns import (
     TAG_KEY,
 )
 from broker_store.kernels.index import ENTRY_BYTES, seconds_since
-from broker_store.kernels.memory import get, inlined, load32, load_be32, load_be64, put, remainder, store32, store64, store_u8
+from broker_store.kernels.memory import get, inlined, load32, load_be32, load_be64, prefetch_to_write, put, remainder, store32, store64, store_u8
 
 UNIT_BYTES = 20
+HAS_NEGATIVE = 1  # a hash
+STEPS_BACK = 2  # a log offset
+_SLOTS_AHEAD = 32  # entries whose slots are asked for before they are looked at: a slot lies anywhere in megabytes
 
 Q_HASH = 0
 Q_ID = 1
@@ -162,6 +165,12 @@ def compare_entries(context):
     return answer
 
 
+@inlined
+def _slot_of(entry, slots):
+    hashed = load_be32(entry)
+    return remainder(-hashed if hashed < 0 else hashed, slots)
+
+
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
 def wrong_links(entries, first, count, slots, newest, found, room):
     """How many of `count` entries do not name the one before them in their slot; (number, the one before) of as many as there is room for.
@@ -169,10 +178,14 @@ def wrong_links(entries, first, count, slots, newest, found, room):
     `newest` has an int32 for each slot: the newest entry before `first`, and afterwards the newest of all. Start with zeros.
     """
     wrong = 0
+    for place in range(min(_SLOTS_AHEAD, count)):
+        prefetch_to_write(newest + 4 * _slot_of(entries + ENTRY_BYTES * place, slots))
     for number in range(first, first + count):
-        entry = entries + ENTRY_BYTES * (number - first)
-        hashed = load_be32(entry)
-        slot = remainder(-hashed if hashed < 0 else hashed, slots)
+        place = number - first
+        if place + _SLOTS_AHEAD < count:
+            prefetch_to_write(newest + 4 * _slot_of(entries + ENTRY_BYTES * (place + _SLOTS_AHEAD), slots))
+        entry = entries + ENTRY_BYTES * place
+        slot = _slot_of(entry, slots)
         before = load32(newest + 4 * slot)
         if load_be32(entry + 16) != before:
             if wrong < room:
@@ -181,6 +194,22 @@ def wrong_links(entries, first, count, slots, newest, found, room):
             wrong += 1
         store32(newest + 4 * slot, number)
     return wrong
+
+
+@njit(types.int64(types.int64, types.int64), cache=True, nogil=True)
+def flaws_of(entries, count):
+    """What is wrong with entries in themselves: HAS_NEGATIVE, STEPS_BACK, both or 0."""
+    flaws = 0
+    before = -(1 << 62)
+    for number in range(count):
+        entry = entries + ENTRY_BYTES * number
+        if load_be32(entry) < 0:
+            flaws |= HAS_NEGATIVE
+        place = load_be64(entry + 4)
+        if place < before:
+            flaws |= STEPS_BACK
+        before = place
+    return flaws
 
 
 # A queue among the rows of a slice, see `group_rows`.
@@ -242,43 +271,6 @@ def place_units(group, at, count):
     place = get(group, G_PLACE)
     put(place, Q_AT, at)
     put(place, Q_COUNT, count)
-
-
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
-def spread_entries(entries, count, offsets, hashes, seconds):
-    """Entries as columns of int64; 1 when a hash is negative, 2 when the offsets step back, 3 for both, else 0."""
-    state = 0
-    before = -(1 << 62)
-    for number in range(count):
-        entry = entries + ENTRY_BYTES * number
-        hashed, place = load_be32(entry), load_be64(entry + 4)
-        if hashed < 0:
-            state |= 1
-        if place < before:
-            state |= 2
-        before = place
-        store64(hashes + 8 * number, hashed)
-        store64(offsets + 8 * number, place)
-        store64(seconds + 8 * number, load_be32(entry + 12))
-    return state
-
-
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
-def same_entries(rows, count, keys, offsets, hashes, seconds, begin_ms, entries):
-    """Whether `entries` entries of one file, as columns, are those of the rows' keys, in order and with their times. Tags may lack theirs."""
-    at = 0
-    for number in range(count):
-        row = rows + 8 * ROW_WORDS * number
-        place = get(row, ROW_LOG_OFFSET)
-        for key in range(get(row, ROW_FIRST_KEY), get(row, ROW_FIRST_KEY) + get(row, ROW_KEY_COUNT)):
-            hashed = get(keys, key)
-            if at < entries and get(offsets, at) == place and get(hashes, at) == hashed & (TAG_KEY - 1):
-                if get(seconds, at) != seconds_since(begin_ms, get(row, ROW_STORE_MS)):
-                    return 0
-                at += 1
-            elif hashed < TAG_KEY:
-                return 0
-    return 1 if at == entries else 0
 
 
 @njit(types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)

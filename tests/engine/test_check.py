@@ -9,6 +9,7 @@ import pytest
 from broker_store.engine import check, check_index
 from broker_store.engine.check import check_store
 from broker_store.engine.check_report import CheckReport, CheckSizes
+from broker_store.engine.disk import Reader
 from broker_store.errors import StoreError
 from broker_store.formats import index_file, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry
@@ -120,11 +121,13 @@ def test_each_part_of_a_record_that_matters_is_watched(part, clean):
     assert expected.get(part, "bad-record") in kinds(report)
 
 
-@pytest.mark.parametrize("variant", ["bitflip-early", "torn-half"])
-def test_slices_that_are_read_ahead_tell_what_one_slice_tells(variant, tmp_path, monkeypatch):
-    root = stores.unpack_variant(variant, tmp_path)
+@pytest.mark.parametrize(("slice_bytes", "rest_bytes"), [(10_000, 8 << 20), (10_000, 100), (400, 8 << 20)], ids=["small", "rest-left", "less-than-a-record"])
+@pytest.mark.parametrize("variant", ["bitflip-early", "torn-half", "none"])
+def test_slices_that_are_read_ahead_tell_what_one_slice_tells(variant, slice_bytes, rest_bytes, tmp_path, monkeypatch):
+    root = stores.unpack_variant(variant, tmp_path) if variant != "none" else stores.unpack("clean-small", tmp_path)
     whole = check_store(root)
-    monkeypatch.setattr(check, "USUAL_SLICE_BYTES", 10_000)
+    monkeypatch.setattr(check, "USUAL_SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(check, "REST_BYTES", rest_bytes)
     monkeypatch.setattr(check_index, "ENTRIES_AT_ONCE", 50)
     monkeypatch.setattr(check_index, "SLOTS_AT_ONCE", 70)
     report = check_store(root)
@@ -140,6 +143,23 @@ def test_a_file_that_is_cut_while_it_is_read_is_a_finding(clean, monkeypatch):
 
     report = check_store(clean, on_progress=cut)
     assert any(finding.file == str(clean / LOG_FILE) for finding in told(report, "bad-record"))
+
+
+@pytest.mark.parametrize("slice_bytes", [10_000, 400])
+def test_what_cannot_be_read_ahead_is_told_unless_it_is_not_asked_for(slice_bytes, clean, monkeypatch):
+    monkeypatch.setattr(check, "USUAL_SLICE_BYTES", slice_bytes)
+    good = [found.log_offset for found in ReferenceStore(clean, stores.SIZES["clean-small"]).walk.records if 262144 < found.log_offset < 262144 + 99_000][-1]
+    read_into = Reader.read_into
+
+    def fails(reader, target, offset):
+        if reader.path == clean / LOG_FILE and offset <= 100_000 < offset + len(target):
+            raise StoreError(f"{reader.path}: reading at {offset} failed: Input/output error")
+        return read_into(reader, target, offset)
+
+    monkeypatch.setattr(Reader, "read_into", fails)
+    with pytest.raises(StoreError, match="Input/output error"):
+        check_store(clean)
+    assert check_store(clean, log_end=good).ok
 
 
 def test_every_byte_of_a_queue_unit_is_watched(clean):

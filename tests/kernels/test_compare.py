@@ -117,3 +117,18 @@ def test_every_entry_names_the_one_before_it_in_its_slot():
         count += some
     assert (count, told) == (3, expected)
     assert heads.tolist() == [newest[slot] for slot in range(slots)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "flaws"),
+    [
+        ([(5, 0), (6, 0), (0, 7)], 0),
+        ([], 0),
+        ([(5, 0), (-1, 0)], k.HAS_NEGATIVE),
+        ([(5, 3), (6, 2), (7, 9)], k.STEPS_BACK),
+        ([(-(2**31), 3), (6, 2)], k.HAS_NEGATIVE | k.STEPS_BACK),
+    ],
+)
+def test_entries_below_zero_and_out_of_order_are_seen(entries, flaws):
+    raw = np.frombuffer(b"".join(index_file.encode_entry(index_file.IndexEntry(hashed, place, 0, 0)) for hashed, place in entries), dtype=np.uint8)
+    assert k.flaws_of(raw.ctypes.data, len(entries)) == flaws
