@@ -46,7 +46,7 @@ class StoreDirectory:
         """What `store status` shows."""
         log = list(self._log_files())
         end = self.log_end()
-        stamps = self._checkpoint()
+        stamps = self.checkpoint()
         return {
             "store": str(self.root),
             "state": "not closed orderly, or in use" if self.disk.exists(self.root / "abort") else "closed",
@@ -266,10 +266,11 @@ class StoreDirectory:
 
     def checkpoint_limit_ms(self) -> int:
         """The store time up to which a start after a crash relies on the checkpoint; 0 when that has none."""
-        stamps = self._checkpoint()
+        stamps = self.checkpoint()
         return 0 if stamps is None else stamps.min_timestamp
 
-    def _checkpoint(self) -> checkpoint.Checkpoint | None:
+    def checkpoint(self) -> checkpoint.Checkpoint | None:
+        """None when there is none, or none that can be read."""
         raw = self.disk.read_file(self.root / "checkpoint")
         try:
             return None if raw is None else checkpoint.decode(raw)

@@ -1,12 +1,17 @@
 """The race behind the end of the log: how far each step has come, in bytes and in the age of the first record it lacks.
 
-The log's end runs ahead; four follow it. Queues and index are filled by one pass here, so they stand at one position.
+The log's end runs ahead; four follow it. Queues and index are filled by one pass here, so they stand at one position. In the
+files that a crash left, or Apache's broker, each stands for itself.
 """
 
 from __future__ import annotations
 
 from broker_store.engine.flusher import LONGEST_ROUND_MS
 from broker_store.engine.store import MessageStore
+from broker_store.errors import NotFoundError
+from broker_store.inside.directory import StoreDirectory
+from broker_store.inside.neighbours import record_before
+from broker_store.inside.positions import Positions
 from broker_store.inside.write_path import sync_facts
 
 # In the order of a record's way: position of MessageStore.positions(), what it is called.
@@ -16,6 +21,8 @@ SINKS = {
     "flushed": "Flushed",
     "checkpoint_position": "Checkpoint",
 }
+# What the files alone tell apart; how far the log was confirmed and synced only the process knew that wrote it.
+FILE_SINKS = {"queues": "Queues", "index": "Index", "checkpoint_position": "Checkpoint"}
 # What is named when it is the slowest. The checkpoint is behind by its nature: it is set twice a minute.
 _RUNNERS = ("confirmed", "dispatched", "flushed")
 _WHY = {
@@ -45,6 +52,65 @@ def of(store: MessageStore) -> dict:
     ages = {name: None if positions[name] is None else store.behind_ms(positions[name]) for name in SINKS}
     rebuild = store.rebuild_state()
     return race(positions, ages, rebuild if rebuild["state"] == "running" else None)
+
+
+def of_files(directory: StoreDirectory) -> dict:
+    """The race as a store's files have it, before any start has mended them.
+
+    Queues and index stand at the end of the newest record that they name, the checkpoint at the first record that is younger
+    than its oldest stamp. `behind_ms` is the time from the first record that a sink lacks to the newest one.
+    """
+    end = directory.log_end()
+    with Positions(directory, log_end=end) as look:
+        places = {"queues": _queues_reach(look), "index": _index_reaches(directory), "checkpoint_position": _checkpoint_stands(directory, look)}
+        newest_ms = look.store_ms(last) if (last := _last_record(directory, end)) is not None else None
+        sinks = {name: _of_file(look, min(place, end), end, newest_ms) if place is not None else _UNKNOWN_SINK for name, place in places.items()}
+    behind = [f"{FILE_SINKS[name]} {'not known' if sink['position'] is None else _distance(sink)}" for name, sink in sinks.items() if sink["behind_bytes"] != 0]
+    said = "; ".join(behind) if behind else "queues, index and checkpoint are at the end of the log"
+    return {"end": end, "sinks": sinks | dict.fromkeys(("confirmed", "flushed"), _UNKNOWN_SINK), "slowest": None, "sentence": f"As the files have it: {said}.", "index_rebuild": None}
+
+
+_UNKNOWN_SINK = {"position": None, "behind_bytes": None, "behind_ms": None}
+
+
+def _of_file(look: Positions, place: int, end: int, newest_ms: int | None) -> dict:
+    lacks_ms = newest_ms if place == end else look.store_ms(place)
+    return {"position": place, "behind_bytes": end - place, "behind_ms": None if newest_ms is None or lacks_ms is None else newest_ms - lacks_ms}
+
+
+def _queues_reach(look: Positions) -> int:
+    units = (look.unit(queue, look.ends(queue)[1] - 1) for queue in look.queues())
+    return max((unit.log_offset + unit.size for unit in units if unit is not None and unit.is_data), default=look.log_minimum)
+
+
+def _index_reaches(directory: StoreDirectory) -> int | None:
+    """None without an index, and when the message it ends with is not in the log."""
+    files = [header for header in directory.index() if header["entries"] > 0]
+    try:
+        return files[-1]["end_offset"] + len(directory.record_at(files[-1]["end_offset"])) if files else None
+    except NotFoundError:
+        return None
+
+
+def _checkpoint_stands(directory: StoreDirectory, look: Positions) -> int | None:
+    """None without a checkpoint; where the log begins when a stamp of it was never set."""
+    stamps = directory.checkpoint()
+    if stamps is None:
+        return None
+    stamp = min(stamps[:3])
+    if stamp <= 0:
+        return look.log_minimum
+    return look.first_younger(stamp)
+
+
+def _last_record(directory: StoreDirectory, end: int) -> int | None:
+    for base, size, path in reversed(directory.log_files()):
+        if base < end:
+            with directory.disk.open_reader(path) as reader:
+                found = record_before(reader, base, size, min(end - base, size))
+            if found is not None:
+                return base + found[0]
+    return None
 
 
 def flush(store: MessageStore) -> dict:

@@ -32,6 +32,12 @@ _CHUNK_BYTES = 1 << 20
 Queue = tuple[str, int]
 
 
+def _stored_ms(raw: bytes, at: int) -> int:
+    (sys_flag,) = record.SYS_FLAG.unpack(raw, at + record.SYS_FLAG_AT)
+    (stored_ms,) = record.STORE_TIMESTAMP.unpack(raw, at + record.FIXED[(sys_flag >> 4) & 3].offset["store_timestamp"])
+    return stored_ms
+
+
 class LogFile(NamedTuple):
     base: int
     size: int
@@ -101,11 +107,12 @@ class Positions:
             known = end
         return known
 
-    def _walk(self, file: LogFile, at: int) -> int:
-        """Behind the last record from `at` on; the file's end behind its blank."""
+    def _walk(self, file: LogFile, at: int, until_ms: int | None = None) -> int:
+        """Behind the last record from `at` on, or of those the last that was stored by `until_ms`; the file's end behind its blank."""
         chunk, chunk_at = b"", at
+        needs = record.HEAD.size if until_ms is None else _HEAD_BYTES
         while at + record.HEAD.size <= file.end:
-            if at + record.HEAD.size > chunk_at + len(chunk):
+            if not chunk or (chunk_at < at and at + needs > chunk_at + len(chunk)):
                 chunk, chunk_at = self._read(file.path, at - file.base, _CHUNK_BYTES), at
                 if len(chunk) < record.HEAD.size:
                     break
@@ -114,8 +121,21 @@ class Positions:
                 return file.end
             if not head.is_record or not record.MIN_RECORD <= head.total_size <= file.end - at:
                 break
+            if until_ms is not None and _stored_ms(chunk, at - chunk_at) > until_ms:
+                break
             at += head.total_size
         return at
+
+    def first_younger(self, time_ms: int) -> int:
+        """Where the first record lies that was stored after `time_ms`; the log's end when none was. Queues are not asked: they may be missing."""
+        files = [file for file in self.log if file.base < self.log_end]
+        begins = [self.store_ms(file.base) for file in files]
+        first = max((number for number, first_ms in enumerate(begins) if first_ms is not None and first_ms <= time_ms), default=0)
+        for file in files[first:]:
+            at = self._walk(file, file.base, time_ms)
+            if at < file.end:
+                return min(at, self.log_end)
+        return self.log_end
 
     def store_ms(self, log_offset: int) -> int | None:
         """When the record was stored that begins there; None when none does."""
@@ -124,10 +144,9 @@ class Positions:
         if len(raw) < record.FIXED_IPV4.size or not record.read_head(raw).is_record:
             return None
         (sys_flag,) = record.SYS_FLAG.unpack(raw, record.SYS_FLAG_AT)
-        layout = record.FIXED[(sys_flag >> 4) & 3]
-        if len(raw) < layout.size or record.FIXED_IPV4.unpack(raw)[6] != log_offset:
+        if len(raw) < record.FIXED[(sys_flag >> 4) & 3].size or record.FIXED_IPV4.unpack(raw)[6] != log_offset:
             return None
-        (stored_ms,) = record.STORE_TIMESTAMP.unpack(raw, layout.offset["store_timestamp"])
+        stored_ms = _stored_ms(raw, 0)
         return stored_ms if stored_ms > 0 else None
 
     # Queues -------------------------------------------------------------------------------------------------------------

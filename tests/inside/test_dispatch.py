@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from broker_store.engine import write_path as w
 from broker_store.engine.write_path import Lap, WritePath
 from broker_store.inside import dispatch, write_path
+from broker_store.inside.directory import StoreDirectory
+from tests.support import stores
 from tests.support.hand_store import HandStore, message, small_settings
 
 
@@ -125,3 +129,34 @@ def test_percentiles_do_not_exceed_the_longest(store):
     facts = write_path.sync_facts(store.write_path)
     assert facts["since_start"]["p999"] == facts["since_start"]["longest"] == 1_000.0
     assert w.SYNC not in store.write_path.waits
+
+
+def plain_race(root) -> dict:
+    """From the files, slowly: the log's end, where queues, index and checkpoint stand, and how much younger the newest record is than what they lack."""
+    records = stores.good_records("crash", root)
+    end = records[-1].log_offset + records[-1].size
+    units = [struct.unpack_from(">qi", raw, at) for path in root.glob("consumequeue/*/*/*") for raw in [path.read_bytes()] for at in range(0, len(raw), 20)]
+    index = sorted((root / "index").glob("*")) if (root / "index").is_dir() else []
+    last_indexed = struct.unpack_from(">q", index[-1].read_bytes(), 24)[0] if index else None
+    stamps = struct.unpack(">3q", (root / "checkpoint").read_bytes()[:24]) if (root / "checkpoint").exists() else None
+    places = {
+        "queues": max((offset + size for offset, size in units if size > 0), default=0),
+        "index": next((found.log_offset + found.size for found in records if found.log_offset == last_indexed), None),
+        "checkpoint_position": None if stamps is None else 0 if min(stamps) <= 0 else next((found.log_offset for found in records if found.store_timestamp > min(stamps)), end),
+    }
+    times = {found.log_offset: found.store_timestamp for found in records} | {end: records[-1].store_timestamp}
+    return {name: None if place is None else (min(place, end), end - min(place, end), records[-1].store_timestamp - times[min(place, end)]) for name, place in places.items()}
+
+
+@pytest.mark.parametrize("variant", ["kill9", "no-index", "no-last-index", "no-consumequeue", "no-fixa-queues", "no-last-queue-files", "log-behind", "no-checkpoint", "nothing-but-log"])
+@pytest.mark.parametrize("stamps", [None, (1_700_003_009_000, 1_700_003_007_000, 1_700_003_011_000)])
+def test_the_files_of_a_crashed_store_tell_each_step_as_a_plain_reader_does(variant, stamps, tmp_path):
+    root = stores.unpack_variant(variant, tmp_path)
+    if stamps is not None and (root / "checkpoint").exists():
+        (root / "checkpoint").write_bytes(struct.pack(">3q", *stamps) + (root / "checkpoint").read_bytes()[24:])
+    race = dispatch.of_files(StoreDirectory(root))
+    plain = plain_race(root)
+    assert {name: None if sink["position"] is None else tuple(sink.values()) for name, sink in race["sinks"].items()} == plain | {"confirmed": None, "flushed": None}
+    for name, title in dispatch.FILE_SINKS.items():
+        assert (f"{title} not known" in race["sentence"]) == (plain[name] is None)
+        assert (f"{title} " in race["sentence"]) == (plain[name] is None or plain[name][1] > 0)

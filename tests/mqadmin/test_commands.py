@@ -136,14 +136,18 @@ async def test_the_way_of_a_send_is_shown_by_the_running_broker(cluster, tmp_pat
 
 
 def test_only_a_running_broker_knows_the_write_path_but_files_tell_the_next_start(clean_store, tmp_path):
-    for verb in ("dispatch", "flush", "write-path"):
+    for verb in ("flush", "write-path"):
         with pytest.raises(CommandError, match="only a running broker knows it"):
             offline("store", verb, "--store", clean_store)
     told = json.loads(offline("store", "exposure", "--store", clean_store, "--json"))
     assert (told["state"], told["start"], told["losses"]) == ("closed", None, None)
-    crashed = json.loads(offline("store", "exposure", "--store", stores.unpack("golden-crash", tmp_path), "--json"))
+    assert json.loads(offline("store", "dispatch", "--store", clean_store, "--json"))["sinks"]["queues"]["behind_bytes"] == 0
+    root = stores.unpack("golden-crash", tmp_path)
+    crashed = json.loads(offline("store", "exposure", "--store", root, "--json"))
     assert crashed["state"] == "crashed"
     assert crashed["restart"]["rescan_bytes"] == crashed["restart"]["log_end"] - crashed["start"]["position"] > 0
+    race = json.loads(offline("store", "dispatch", "--store", root, "--json"))
+    assert race["end"] == crashed["restart"]["log_end"] and race["sinks"]["flushed"]["position"] is None
 
 
 def test_a_store_of_the_real_broker_is_read_without_a_broker(clean_store):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker_store.errors import StoreClosedError
 from broker_store.inside import exposure
+from broker_store.inside.dispatch import of_files
 from mqadmin.management.base import cell
 
 ONLY_RUNNING = "only a running broker knows it: leave --store out, and start the broker"
@@ -18,7 +19,7 @@ def add(verb) -> None:
 
 
 def dispatch(command, options) -> None:
-    race = command.ask(options, lambda broker: broker.get("/store/dispatch"), _not_offline)
+    race = command.ask(options, lambda broker: broker.get("/store/dispatch"), of_files)
     if command.as_json:
         command.show(race)
         return
