@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,6 +18,7 @@ from broker_store.messages import Message
 from mqadmin import clusters, tokens, web
 from mqadmin.management.base import cell, printable, table
 from mqadmin.management.commands import demo
+from mqadmin.management.store_verbs import files as store_verb_files
 from tests.support import stores
 from tests.support.fake_cluster import FakeCluster
 from tests.support.hand_store import Clock, opened
@@ -109,6 +111,7 @@ async def test_the_store_is_shown_by_the_running_broker(cluster, tmp_path):
     async with broker(tmp_path):
         assert json.loads(await run(tmp_path, "store", "status", "--json"))["state"] == "running"
         assert len(json.loads(await run(tmp_path, "store", "files", "--json", "--kind", "index"))) == 2
+        assert re.search(r"^commitlog .* map .* writing ", await run(tmp_path, "store", "files", "--kind", "commitlog"), re.MULTILINE)
         assert "slot 2734551" in await run(tmp_path, "store", "explain", "orders", "order-1")
         assert "20,000,000" in await run(tmp_path, "store", "index")
         picture = await run(tmp_path, "store", "slots")
@@ -354,3 +357,8 @@ async def test_the_demo_ends_when_no_broker_ever_answered_and_with_any_other_err
         await _demo(monkeypatch, [ConnectionLost("no connection"), None])
     with pytest.raises(ValueError, match="its own"):
         await _demo(monkeypatch, [None, ValueError("its own"), None])
+
+
+@pytest.mark.parametrize(("mapped", "readers", "said"), [(None, None, None), (False, 0, "nobody"), (True, 0, "map"), (False, 1, "reader"), (True, 1, "map reader")])
+def test_who_holds_a_file_is_said_and_unknown_when_only_its_writer_knows(mapped, readers, said):
+    assert store_verb_files._held({"mapped": mapped, "readers": readers}) == said

@@ -11,7 +11,9 @@ COLUMNS = {
     "size": "SIZE",
     "allocated": "ALLOCATED",
     "wrote": "WROTE",
+    "confirmed": "CONFIRMED",
     "flushed": "FLUSHED",
+    "held": "HELD BY",
     "state": "STATE",
     "first_ms": "FROM",
     "last_ms": "TO",
@@ -31,7 +33,14 @@ def files(command, options) -> None:
         return store.with_times([file for file in store.files() if all(value in (None, file[name]) for name, value in wanted.items())])
 
     found = command.ask(options, lambda broker: list(broker.pages("/store/files", **wanted)), offline)
-    command.show_table(found, COLUMNS, empty="There are no files.")
+    command.show_table(found if command.as_json else [file | {"held": _held(file)} for file in found], COLUMNS, empty="There are no files.")
+
+
+def _held(file: dict) -> str | None:
+    """What of the writing process holds a file; None when that is not known."""
+    if file["mapped"] is None:
+        return None
+    return " ".join(["map"] * bool(file["mapped"]) + ["reader"] * bool(file["readers"])) or "nobody"
 
 
 VERBS = {"files": files}
