@@ -1,5 +1,6 @@
 """Timer messages with unmodified clients: never early, at most a second late, recalled, over kill -9 and from broker to broker in mid-flight."""
 
+import json
 import time
 
 import pytest
@@ -10,7 +11,8 @@ from tests.interop.lines import acknowledged, names
 
 SENT = 60
 SETTINGS = {"recallMessageEnable": "true"}
-BROKERS = [(ApacheBroker, OurBroker), (OurBroker, ApacheBroker)]
+THERE_AND_BACK = [(ApacheBroker, OurBroker, ApacheBroker), (OurBroker, ApacheBroker, OurBroker)]
+LEVEL, LEVEL_MS = 5, 60_000
 
 
 def stored(java, topic) -> dict[str, list[dict]]:
@@ -36,15 +38,19 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-@pytest.mark.parametrize("version", [clients.JAVA_5, clients.JAVA_4])
+@pytest.mark.parametrize("version", [clients.JAVA_5, clients.JAVA_4, "go"])
 @pytest.mark.parametrize(("kind", "value_ms"), [("sec", 3_000), ("ms", 2_345), ("at", None)])
 def test_none_is_early_and_none_a_second_late(version, kind, value_ms, broker_on, tmp_path):
-    java = clients.java_of(version, broker_on(OurBroker), tmp_path)
-    (topic,) = names(java, "timed")
+    broker = broker_on(OurBroker)
+    java = clients.java_of(clients.JAVA_5 if version == "go" else version, broker, tmp_path)
+    if version == "go" and (reason := clients.go_missing()):
+        pytest.skip(reason)
+    sender = clients.GoProgram(broker.nameserver) if version == "go" else java
+    (topic,) = names(sender, "timed")
     java.admin(f"create_topic\t{topic}\t4\t4\t6")
     begin_ms, step_ms = now_ms() + 8_000, 37
     options = {"sec": "sec:3", "ms": "ms:2345", "at": f"at:{begin_ms}"}
-    sent = acknowledged(java.run("send", topics=topic, n=SENT, timer=options[kind], step=step_ms if kind == "at" else 0))
+    sent = acknowledged(sender.run("send", topics=topic, n=SENT, timer=options[kind], step=step_ms if kind == "at" else 0))
     found = until_stored(java, topic, SENT)
     assert found.keys() == {line["key"] for line in sent}
     for (line,) in found.values():
@@ -80,22 +86,36 @@ def test_kill_9_loses_none_and_brings_none_early(broker_on, tmp_path):
     assert sum(len(lines) - 1 for lines in found.values()) <= 3 * 3_000 // step_ms
 
 
-@pytest.mark.parametrize(("first", "second"), BROKERS, ids=["from Apache to ours", "from ours to Apache"])
-def test_messages_that_wait_are_handed_over_in_mid_flight(first, second, broker_on, tmp_path):
-    broker = broker_on(first)
+@pytest.mark.parametrize("brokers", THERE_AND_BACK, ids=["Apache to ours and back", "ours to Apache and back"])
+def test_messages_that_wait_are_handed_over_and_back_in_mid_flight(brokers, broker_on, tmp_path):
+    broker = broker_on(brokers[0])
     java = clients.java_of(clients.JAVA_5, broker, tmp_path)
-    (topic,) = names(java, "handed")
-    java.admin(f"create_topic\t{topic}\t4\t4\t6")
-    # Some come while the first broker runs, some while none does, some at the second.
+    topic, by_level = names(java, "handed", "handed-by-level")
+    for name in (topic, by_level):
+        java.admin(f"create_topic\t{name}\t4\t4\t6")
+    # Some come while the first broker runs, some while none does, the rest at the second and the third.
     begin_ms, step_ms = now_ms() + 5_000, 1_000
     sent = acknowledged(java.run("send", topics=topic, n=SENT, timer=f"at:{begin_ms}", step=step_ms))
+    levels = acknowledged(java.run("send", topics=by_level, n=SENT // 2, delay=LEVEL))
     (answer,) = java.run("recall", topic=topic, handle=sent[-1]["handle"])
     assert answer["recalled"] == sent[-1]["id"]
-    before = until_stored(java, topic, 3)
+    seen = [until_stored(java, topic, 3)]
     broker.stop()
 
-    java = clients.java_of(clients.JAVA_5, broker_on(second), tmp_path)
+    broker = broker_on(brokers[1])
+    java = clients.java_of(clients.JAVA_5, broker, tmp_path)
+    levels += acknowledged(java.run("send", topics=by_level, n=SENT // 2, delay=LEVEL, run="s"))
+    seen.append(until_stored(java, topic, len(seen[0]) + 10, 90))
+    broker.stop()
+    waiting = json.loads((broker.store / "config" / "timermetrics").read_text())["timingCount"][topic]["count"]
+    assert waiting <= SENT - len(seen[1]), "what the second delivered since it is counted no more"
+
+    java = clients.java_of(clients.JAVA_5, broker_on(brokers[2]), tmp_path)
     found = until_stored(java, topic, SENT - 1, 120)
-    assert before.keys() < found.keys() == {line["key"] for line in sent[:-1]}
+    assert seen[0].keys() < seen[1].keys() < found.keys() == {line["key"] for line in sent[:-1]}
     assert all(line["store_time"] >= begin_ms + int(line["number"]) * step_ms for lines in found.values() for line in lines)
+    assert {len(lines) for lines in found.values()} == {1}
+    found = until_stored(java, by_level, SENT, 120)
+    assert found.keys() == {line["key"] for line in levels}
+    assert all(line["store_time"] >= line["born_time"] + LEVEL_MS for lines in found.values() for line in lines)
     assert {len(lines) for lines in found.values()} == {1}
