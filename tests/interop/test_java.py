@@ -1,8 +1,14 @@
 """The unmodified Java client, 5.x and 4.9.x, against a running broker."""
 
+import re
+import shutil
+import subprocess
 import time
 from collections import Counter
 
+import pytest
+
+from broker_store.protocol.codes import RequestCode, ResponseCode
 from tests.interop import clients
 from tests.interop.brokers import IS_APACHE
 from tests.interop.lines import acknowledged, assert_dense, names, place
@@ -248,3 +254,14 @@ def test_name_server_settings_are_kept(java):
     (key,) = names(java, "key")
     _, found = java.admin(f"put_kv\tinterop\t{key}\tvalue of it", f"get_kv\tinterop\t{key}")
     assert found["rows"] == ["value of it"]
+
+
+@pytest.mark.parametrize(("java_class", "ours"), [("RequestCode", RequestCode), ("ResponseCode", ResponseCode)])
+def test_every_code_of_apaches_jar_has_its_name_and_number_here(java_class, ours):
+    """docs/COMPATIBILITY.md lists all of ours, so it misses none of Apache's."""
+    if reason := clients.java_missing(clients.JAVA_5) or (None if shutil.which("javap") else "no javap on this machine"):
+        pytest.skip(reason)
+    classpath = (clients.BUILD / f"cp-{clients.JAVA_5}.txt").read_text()
+    told = subprocess.run(["javap", "-constants", "-cp", classpath, f"org.apache.rocketmq.remoting.protocol.{java_class}"], capture_output=True, text=True, check=True, timeout=60)
+    codes = {name: int(code) for name, code in re.findall(r"int ([A-Z0-9_]+) = (-?[0-9]+);", told.stdout)}
+    assert len(codes) > 50 and codes.items() <= {code.name: int(code) for code in ours}.items()
