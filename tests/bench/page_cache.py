@@ -1,7 +1,8 @@
-"""Every measurement begins with memory full of file cache, as it is on a machine that has been up for a day.
+"""Every measurement of a rate begins with memory full of file cache, as it is on a machine that has been up for a day.
 
 Free memory is no fair ground: a virtual machine gives it back to its host within seconds, and the host hands it out again at a
-tenth of the speed of memory. What a measurement takes of it depends on what ended shortly before; file cache stays.
+tenth of the speed of memory. What a measurement takes of it depends on what ended shortly before; file cache stays. Times of single
+requests are taken on still ground instead (`Run.still_ground`).
 """
 
 import os
@@ -39,5 +40,8 @@ class PageCache:
                 self._next = (self._next + 1) % self._chunks
         raise RuntimeError(f"{free_bytes() >> 20} MB of memory stay free though {self._path} was read ahead: does its file system cache files?")
 
-    def remove(self) -> None:
+    def remove(self) -> bool:
+        """Whether there was one: then all of that memory is free now."""
+        was_there = self._path.exists()
         self._path.unlink(missing_ok=True)
+        return was_there
