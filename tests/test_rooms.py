@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "launch": {"formats", "engine"},
     "lab": {"formats", "engine"},
     "garbage": set(),
+    "slices": set(),
 }
 # Package -> the only rooms that may import it.
 KEPT_TO = {

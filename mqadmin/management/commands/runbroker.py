@@ -17,6 +17,7 @@ from django.core.management.base import BaseCommand, CommandError
 from broker_store import launch
 from broker_store.errors import BrokerStoreError
 from broker_store.garbage import LongLived
+from broker_store.slices import ask_for_short_slices
 
 SWITCH_INTERVAL_S = 0.0005  # a busy Python thread (a page) then holds up the loop for half a millisecond, not for five
 PART_STOP_SECONDS = 2.0
@@ -34,6 +35,7 @@ class Command(BaseCommand):
         start = launch.prepared or launch.prepare(sys.argv[2:])
         start.restore_host_zone()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        ask_for_short_slices()
         for note in start.settings.notes:
             self.stderr.write(note)
         if start.arguments.inspect:
