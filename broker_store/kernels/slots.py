@@ -27,16 +27,18 @@ W_WRONG, W_HIGHEST, W_NEWER = range(3)
 G_USED, G_ENTRIES, G_SQUARES, G_BROKEN, G_LISTED, G_WORDS = range(6)
 
 
-@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
-def count_used(address, first, count, per_cell, entries, cells, words):
+@njit(types.int64(*[types.int64] * 10), cache=True, nogil=True)
+def count_used(address, first, count, per_cell, entries, cells, words, limit, newer, room):
     """Add the used ones of `count` slots, of which `first` is the number of the first, to the int64 of their cell; how many.
 
     A slot is used when it names an entry for which the file has room (below `entries`). W_WRONG: others that are not 0;
-    W_HIGHEST: the highest entry named.
+    W_HIGHEST: the highest entry named; W_NEWER: those that name `limit` or more, of which the first `room` stand at `newer`
+    as (slot, entry), two int64 each.
     """
     total = 0
     wrong = load64(words + 8 * W_WRONG)
     highest = load64(words + 8 * W_HIGHEST)
+    met = load64(words + 8 * W_NEWER)
     at = 0
     while at < count:
         cell = (first + at) // per_cell
@@ -47,6 +49,11 @@ def count_used(address, first, count, per_cell, entries, cells, words):
             if 0 < number < entries:
                 used += 1
                 highest = max(highest, number)
+                if number >= limit:
+                    if met < room:
+                        store64(newer + 16 * met, first + slot)
+                        store64(newer + 16 * met + 8, number)
+                    met += 1
             elif number != 0:
                 wrong += 1
         store64(cells + 8 * cell, load64(cells + 8 * cell) + used)
@@ -54,6 +61,7 @@ def count_used(address, first, count, per_cell, entries, cells, words):
         at = end
     store64(words + 8 * W_WRONG, wrong)
     store64(words + 8 * W_HIGHEST, highest)
+    store64(words + 8 * W_NEWER, met)
     return total
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_store.engine import disk
 from broker_store.errors import NameError_, NotFoundError, StoreError
 from broker_store.formats import index_file
 from broker_store.formats.index_file import IndexGeometry
@@ -156,6 +157,45 @@ def test_an_empty_file_has_no_share_of_anything(tmp_path):
     assert (picture["counted"], picture["expected_share"], picture["findings"]) == (0, 0, [])
     assert (told["mean_used"], told["touched_by_hit"], told["longest"]) == (None, None, [])
     assert told["lengths"] == [{"from": 0, "to": 0, "slots": 1000, "expected": 1000}]
+
+
+@pytest.mark.parametrize("more", [1, 30, 400])
+def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_path, monkeypatch, more):
+    geometry = IndexGeometry(500, 2000)
+    with opened(tmp_path / "store", Clock(), max_hash_slot_num=geometry.slots, max_index_num=geometry.entries) as store:
+        for number in range(300):
+            store.put(message(keys=(f"k{number}",)))
+        directory, name = StoreDirectory(store.root, geometry=geometry), store.index_files()[0]["name"]
+        before = slots.tally_of(directory, name)
+        read_into = disk.Reader.read_into
+
+        def interrupted(reader, target, offset):
+            monkeypatch.undo()
+            for number in range(250, 250 + more):  # some keys again, so that slots with older entries are named anew too
+                store.put(message(keys=(f"k{number}",)))
+            return read_into(reader, target, offset)
+
+        monkeypatch.setattr(disk.Reader, "read_into", interrupted)
+        during = slots.tally_of(directory, name)
+        assert during.cells.tolist() == before.cells.tolist() and during.upto == before.upto
+        assert during.header.count > during.before.count == before.header.count
+        assert slots.picture_of(name, during, 0.0)["findings"] == []
+        assert slots.follow(directory, name, during, during.header)
+        agrees(directory, geometry, name)
+        assert during.cells.tolist() == slots.tally_of(directory, name).cells.tolist()
+
+
+def test_a_chain_that_no_writer_makes_is_not_followed(tmp_path, monkeypatch):
+    directory, path = filled(tmp_path)
+    data, geometry = bytearray(path.read_bytes()), SMALL
+    header = index_file.decode_header(data)
+    named = header.count + 1  # by the first slot; it names itself
+    data[geometry.slot_at(0) : geometry.slot_at(1)] = index_file.SLOT.pack(named)
+    data[geometry.entry_at(named) : geometry.entry_at(named + 1)] = index_file.encode_entry(index_file.IndexEntry(0, 0, 0, named))
+    path.write_bytes(data)
+    tally = slots.tally_of(directory, path.name)
+    assert tally.upto is None and not slots.follow(directory, path.name, tally, header)
+    assert any("name entries up to" in finding for finding in slots.picture_of(path.name, tally, 0.0)["findings"])
 
 
 def test_a_grid_has_as_many_cells_as_make_sense():

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from broker_store.formats.index_file import IndexGeometry
+from broker_store.inside import slots
 from broker_store.inside.directory import StoreDirectory
 from broker_store.inside.slots import heat_map
 from mqadmin.inside import slot_watch
@@ -58,10 +59,17 @@ def test_a_picture_that_is_kept_up_with_any_frames_stays_the_whole_picture(store
     assert 0 < max(sizes) < len(cells) / 2 and fetched <= 2 < len(sizes)
 
 
-def test_a_file_to_which_nothing_was_added_is_not_counted_again(store, now, monkeypatch):
+@pytest.fixture
+def counted(monkeypatch):
+    """A line for each time that all slots are counted."""
+    counted = []
+    monkeypatch.setattr(slot_watch, "tally_of", lambda *of: counted.append(of) or slots.tally_of(*of))
+    return counted
+
+
+def test_a_file_to_which_nothing_was_added_is_not_counted_again(store, now, counted):
     put(store, *range(5))
-    directory, watch, counted = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch(), []
-    monkeypatch.setattr(slot_watch, "heat_map", lambda *of: counted.append(of) or heat_map(*of))
+    directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
     name = store.index_files()[0]["name"]
     frames = []
     for _ in range(12):
@@ -69,8 +77,35 @@ def test_a_file_to_which_nothing_was_added_is_not_counted_again(store, now, monk
         frames.append(watch.look(directory, name))
     assert len(counted) == 1 and all(frame["changed"] == [] for frame in frames)
     assert frames[-1]["at_ms"] - frames[0]["at_ms"] == 11_000
-    put(store, 6)
-    watch.look(directory, name)
+
+
+def test_what_was_added_is_followed_and_all_is_counted_again_after_a_while(store, now, counted, monkeypatch):
+    put(store, 0)
+    seconds = [100.0]
+    monkeypatch.setattr(slot_watch.time, "monotonic", lambda: seconds[0])
+    directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
+    name = store.index_files()[0]["name"]
+    for step in range(30):
+        put(store, *range(40 * step, 40 * step + 40))  # keys again and new ones; slots are shared
+        seconds[0] += 1
+        watch.look(directory, name)
+        seen, plain = watch._files[name].picture, heat_map(directory, name)
+        assert {**seen, "took_ms": 0, "at_ms": 0} == {**plain, "took_ms": 0, "at_ms": 0}
+    assert len(counted) == 3 and plain["counted"] == plain["slots_used"] < plain["entries"]
+
+
+def test_a_file_that_took_the_place_of_another_is_counted(store, tmp_path, now, counted):
+    put(store, *range(5))
+    directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
+    path = store.root / "index" / store.index_files()[0]["name"]
+    copy = path.with_name("20010101000000000")
+    copy.write_bytes(path.read_bytes())
+    watch.look(directory, copy.name)
+    put(store, *range(5, 9))
+    other = bytearray(path.read_bytes())
+    other[:8] = (1).to_bytes(8, "big")  # it began at another time
+    copy.write_bytes(other)
+    watch.look(directory, copy.name)
     assert len(counted) == 2
 
 
