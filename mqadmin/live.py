@@ -17,6 +17,9 @@ Numbers are JSON numbers as long as JavaScript holds them exactly (2**53), then 
 measured on the loop that the broker runs on, with no Redis and no channel layer in their path. What stands in Redis, the
 jobs, is looked up in a thread, one look at a time for a stream, and handed out when it comes; what takes long there
 delays no other stream.
+
+Tables that the server draws come as HTML: the stream `part` has the address of such a part of a page as its name, and it is
+drawn once for all who watch (mqadmin/parts.py).
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from django.db import DatabaseError
 from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import index_file, names
 from broker_store.server.problems import Problem
-from mqadmin import clusters, jobs
+from mqadmin import clusters, jobs, parts
 from mqadmin.inside import cache, checks, layout, recoveries
 from mqadmin.middleware import MUST_SET_PASSWORD
 
@@ -52,6 +55,7 @@ LOGIN_CHECK_SECONDS = 30.0  # a session that ended closes its sockets at the nex
 MAX_FRAME_BYTES = 4 << 10  # from a browser
 MAX_SUBSCRIPTIONS = 16  # of one socket, its state among them
 MAX_SOCKETS = 20  # of one user
+FRESH_SECONDS = 2.0  # a part that was drawn before is drawn again for who comes, whose page may be newer
 PAST_POINTS = 130  # kept for charts
 PAST_APART_MS = 950  # so that they are one a second
 MAX_BAD_FRAMES = 5  # then the socket is closed
@@ -124,10 +128,11 @@ def _log_offset(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    measure: Callable[[object, str], object]  # (cluster, name) -> a value for JSON
+    measure: Callable[[object, str], object] | None  # (cluster, name) -> a value for JSON
     ticks: int  # between two measurements
     check: Callable[[str], str] | None = None  # of the name; None: it has none
     in_thread: bool = False  # it waits for something
+    is_part: bool = False  # it is drawn by a view, which is a coroutine; there is no `measure`
     past: Callable[[dict], dict] | None = None  # the part of a value that charts of the last minutes are drawn from
 
 
@@ -155,6 +160,7 @@ STREAMS: dict[str, Stream] = {
     "pipeline": Stream(_runs, 4, in_thread=True),
     "job": Stream(_job, 2, jobs.check_id, in_thread=True),
     "check": Stream(lambda cluster, name: checks.watched(name), 2, jobs.check_id, in_thread=True),
+    "part": Stream(None, 40, parts.check_address, is_part=True),
 }
 
 STATE: Key = ("state", "")  # what each socket is given
@@ -224,8 +230,8 @@ class Sampler:
         """From now on, and at once: a first watcher has the stream measured, a later one gets the newest frame there is."""
         watcher.wants.add(key)
         last = self._last.get(key)
-        if last is None:
-            last = self._last[key] = _Last()
+        if last is None or STREAMS[key[0]].is_part and self._clock() - last.sent_at > FRESH_SECONDS:
+            last = self._last.setdefault(key, _Last())
             self._measure(key, {watcher}, last)
         elif last.frame:
             watcher.put(key, last.frame)
@@ -256,7 +262,7 @@ class Sampler:
     def _measure(self, key: Key, watchers: set[Watcher], last: _Last) -> None:
         stream = STREAMS[key[0]]
         last.due = self._ticks + stream.ticks
-        if not stream.in_thread:
+        if not (stream.in_thread or stream.is_part):
             self._hand_out(key, watchers, last, *self._outcome(key))
         elif last.look is None or last.look.done():
             last.look = asyncio.get_running_loop().create_task(self._look(key, last), name=f"live-{key[0]}")
@@ -264,7 +270,7 @@ class Sampler:
             last.look.add_done_callback(self._looks.discard)
 
     async def _look(self, key: Key, last: _Last) -> None:
-        outcome = await asyncio.to_thread(self._outcome, key)
+        outcome = await (self._part(key) if STREAMS[key[0]].is_part else asyncio.to_thread(self._outcome, key))
         if self._last.get(key) is last:  # somebody still watches
             self._hand_out(key, {watcher for watcher in self._watchers if key in watcher.wants and not watcher.paused}, last, *outcome)
 
@@ -279,18 +285,28 @@ class Sampler:
                 if not past or now_ms - past[-1]["at_ms"] >= PAST_APART_MS:
                     past.append({"at_ms": now_ms, **stream.past(data)})
             return "snapshot", encode(data)
-        except StoreClosedError as error:
-            return "error", encode({"code": "starting", "detail": str(error)})
-        except NotFoundError as error:
-            return "end", encode({"code": "not_found", "detail": str(error)})
-        except Problem as problem:
-            return "end" if problem.status == 404 else "error", encode({"code": problem.code, "detail": problem.detail})
-        except BrokerStoreError as error:
-            return "error", encode({"code": "failed", "detail": type(error).__name__})
-        except Exception:
-            # A stream that cannot be measured must not end the others.
-            log.exception("stream %s could not be measured", name_of_stream)
-            return "error", encode({"code": "internal", "detail": "this stream could not be measured"})
+        except Exception as error:
+            return self._failed(name_of_stream, error)
+
+    async def _part(self, key: Key) -> tuple[str, bytes]:
+        try:
+            return "snapshot", encode({"html": await parts.render(key[1])})
+        except Exception as error:
+            return self._failed(key[0], error)
+
+    def _failed(self, stream: str, error: Exception) -> tuple[str, bytes]:
+        """A stream that cannot be measured must not end the others."""
+        match error:
+            case StoreClosedError():
+                return "error", encode({"code": "starting", "detail": str(error)})
+            case NotFoundError():
+                return "end", encode({"code": "not_found", "detail": str(error)})
+            case Problem():
+                return "end" if error.status == 404 else "error", encode({"code": error.code, "detail": error.detail})
+            case BrokerStoreError():
+                return "error", encode({"code": "failed", "detail": type(error).__name__})
+        log.error("stream %s could not be measured", stream, exc_info=error)
+        return "error", encode({"code": "internal", "detail": "this stream could not be measured"})
 
     def _hand_out(self, key: Key, watchers: set[Watcher], last: _Last, kind: str, body: bytes) -> None:
         now = self._clock()

@@ -11,6 +11,7 @@
 //     <div data-renew hx-get="..." hx-trigger="refresh">   fetched again when the frame differs from the one before: for
 //                                                         tables whose rows the server sorts and cuts. With a value,
 //                                                         also when the first frame's `mark` is another
+//     <div data-html="html">                               what the server drew, whole; of the stream `part`
 //     <p data-when="sync.count">, <p data-unless="...">   shown when the value is there and not 0, or when it is not
 //     <time data-until="1764000000000">                   in how long a time comes; data-ago and data-since: how long it is over
 //     <div data-chart="rates.in_per_s" data-format="rate">  see charts.js
@@ -91,6 +92,13 @@ const live = (() => {
       if (!Array.isArray(rows) || rows.length === Number(element.dataset.count)) continue;
       const fetched = element.closest("[hx-trigger=refresh]"), note = section.querySelector("[data-stale]");
       if (fetched) htmx.trigger(fetched, "refresh"); else if (note) note.hidden = false;
+    }
+    for (const element of section.querySelectorAll("[data-html]")) {
+      const html = at(data, element.dataset.html);
+      if (!known(html) || element.shown === html) continue;
+      element.shown = html;
+      element.innerHTML = html;
+      htmx.process(element);
     }
     const table = section.querySelector("[data-renew]");
     if (table) {

@@ -348,16 +348,27 @@ def test_the_lists_move_by_themselves_and_say_so(page, address, path):
     assert page.complaints == []
 
 
-@pytest.mark.parametrize(("path", "stream", "part"), [("/store/disk/", "store.disk", "/store/disk/"), ("/groups/billing/", "group.timeline", "/groups/billing/timeline"), ("/store/layout/?topic=orders", "store.layout", "/store/layout/?topic=orders"), ("/store/index/?chains=1", "store.chains", "&part_of=chains")])
-def test_what_is_reckoned_from_files_is_fetched_again_when_a_frame_brings_news(page, address, path, stream, part):
-    page.goto(f"{address}{path}")
+def test_what_is_reckoned_from_files_is_fetched_again_when_a_frame_brings_news(page, address):
+    page.goto(f"{address}/groups/billing/")
     page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
-    news = "(stream) => { const section = live.sections.find((one) => one.dataset.stream === stream); for (const n of [1, 2]) live.write(section, { n }); }"
-    with page.expect_response(lambda response: response.url.endswith(part) and response.request.headers.get("hx-request") == "true") as answer:
-        page.evaluate(news, stream)
+    news = "() => { const section = live.sections.find((one) => one.dataset.stream === 'group.timeline'); for (const n of [1, 2]) live.write(section, { n }); }"
+    with page.expect_response(lambda response: response.url.endswith("/groups/billing/timeline") and response.request.headers.get("hx-request") == "true") as answer:
+        page.evaluate(news)
     assert answer.value.status == 200
-    page.wait_for_function("(stream) => document.querySelector(`[data-stream='${stream}'] svg`)", arg=stream)
+    page.wait_for_function("() => document.querySelector(`[data-stream='group.timeline'] svg`)")
     assert page.complaints == []
+
+
+@pytest.mark.parametrize("path", ["/store/disk/", "/store/disk/?retention_hours=12", "/store/layout/?topic=orders", "/store/index/?chains=1", "/store/cache/"])
+def test_what_the_server_draws_for_all_comes_by_the_socket(page, address, path):
+    fetched = []
+    page.on("request", lambda request: fetched.append(request.url) if request.headers.get("hx-request") else None)
+    page.goto(f"{address}{path}")
+    page.wait_for_function("() => { const part = document.querySelector('[data-html]'); return part.shown && part.querySelector('svg'); }")
+    # The next one takes the place of all that stood there.
+    said = page.evaluate("() => { const section = live.sections.find((one) => one.dataset.stream === 'part'); live.write(section, { html: '<p>another</p>' }); return section.querySelector('[data-html]').innerText; }")
+    assert said == "another"
+    assert fetched == [] and page.complaints == []
 
 
 def test_a_name_that_moves_takes_its_link_along(page, address):
@@ -396,13 +407,11 @@ def test_a_result_is_drawn_and_its_log_comes_when_it_is_asked_for(page, address)
     assert page.complaints == []
 
 
-def test_the_strips_of_the_page_cache_are_fetched_again_when_a_look_differs(page, address):
+def test_the_strips_of_the_page_cache_show_who_is_where(page, address):
     page.goto(f"{address}/store/cache/")
     page.wait_for_function("() => document.querySelector('[data-live]').textContent === 'live'")
     assert page.locator("svg.strip rect.tone5").count() > 20 and page.locator("svg.strip .mark.reads").count() == 2
     before = page.inner_text("[data-path='positions.wrote']")
-    with page.expect_response(lambda response: response.url.endswith("/store/cache/") and response.request.headers.get("hx-request") == "true"):
-        page.evaluate("() => { const section = live.sections.find((one) => one.dataset.stream === 'store.cache'); for (const took_ms of [1, 2]) live.write(section, {took_ms}); }")
     page.wait_for_function("before => document.querySelector(\"[data-path='positions.wrote']\").textContent !== before", arg=before, timeout=5_000)
     assert page.complaints == []
 

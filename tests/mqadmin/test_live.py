@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 
 import pytest
@@ -12,14 +13,15 @@ from django.contrib.auth import get_user_model
 from django.db import OperationalError
 from django.test import Client
 
-from broker_store.errors import StoreClosedError
+from broker_store.errors import NameError_, StoreClosedError
 from broker_store.server.problems import Problem
-from mqadmin import jobs, live, web
+from mqadmin import jobs, live, parts, web
 from mqadmin.middleware import MUST_SET_PASSWORD
 from tests.support import fake_runs
 from tests.support.fake_cluster import FakeCluster
 from tests.support.websocket import WebsocketCommunicator
 
+NUMBERS = re.compile(r"[0-9][0-9.,:]*")  # times among them
 ORIGIN = (b"origin", b"http://localhost:8080")
 
 
@@ -341,6 +343,74 @@ async def test_over_tcp_another_sites_page_is_answered_403(viewer, origin, statu
         writer.close()
     finally:
         await served.stop()
+
+
+PARTS = ["/store/cache/", "/store/disk/", "/store/disk/?retention_hours=12", "/store/layout/?topic=orders", "/store/index/?file=20251122090000000&part_of=chains"]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The addresses of parts in the order in which they were drawn."""
+    drawn, render = [], parts.render
+
+    async def noted(address):
+        drawn.append(address)
+        return await render(address)
+
+    monkeypatch.setattr(parts, "render", noted)
+    return drawn
+
+
+@socket
+@pytest.mark.parametrize("address", PARTS)
+async def test_a_part_is_drawn_once_for_all_and_is_what_its_page_answers(address, sampler, fake_cluster, drawn, client_of_role):
+    watchers = [live.Watcher() for _ in range(5)]
+    for watcher in watchers:
+        sampler._watchers.add(watcher)
+        sampler.subscribe(watcher, ("part", address))
+    await asyncio.gather(*sampler._looks)
+    frames = [_frames(watcher) for watcher in watchers]
+    assert drawn == [address] and all(len(own) == 1 and own[0]["kind"] == "snapshot" for own in frames)
+    fetched = await sync_to_async(lambda: client_of_role("viewer").get(address, headers={"HX-Request": "true"}).content.decode())()
+    assert NUMBERS.sub("", frames[0][0]["data"]["html"]) == NUMBERS.sub("", fetched)
+
+
+async def test_a_part_is_drawn_again_for_who_comes_later_and_every_ten_seconds(sampler, fake_cluster, drawn, now):
+    first, soon, later = live.Watcher(), live.Watcher(), live.Watcher()
+    key = ("part", "/store/cache/")
+    for watcher, after_s in ((first, 0), (soon, 1), (later, live.FRESH_SECONDS)):
+        now[0] += after_s
+        sampler._watchers.add(watcher)
+        sampler.subscribe(watcher, key)
+        await asyncio.gather(*sampler._looks)
+    assert len(drawn) == 2 and all(_frames(watcher) for watcher in (first, soon, later))
+    sampler.ticks(39)
+    await asyncio.gather(*sampler._looks)
+    assert len(drawn) == 2
+    sampler.ticks(1)
+    await asyncio.gather(*sampler._looks)
+    assert len(drawn) == 3
+
+
+async def test_a_part_that_cannot_be_drawn_says_so_and_the_others_go_on(sampler, fake_cluster, monkeypatch, caplog):
+    def broken(hours):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(fake_cluster, "disk_forecast", broken)
+    watcher = live.Watcher()
+    sampler._watchers.add(watcher)
+    for address in ("/store/disk/", "/store/index/?file=20010101000000000&part_of=chains", "/store/cache/"):
+        sampler.subscribe(watcher, ("part", address))
+    await asyncio.gather(*sampler._looks)
+    kinds = {frame["name"].partition("?")[0]: (frame["kind"], frame["data"].get("code")) for frame in _frames(watcher)}
+    assert kinds == {"/store/disk/": ("error", "internal"), "/store/index/": ("end", "not_found"), "/store/cache/": ("snapshot", None)}
+    assert "part could not be measured" in caplog.text
+
+
+@pytest.mark.parametrize("address", ["", "/", "/store/", "store/cache/", "/store/cache", "/topics/orders/", "/store/doctor/start", "http://other/store/cache/", "/store/cache/#x", "/store/cache/?" + "x" * 1100, "/store/cache/?\u00fc", "/store/../store/cache/"])
+def test_only_parts_that_are_everybodys_have_an_address(address):
+    with pytest.raises(NameError_):
+        live.STREAMS["part"].check(address)
 
 
 async def test_a_stream_that_waits_is_looked_up_in_a_thread_once_at_a_time_and_handed_out_when_it_comes(sampler, monkeypatch):

@@ -26,8 +26,7 @@ async def layout(request):
         found = for_page(await cluster.layout_of_both(topic or None, group or None, *start))
         one, each = found["one"], found["each"]
         context |= found | {"one": one and _pictured(one, one["log"]), "rows": [_pictured(row, each["log"]) for row in each["items"]]}
-        if start == (None, None):
-            context["watched"] = {"name": f"topic/{topic}" if topic else f"group/{group}" if group else ""}
+        context["watched"] = start == (None, None)
     except ValueError as error:
         context["problem"] = str(error)
     except NotFoundError as error:
