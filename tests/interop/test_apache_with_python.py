@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker_store.client import Admin, Producer, PullConsumer, PullStatus, PushConsumer, TransactionProducer
+from broker_store.client import Admin, NoRouteError, Producer, PullConsumer, PullStatus, PushConsumer, TransactionProducer
 from broker_store.nameserver.handlers import NameServer
 from broker_store.server.broker import NameServerPort
 from tests.client import test_python_page
@@ -178,6 +178,13 @@ async def test_apaches_broker_registers_with_our_name_server_and_leaves_it(tmp_p
         await port.stop()
 
 
+async def _is_routed(admin: Admin, topic: str) -> bool:
+    try:
+        return bool((await admin.route(topic)).brokers)
+    except NoRouteError:
+        return False
+
+
 async def test_our_broker_registers_with_apaches_name_server_and_leaves_it(apache):
     cluster = Cluster(namesrv_addr=apache.nameserver, broker_name="ours")
     await cluster.start()
@@ -187,6 +194,10 @@ async def test_our_broker_registers_with_apaches_name_server_and_leaves_it(apach
                 while "ours" not in (await admin.cluster_info()).brokers:
                     await asyncio.sleep(0.05)
             await admin.create_topic("OnOurs", broker_name="ours")
+            # A broker tells the name server after it has answered. A send that comes before makes the topic on Apache's broker.
+            async with asyncio.timeout(20):
+                while not await _is_routed(admin, "OnOurs"):
+                    await asyncio.sleep(0.05)
             async with Producer(apache.nameserver) as producer:
                 assert (await producer.send("OnOurs", b"hello")).broker_name == "ours"
     finally:

@@ -301,7 +301,9 @@ func poll() {
 		check(err)
 		for _, m := range request.GetMsgList() {
 			print(received(m))
-			left--
+			if strings.HasPrefix(m.GetKeys(), text("only", "")) {
+				left--
+			}
 		}
 		c.ACK(context.Background(), request, consumer.ConsumeSuccess)
 	}

@@ -1,7 +1,10 @@
 import java.nio.charset.StandardCharsets;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.*;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.*;
@@ -26,7 +29,7 @@ class Replies {
             for (MessageExt message : messages) {
                 try {
                     Message reply = MessageUtil.createReplyMessage(message, ("re: " + new String(message.getBody(), StandardCharsets.UTF_8)).getBytes(StandardCharsets.UTF_8));
-                    Json.print("status", producer.send(reply, 5000).getSendStatus().name());
+                    Json.print("status", sent(producer, reply).getSendStatus().name());
                 } catch (Exception cause) {
                     Json.print("error", String.valueOf(cause));
                 }
@@ -38,5 +41,17 @@ class Replies {
         while (System.in.read() >= 0) { }
         consumer.shutdown();
         producer.shutdown();
+    }
+
+    /** A Go client asks before it has told the broker who it is, and until then no reply reaches it. */
+    private static SendResult sent(DefaultMQProducer producer, Message reply) throws Exception {
+        for (int tries = 0; ; tries++) {
+            try {
+                return producer.send(reply, 5000);
+            } catch (MQClientException | MQBrokerException cause) {
+                if (tries == 50) throw cause;
+                Thread.sleep(100);
+            }
+        }
     }
 }
