@@ -134,7 +134,7 @@ def test_a_page_whose_stream_is_slow_stays_live_until_the_broker_sends_nothing(p
     page.clock.install()
     page.route_web_socket("**/ws/v1/", lambda socket: sockets.append(socket))
     page.goto(f"{address}/store/disk/")
-    assert page.evaluate("[...new Set(live.sections.map((one) => one.dataset.stream))]") == ["store.disk"]
+    assert page.evaluate("[...new Set(live.sections.map((one) => one.dataset.stream))]") == ["part"]
     for _ in range(12):
         sockets[-1].send(json.dumps([{"stream": "state", "name": "", "kind": "snapshot", "data": {"state": "running", "sentence": "Everything runs."}}]))
         page.wait_for_function(f"() => {light} === 'live'")
