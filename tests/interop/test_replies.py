@@ -21,19 +21,24 @@ def test_java_asks_and_java_answers(java):
         answering.kill()
 
 
-def test_java_asks_and_python_answers(java):
-    topic, group = names(java, "prices", "quotes")
-    java.admin(f"create_topic\t{topic}\t2\t2\t6")
+def answered_by_python(asking, topic: str, group: str) -> list[str]:
+    """The replies to 20 requests of `asking`."""
 
     async def answer_until_done():
-        async with Producer(java.nameserver, "answers") as producer, PushConsumer(group, java.nameserver, consume_from="first").subscribe(topic) as consumer:
+        async with Producer(asking.nameserver, "answers") as producer, PushConsumer(group, asking.nameserver, consume_from="first").subscribe(topic) as consumer:
             async def answer(message):
                 await producer.reply(message, b"re: " + message.body)
 
             await consumer.start(answer)
-            return await asyncio.to_thread(java.run, "ask", topic=topic, n=20)
+            return await asyncio.to_thread(asking.run, "ask", topic=topic, n=20)
 
-    assert [line["reply"] for line in asyncio.run(answer_until_done())] == [f"re: java-{number}" for number in range(20)]
+    return [line["reply"] for line in asyncio.run(answer_until_done())]
+
+
+def test_java_asks_and_python_answers(java):
+    topic, group = names(java, "prices", "quotes")
+    java.admin(f"create_topic\t{topic}\t2\t2\t6")
+    assert answered_by_python(java, topic, group) == [f"re: java-{number}" for number in range(20)]
 
 
 def test_python_asks_and_java_answers(java):
@@ -94,13 +99,4 @@ def test_a_reply_as_gos_own_helper_makes_it_without_a_body_arrives(go, asked_top
 
 def test_go_asks_and_python_answers(go, asked_topic):
     topic, group = asked_topic
-
-    async def answer_until_done():
-        async with Producer(go.nameserver, "answers") as producer, PushConsumer(group, go.nameserver, consume_from="first").subscribe(topic) as consumer:
-            async def answer(message):
-                await producer.reply(message, b"re: " + message.body)
-
-            await consumer.start(answer)
-            return await asyncio.to_thread(go.run, "ask", topic=topic, n=20)
-
-    assert [line["reply"] for line in asyncio.run(answer_until_done())] == [f"re: go-{number}" for number in range(20)]
+    assert answered_by_python(go, topic, group) == [f"re: go-{number}" for number in range(20)]
