@@ -155,7 +155,8 @@ def who_asks(get_response):
     """Looks up session, user and role, all at once and in a thread, since the views are on the loop: there `request.user` and
     `roles.caller_of` query nothing. Whoever came in with a one-time password sees only the page that sets another."""
 
-    def must_set_password(request):
+    def looked_up(request):
+        """Whether a password must be set first."""
         if settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return False
         if request.user.is_authenticated:
@@ -173,12 +174,12 @@ def who_asks(get_response):
     if iscoroutinefunction(get_response):
 
         async def middleware(request):
-            must = settings.SESSION_COOKIE_NAME in request.COOKIES and await sync_to_async(must_set_password)(request)
+            must = settings.SESSION_COOKIE_NAME in request.COOKIES and await sync_to_async(looked_up)(request)
             return (refusal(request) if must else None) or await get_response(request)
 
     else:
 
         def middleware(request):
-            return (refusal(request) if must_set_password(request) else None) or get_response(request)
+            return (refusal(request) if looked_up(request) else None) or get_response(request)
 
     return middleware
