@@ -15,8 +15,8 @@ MAY_IMPORT = {
     "formats": set(),
     "kernels": {"formats"},
     "protocol": {"formats"},
-    "engine": {"formats", "kernels"},
-    "inside": {"formats", "kernels", "engine"},
+    "engine": {"formats", "kernels", "pace"},
+    "inside": {"formats", "kernels", "engine", "pace"},
     "broker": {"formats", "kernels", "engine", "protocol"},
     "nameserver": {"formats", "protocol"},
     "client": {"formats", "protocol"},
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "launch": {"formats", "engine"},
     "lab": {"formats", "engine"},
     "garbage": set(),
+    "pace": set(),
     "slices": set(),
 }
 # Package -> the only rooms that may import it.

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker_store.errors import DamagedStoreError, DiskFullError, OtherDiskError, StoreError, StoreLockedError, SyncError
+from broker_store.pace import rest
 
 PAGE = 4096
 _PROT_NONE, _PROT_READ, _PROT_WRITE = 0, 1, 2
@@ -33,6 +34,7 @@ _MS_SYNC = 4
 _MADV_RANDOM = 1
 _MADV_POPULATE_WRITE = 23
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+_ASKED_AT_ONCE = 4 << 20  # bytes: while the kernel answers for their pages, some 0.1 ms, nothing else gets that core
 _BEYOND_END = 4 << 20  # of a file: further than the largest piece of memory that holds its last page
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
@@ -78,6 +80,15 @@ def _mapped(size: int, protection: int, flags: int, descriptor: int) -> int:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return address
+
+
+def _ask_pages(address: int, length: int, answers: int) -> bool:
+    """mincore of a mapped range, in pieces; False when the system does not say."""
+    for offset in range(0, length, _ASKED_AT_ONCE):
+        if _libc.mincore(address + offset, min(_ASKED_AT_ONCE, length - offset), answers + offset // PAGE) != 0:
+            return False
+        rest()
+    return True
 
 
 class Region:
@@ -575,7 +586,7 @@ class Disk:
         try:
             beyond = ctypes.c_ubyte(1)
             told = _libc.mincore(address + pages * PAGE + _BEYOND_END - PAGE, PAGE, ctypes.addressof(beyond)) == 0 and not beyond.value & 1
-            if not told or _libc.mincore(address, pages * PAGE, ctypes.addressof(ctypes.c_char.from_buffer(answers))) != 0:
+            if not told or not _ask_pages(address, pages * PAGE, ctypes.addressof(ctypes.c_char.from_buffer(answers))):
                 return None
             return answers
         finally:

@@ -21,9 +21,11 @@ from broker_store.engine.rows import Words
 from broker_store.errors import StoreError
 from broker_store.inside.directory import GroupOffsets, StoreDirectory
 from broker_store.kernels.residency import fold_pages
+from broker_store.pace import is_gentle
 
 CELLS = {"commitlog": 128, "index": 128, "consumequeue": 32}  # of a file, at most one a page
 THREADS = 2
+LEAST_SHARED = 4 << 30  # bytes; at less one thread looks, and gently at any size
 MOST_QUEUE_FILES = 5_000  # looked at; what is left out is said
 MOST_QUEUES = 4_000  # of groups, whose read position is looked up
 MEMINFO = Path("/proc/meminfo")
@@ -47,8 +49,12 @@ def residency(store: StoreDirectory, wrote: int | None = None) -> dict:
     queue_files = [("consumequeue", topic, queue_id, base, size, path) for topic, queue_id, base, size, path in store.queue_paths()]
     left_out = max(0, len(queue_files) - MOST_QUEUE_FILES)
     listed += queue_files[:MOST_QUEUE_FILES]
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="residency") as threads:
-        files = [file for file in threads.map(lambda each: _look(store.disk, *each), listed) if file is not None]
+    if is_gentle() or sum(size for *_, size, _ in listed) < LEAST_SHARED:
+        looked = [_look(store.disk, *each) for each in listed]
+    else:
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="residency") as threads:
+            looked = list(threads.map(lambda each: _look(store.disk, *each), listed))
+    files = [file for file in looked if file is not None]
     return {
         "at_ms": at_ms,
         "took_ms": (time.perf_counter() - began) * 1000,

@@ -20,6 +20,7 @@ from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, In
 from broker_store.inside.directory import StoreDirectory
 from broker_store.inside.slots import PIECE_BYTES, bounded_count
 from broker_store.kernels import slots as kernels
+from broker_store.pace import rest
 
 LONGEST = 10  # chains that are looked at one by one
 LOOKED_AT = 1_000  # entries of such a chain, the newest
@@ -92,6 +93,7 @@ class _Walk:
                 return
             yield first, count
             first += count
+            rest()
 
     def compare(self, newer_below: int) -> int:
         """Mark chains whose slot does not name their last entry; how many name a newer one below that number instead."""

@@ -30,6 +30,7 @@ from broker_store.formats.queue_unit import QueueUnit
 from broker_store.inside.directory import GroupOffsets, StoreDirectory
 from broker_store.inside.queue_units import UNIT, QueueUnits
 from broker_store.kernels import layout as k
+from broker_store.pace import rest
 
 CELLS = 240  # of a picture of one topic
 CELLS_OF_EACH = 96  # of a picture in a table
@@ -171,6 +172,7 @@ class Layout:
                 return jumps, "it was stopped"
             if time.perf_counter() - self._began > MOST_SECONDS:
                 return jumps, f"it took longer than {MOST_SECONDS:g} s"
+            rest()
             count = min(len(piece) // UNIT, left)
             room = np.empty(count, dtype=np.int64)
             words[k.Y_UNITS], words[k.Y_COUNT] = piece.ctypes.data, count

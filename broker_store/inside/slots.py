@@ -19,6 +19,7 @@ from broker_store.formats import index_file
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, IndexGeometry, IndexHeader
 from broker_store.inside.directory import StoreDirectory
 from broker_store.kernels import slots as kernels
+from broker_store.pace import rest
 
 PIECE_BYTES = 1 << 20
 MOST_CELLS_A_SIDE = 100
@@ -84,6 +85,7 @@ def tally_of(directory: StoreDirectory, name: str) -> Tally:
             count = reader.read_into(memoryview(piece)[: count * SLOT.size], geometry.slot_at(first)) // SLOT.size
             addresses = cells.ctypes.data, words.ctypes.data
             kernels.count_used(piece.ctypes.data, first, count, per_cell, geometry.entries, *addresses, upto, newer.ctypes.data, len(newer))
+            rest()
         header = index_file.decode_header(reader.read(0, HEADER.size))
         highest, met = int(words[kernels.W_HIGHEST]), int(words[kernels.W_NEWER])
         if met:

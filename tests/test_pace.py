@@ -1,0 +1,29 @@
+from broker_store import pace
+
+
+def test_who_looks_gently_rests_four_times_as_long_as_a_piece_took():
+    now, slept = [0.0], []
+
+    def sleep(seconds):
+        slept.append(round(seconds, 6))
+        now[0] += seconds
+
+    one = pace.Pace(clock=lambda: now[0], sleep=sleep)
+    for worked in (0.001, pace.LEAST_S / 2, pace.LEAST_S, 1.0):
+        now[0] += worked
+        one.rest()
+    assert slept == [0.004, round(pace.LEAST_S * 1.5 * 4, 6), pace.MOST_REST_S]  # the short piece counts with the next
+
+
+def test_only_what_was_begun_gently_rests(monkeypatch):
+    rests = []
+    monkeypatch.setattr(pace.Pace, "rest", lambda self: rests.append(self))
+
+    def look(pieces, *, result):
+        for _ in range(pieces):
+            pace.rest()
+        return pace.is_gentle(), result
+
+    assert look(3, result=7) == (False, 7) and not rests
+    assert pace.gently(look, 3, result=7) == (True, 7) and len(rests) == 3
+    assert look(3, result=7) == (False, 7) and len(rests) == 3
