@@ -84,6 +84,7 @@ from mqadmin.inside.knowing import FromBroker
 from mqadmin.inside.shared import SharedLooks
 from mqadmin.inside.slot_watch import SlotWatch
 
+TOLD_SECONDS = 1.0
 CALL_SECONDS = 3.0
 READ_BYTES = 1 << 20  # asked for in one read of a queue
 SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time
@@ -169,6 +170,8 @@ class EmbeddedCluster:
         self._readers: dict[tuple[str, str, int], object] = {}
         self._looks: Forecasts | None = None
         self._scan_rate: dict | None = None  # of earlier starts; this run adds none
+        self._recovery: dict | None = None  # as it was told last
+        self._recovery_until = 0.0
         self._arrivals: dict[tuple[str, int], set[asyncio.Event]] = {}
         self._listened_to = None
         self._slot_watch = SlotWatch()
@@ -252,7 +255,14 @@ class EmbeddedCluster:
 
     def recovery(self) -> dict | None:
         """The report of this process's start, live while it runs; None before the store is opened."""
-        return None if self._store is None else self._without_directories(self._store.recovery_report())
+        if self._store is None:
+            return None
+        if self._store.report.state == "running":
+            return self._without_directories(self._store.recovery_report())
+        # What is over is told over and over again while a page shows it.
+        if self._recovery is None or time.monotonic() > self._recovery_until:
+            self._recovery, self._recovery_until = self._without_directories(self._store.recovery_report()), time.monotonic() + TOLD_SECONDS
+        return self._recovery
 
     # -- the store
 
@@ -355,10 +365,10 @@ class EmbeddedCluster:
         return dispatch.flush(self._parts.store)
 
     def write_path(self) -> dict:
-        """Where the time of sends goes (broker_store/inside/write_path.py), and what was refused, by cause."""
-        store = self._parts.store
-        facts = write_path.facts(store.write_path, store.settings.flush_disk_type, self._parts.clock())
-        return facts | {"refusals": sorted(self.refusals(), key=lambda refused: refused["cause"])}
+        """Where the time of sends goes (broker_store/inside/write_path.py), and what was refused, by cause. Any thread."""
+        parts, refused = self.call(lambda: (self._parts, self.refusals()))
+        facts = write_path.facts(parts.store.write_path, parts.store.settings.flush_disk_type, parts.clock())
+        return facts | {"refusals": sorted(refused, key=lambda refused: refused["cause"])}
 
     def exposure(self) -> dict:
         """What a crash now would take, and what the start after it would do (broker_store/inside/exposure.py). For a thread: it reads files."""

@@ -14,9 +14,11 @@ are still being looked at for the first time, tells a broker that lives from a d
 broker's state is another. It comes each second; static/js/live.js says "no news" after 2.5 s without anything.
 
 Numbers are JSON numbers as long as JavaScript holds them exactly (2**53), then strings. The store's streams are
-measured on the loop that the broker runs on, with no Redis and no channel layer in their path. What stands in Redis, the
-jobs, is looked up in a thread, one look at a time for a stream, and handed out when it comes; what takes long there
-delays no other stream.
+measured on the loop that the broker runs on, with no Redis and no channel layer in their path; sends come in between, since
+a tick gives way to them after each stream and each socket. What reads files is looked at in a thread, one look at a time:
+threads that compute side by side hold up the loop, which shares one interpreter with them, for as long as all of them take.
+What stands in Redis, the jobs, waits for its own answer only and delays no other stream. A look's value goes out with the
+next tick, the first at once.
 
 Tables that the server draws come as HTML: the stream `part` has the address of such a part of a page as its name, and it is
 drawn once for all who watch (mqadmin/parts.py).
@@ -29,7 +31,8 @@ import json
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 
@@ -42,6 +45,7 @@ from django.db import DatabaseError
 
 from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import index_file, names
+from broker_store.pace import gently
 from broker_store.server.problems import Problem
 from mqadmin import clusters, jobs, parts
 from mqadmin.inside import cache, checks, layout, recoveries
@@ -55,7 +59,8 @@ LOGIN_CHECK_SECONDS = 30.0  # a session that ended closes its sockets at the nex
 MAX_FRAME_BYTES = 4 << 10  # from a browser
 MAX_SUBSCRIPTIONS = 16  # of one socket, its state among them
 MAX_SOCKETS = 20  # of one user
-FRESH_SECONDS = 2.0  # a part that was drawn before is drawn again for who comes, whose page may be newer
+FRESH_SECONDS = 2.0  # what is older is measured again for who comes, where a stream says so
+TURN_SECONDS = 2.0  # a look waits no longer for those of other streams: one of them hangs
 PAST_POINTS = 130  # kept for charts
 PAST_APART_MS = 950  # so that they are one a second
 MAX_BAD_FRAMES = 5  # then the socket is closed
@@ -128,11 +133,12 @@ def _log_offset(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    measure: Callable[[object, str], object] | None  # (cluster, name) -> a value for JSON
+    measure: Callable[[object, str], object]  # (cluster, name) -> a value for JSON
     ticks: int  # between two measurements
     check: Callable[[str], str] | None = None  # of the name; None: it has none
     in_thread: bool = False  # it waits for something
-    is_part: bool = False  # it is drawn by a view, which is a coroutine; there is no `measure`
+    in_turn: bool = True  # in its thread: after the looks of other streams, as what computes does
+    fresh: bool = False  # measured again for who comes, whose page may be newer than what was measured last
     past: Callable[[dict], dict] | None = None  # the part of a value that charts of the last minutes are drawn from
 
 
@@ -140,7 +146,7 @@ STREAMS: dict[str, Stream] = {
     "state": Stream(lambda cluster, name: cluster.state(), 4),
     "overview": Stream(lambda cluster, name: cluster.overview(), 4, past=lambda data: {"rates": data["rates"]}),
     "store.positions": Stream(_positions, 1, past=lambda data: {"race": {"sinks": data["race"]["sinks"]}}),
-    "store.write": Stream(lambda cluster, name: cluster.write_path(), 4),
+    "store.write": Stream(lambda cluster, name: cluster.write_path(), 4, in_thread=True),
     "store.exposure": Stream(lambda cluster, name: cluster.exposure(), 8, in_thread=True),
     "store.index": Stream(_index, 4, lambda name: name and index_file.check_name(name), in_thread=True),
     "store.chains": Stream(lambda cluster, name: cluster.watched_chains(name), 40, index_file.check_name, in_thread=True),
@@ -156,11 +162,11 @@ STREAMS: dict[str, Stream] = {
     "topic": Stream(lambda cluster, name: cluster.topic(name), 4, names.check_topic),
     "message": Stream(lambda cluster, name: cluster.journey(int(name)), 4, _log_offset, in_thread=True),
     "waiting": Stream(lambda cluster, name: cluster.waiting(), 4),
-    "jobs": Stream(_jobs, 4, in_thread=True),
-    "pipeline": Stream(_runs, 4, in_thread=True),
-    "job": Stream(_job, 2, jobs.check_id, in_thread=True),
-    "check": Stream(lambda cluster, name: checks.watched(name), 2, jobs.check_id, in_thread=True),
-    "part": Stream(None, 40, parts.check_address, is_part=True),
+    "jobs": Stream(_jobs, 4, in_thread=True, in_turn=False),
+    "pipeline": Stream(_runs, 4, in_thread=True, in_turn=False),
+    "job": Stream(_job, 2, jobs.check_id, in_thread=True, in_turn=False),
+    "check": Stream(lambda cluster, name: checks.watched(name), 2, jobs.check_id, in_thread=True, in_turn=False),
+    "part": Stream(lambda cluster, address: {"html": parts.render(cluster, address)}, 40, parts.check_address, in_thread=True, fresh=True),
 }
 
 STATE: Key = ("state", "")  # what each socket is given
@@ -175,9 +181,11 @@ class Watcher:
     pending: dict[Key, bytes] = field(default_factory=dict)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def put(self, key: Key, frame: bytes) -> None:
+    def put(self, key: Key, frame: bytes, *, at_once: bool) -> None:
+        """`at_once` or with the next tick."""
         self.pending[key] = frame
-        self.ready.set()
+        if at_once:
+            self.ready.set()
 
     async def take(self) -> bytes:
         """All that is pending as one JSON list; waits for the first."""
@@ -209,6 +217,7 @@ class Sampler:
         self._last: dict[Key, _Last] = {}
         self._ticks = 0
         self._looks: set[asyncio.Task] = set()  # held here, or they could be collected while they run
+        self._turns = asyncio.Lock()
         self._task: asyncio.Task | None = None
         # What charts show, while anybody watched it, so that they do not begin empty at each visit.
         self._past: dict[str, deque[dict]] = {name: deque(maxlen=PAST_POINTS) for name, stream in STREAMS.items() if stream.past}
@@ -217,6 +226,7 @@ class Sampler:
         self._watchers.add(watcher)
         self.subscribe(watcher, STATE)
         if self._task is None or self._task.done():
+            self._turns = asyncio.Lock()  # it belongs to a loop
             self._task = asyncio.get_running_loop().create_task(self._run(), name="live")
 
     def remove(self, watcher: Watcher) -> None:
@@ -230,11 +240,11 @@ class Sampler:
         """From now on, and at once: a first watcher has the stream measured, a later one gets the newest frame there is."""
         watcher.wants.add(key)
         last = self._last.get(key)
-        if last is None or STREAMS[key[0]].is_part and self._clock() - last.sent_at > FRESH_SECONDS:
+        if last is None or STREAMS[key[0]].fresh and self._clock() - last.sent_at > FRESH_SECONDS:
             last = self._last.setdefault(key, _Last())
             self._measure(key, {watcher}, last)
         elif last.frame:
-            watcher.put(key, last.frame)
+            watcher.put(key, last.frame, at_once=True)
 
     def past(self, stream: str) -> list[dict]:
         """The last two minutes of a stream, a point a second, with gaps where nobody watched."""
@@ -244,7 +254,7 @@ class Sampler:
         watcher.wants.discard(key)
         watcher.pending.pop(key, None)
 
-    def tick(self) -> None:
+    async def tick(self) -> None:
         """Measure and hand out what is due."""
         self._ticks += 1
         wanted: dict[Key, set[Watcher]] = {}
@@ -258,11 +268,15 @@ class Sampler:
             last = self._last.setdefault(key, _Last())
             if self._ticks >= last.due:
                 self._measure(key, watchers, last)
+                await asyncio.sleep(0)
+        for watcher in [watcher for watcher in self._watchers if watcher.pending]:
+            watcher.ready.set()
+            await asyncio.sleep(0)
 
     def _measure(self, key: Key, watchers: set[Watcher], last: _Last) -> None:
         stream = STREAMS[key[0]]
         last.due = self._ticks + stream.ticks
-        if not (stream.in_thread or stream.is_part):
+        if not stream.in_thread:
             self._hand_out(key, watchers, last, *self._outcome(key))
         elif last.look is None or last.look.done():
             last.look = asyncio.get_running_loop().create_task(self._look(key, last), name=f"live-{key[0]}")
@@ -270,9 +284,25 @@ class Sampler:
             last.look.add_done_callback(self._looks.discard)
 
     async def _look(self, key: Key, last: _Last) -> None:
-        outcome = await (self._part(key) if STREAMS[key[0]].is_part else asyncio.to_thread(self._outcome, key))
+        stream = STREAMS[key[0]]
+        async with self._turn() if stream.in_turn else nullcontext():
+            # Whoever opened a page waits for its first value.
+            outcome = await (asyncio.to_thread(gently, self._outcome, key) if last.seq else asyncio.to_thread(self._outcome, key))
         if self._last.get(key) is last:  # somebody still watches
             self._hand_out(key, {watcher for watcher in self._watchers if key in watcher.wants and not watcher.paused}, last, *outcome)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError:
+            yield
+            return
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     def _outcome(self, key: Key) -> tuple[str, bytes]:
         """(kind, data) of a frame."""
@@ -287,12 +317,6 @@ class Sampler:
             return "snapshot", encode(data)
         except Exception as error:
             return self._failed(name_of_stream, error)
-
-    async def _part(self, key: Key) -> tuple[str, bytes]:
-        try:
-            return "snapshot", encode({"html": await parts.render(key[1])})
-        except Exception as error:
-            return self._failed(key[0], error)
 
     def _failed(self, stream: str, error: Exception) -> tuple[str, bytes]:
         """A stream that cannot be measured must not end the others."""
@@ -316,7 +340,7 @@ class Sampler:
             last.frame = orjson.dumps(head)[:-1] + b',"data":' + body + b"}"
             last.body, last.sent_at = body, now
             for watcher in watchers:
-                watcher.put(key, last.frame)
+                watcher.put(key, last.frame, at_once=last.seq == 1)
         if kind == "end":
             for watcher in watchers:
                 watcher.wants.discard(key)
@@ -328,7 +352,7 @@ class Sampler:
             # Ticks keep their beat; those a busy loop missed are left out, not made up for.
             due = max(due + TICK_SECONDS, loop.time())
             await asyncio.sleep(due - loop.time())
-            self.tick()
+            await self.tick()
 
 
 sampler = Sampler()

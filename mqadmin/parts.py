@@ -1,47 +1,58 @@
-"""Parts of pages that are the same for everybody: rendered once, however many browsers show them (the stream `part`).
+"""Parts of pages that are the same for everybody: drawn once, however many browsers show them (the stream `part`).
 
 A part is named by the address from which a browser without the stream would fetch it, and is what the page's own view answers
-there to whoever has the least role.
+there to whoever has the least role. It is looked at and drawn in one thread, so that the loop waits for neither.
 """
 
 from __future__ import annotations
 
-from django.contrib.auth.models import AnonymousUser
-from django.http import HttpRequest, QueryDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.http import QueryDict
+from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve
-from django_htmx.middleware import HtmxDetails
 
 from broker_store.errors import NameError_
-from broker_store.server.http import Caller
-from broker_store.server.problems import Problem
+from mqadmin.views.inside import cache, disk, index, layout
 
-# The pages whose parts these are, by the names of their addresses.
-PAGES = frozenset({"cache", "disk", "index", "layout"})
 MOST_ADDRESS = 1_024
-VIEWER = Caller("part", "viewer")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    template: str
+    facts: Callable[[object, QueryDict], dict]  # of the cluster, what the template shows
+    asks: frozenset[str] = frozenset()  # what an address may ask for; without `needs` it is a whole page's
+    needs: tuple[str, str] | None = None
+
+
+# By the names of their addresses.
+PARTS = {
+    "cache": Part(cache.FACTS, lambda cluster, asked: cache.facts(cluster)),
+    "disk": Part(disk.FACTS, disk.facts, frozenset({"retention_hours"})),
+    "index": Part(index.CHAINS, index.chains, frozenset({"file", "part_of"}), needs=("part_of", "chains")),
+    "layout": Part(layout.FACTS, layout.facts, frozenset({"topic", "group"})),
+}
 
 
 def check_address(address: str) -> str:
     """`address` when a part stands there; else NameError_."""
-    path, _, _ = address.partition("?")
-    try:
-        found = resolve(path).url_name if len(address) <= MOST_ADDRESS and address.isascii() and "#" not in address else None
-    except Resolver404:
-        found = None
-    if found not in PAGES:
-        raise NameError_(f"a part is named by an address of {', '.join(sorted(PAGES))}")
-    return address
-
-
-async def render(address: str) -> str:
-    """The HTML of the part. Raises what the view raises, and Problem when it does not answer with a part."""
     path, _, query = address.partition("?")
-    match = resolve(path)
-    request = HttpRequest()
-    request.method, request.path, request.path_info, request.GET = "GET", path, path, QueryDict(query)
-    request.META = {"QUERY_STRING": query, "HTTP_HX_REQUEST": "true"}
-    request.htmx, request.user, request.caller = HtmxDetails(request), AnonymousUser(), VIEWER
-    response = await match.func.__wrapped__(request, *match.args, **match.kwargs)
-    if response.status_code != 200:
-        raise Problem("internal", f"{address} answered {response.status_code}")
-    return response.content.decode()
+    try:
+        part = PARTS.get(resolve(path).url_name) if len(address) <= MOST_ADDRESS and address.isascii() and "#" not in address else None
+    except Resolver404:
+        part = None
+    if part is not None:
+        asked = {name: value for name, value in QueryDict(query).items() if value}
+        if asked.keys() <= part.asks and (part.needs is None or part.needs in asked.items()):
+            return address
+    allowed = ", ".join(f"{name} ({', '.join(sorted(part.asks)) or 'nothing asked'})" for name, part in sorted(PARTS.items()))
+    raise NameError_(f"a part is named by an address of {allowed}")
+
+
+def render(cluster, address: str) -> str:
+    """The HTML of the part. Raises what its look raises. For a thread."""
+    path, _, query = address.partition("?")
+    part = PARTS[resolve(path).url_name]
+    return render_to_string(part.template, part.facts(cluster, QueryDict(query)))

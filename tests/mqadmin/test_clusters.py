@@ -23,6 +23,7 @@ from broker_store.server.broker import Broker
 from broker_store.server.http import NewMessage
 from broker_store.server.parts import build_parts
 from broker_store.server.problems import Problem
+from mqadmin import clusters
 from mqadmin.clusters import EmbeddedCluster
 from mqadmin.gateway import ClusterGateway
 from tests.support.broker_harness import FakeChannel
@@ -93,6 +94,20 @@ def test_while_the_store_recovers_its_positions_are_no_facts_yet(tmp_path):
     assert ("recovering", "running", None) in seen
     store.start()
     assert cluster.state()["state"] == "starting", "the ports are not open yet"
+    store.close()
+
+
+def test_a_start_that_is_over_is_told_again_without_another_look(tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "TOLD_SECONDS", 1_000.0)
+    store = MessageStore(_settings(tmp_path))
+    cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=None))
+    running = cluster.recovery()
+    assert running["state"] == "running" and cluster.recovery() is not running
+    store.open()
+    told = cluster.recovery()
+    assert told["state"] == "done" and cluster.recovery() is told
+    cluster._recovery_until = 0.0
+    assert cluster.recovery() == told and cluster.recovery() is not told
     store.close()
 
 

@@ -13,6 +13,7 @@ from django.contrib.auth import get_user_model
 from django.db import OperationalError
 from django.test import Client
 
+from broker_store import pace
 from broker_store.errors import NameError_, StoreClosedError
 from broker_store.server.problems import Problem
 from mqadmin import jobs, live, parts, web
@@ -52,7 +53,13 @@ def cluster(now):
 @pytest.fixture
 async def sampler(cluster, now):
     sampler = live.Sampler(lambda: cluster, clock=lambda: now[0])
-    sampler.ticks = lambda count: [(now.__setitem__(0, now[0] + live.TICK_SECONDS), sampler.tick()) for _ in range(count)]
+
+    async def ticks(count: int) -> None:
+        for _ in range(count):
+            now[0] += live.TICK_SECONDS
+            await sampler.tick()
+
+    sampler.ticks = ticks
     return sampler
 
 
@@ -63,7 +70,7 @@ def _frames(watcher) -> list[dict]:
 
 
 async def test_nothing_is_measured_while_nobody_watches(sampler, cluster):
-    sampler.ticks(20)
+    await sampler.ticks(20)
     assert cluster.measured == []
 
 
@@ -73,7 +80,7 @@ async def test_a_stream_is_measured_once_however_many_watch_it(sampler, cluster)
         sampler._watchers.add(watcher)
         sampler.subscribe(watcher, ("overview", ""))
     assert cluster.measured == ["overview"]
-    sampler.ticks(4)
+    await sampler.ticks(4)
     assert cluster.measured == ["overview"] * 2
     assert all(_frames(watcher)[0]["seq"] == 2 for watcher in watchers)
 
@@ -82,7 +89,7 @@ async def test_a_slow_browser_gets_the_latest_and_skips_the_rest(sampler):
     watcher = live.Watcher()
     sampler._watchers.add(watcher)
     sampler.subscribe(watcher, ("store.positions", ""))
-    sampler.ticks(40)
+    await sampler.ticks(40)
     [frame] = _frames(watcher)
     assert frame["seq"] == 41
     assert frame["data"]["positions"]["wrote"] > 0
@@ -94,10 +101,10 @@ async def test_a_hidden_tab_is_paused_and_its_streams_rest(sampler, cluster):
     sampler.subscribe(watcher, ("group", "billing"))
     _frames(watcher)
     watcher.paused = True
-    sampler.ticks(40)
+    await sampler.ticks(40)
     assert cluster.measured == ["group billing"] and _frames(watcher) == []
     watcher.paused = False
-    sampler.ticks(1)
+    await sampler.ticks(1)
     assert len(_frames(watcher)) == 1
 
 
@@ -107,7 +114,7 @@ async def test_what_did_not_change_is_repeated_once_a_second_only(sampler, clust
     sampler._watchers.add(watcher)
     sampler.subscribe(watcher, ("store.index", ""))
     for _ in range(16):
-        sampler.ticks(1)
+        await sampler.ticks(1)
         sent += len(_frames(watcher))
     assert sent == 5
 
@@ -120,11 +127,11 @@ async def test_a_page_that_watches_a_slow_stream_hears_each_second_that_the_brok
     assert {frame["stream"] for frame in _frames(watcher)} == {"state", "store.disk"}
     for tick in range(1, 41):
         now[0] -= 0.001  # ticks that come a little early
-        sampler.ticks(1)
+        await sampler.ticks(1)
         heard += [(tick, frame["stream"]) for frame in _frames(watcher)]
     assert sorted(heard) == [*[(tick, "state") for tick in range(4, 41, 4)], (40, "store.disk")]
     cluster.state_name = "read_only"
-    sampler.ticks(4)
+    await sampler.ticks(4)
     [frame] = _frames(watcher)
     assert frame["data"]["state"] == "read_only" and "sync failed" in frame["data"]["sentence"]
     sampler.remove(watcher)
@@ -153,7 +160,7 @@ async def test_a_group_that_is_gone_ends_its_stream(sampler, cluster):
     sampler._watchers.add(watcher)
     sampler.subscribe(watcher, ("group", "never-was"))
     assert _frames(watcher)[0]["kind"] == "end"
-    sampler.ticks(20)
+    await sampler.ticks(20)
     assert cluster.measured == ["group never-was"]
 
 
@@ -353,9 +360,9 @@ def drawn(monkeypatch):
     """The addresses of parts in the order in which they were drawn."""
     drawn, render = [], parts.render
 
-    async def noted(address):
+    def noted(cluster, address):
         drawn.append(address)
-        return await render(address)
+        return render(cluster, address)
 
     monkeypatch.setattr(parts, "render", noted)
     return drawn
@@ -384,19 +391,19 @@ async def test_a_part_is_drawn_again_for_who_comes_later_and_every_ten_seconds(s
         sampler.subscribe(watcher, key)
         await asyncio.gather(*sampler._looks)
     assert len(drawn) == 2 and all(_frames(watcher) for watcher in (first, soon, later))
-    sampler.ticks(39)
+    await sampler.ticks(39)
     await asyncio.gather(*sampler._looks)
     assert len(drawn) == 2
-    sampler.ticks(1)
+    await sampler.ticks(1)
     await asyncio.gather(*sampler._looks)
     assert len(drawn) == 3
 
 
-async def test_a_part_that_cannot_be_drawn_says_so_and_the_others_go_on(sampler, fake_cluster, monkeypatch, caplog):
+async def test_a_part_that_cannot_be_drawn_says_so_and_the_others_go_on(sampler, cluster, monkeypatch, caplog):
     def broken(hours):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(fake_cluster, "disk_forecast", broken)
+    monkeypatch.setattr(cluster, "disk_forecast", broken)
     watcher = live.Watcher()
     sampler._watchers.add(watcher)
     for address in ("/store/disk/", "/store/index/?file=20010101000000000&part_of=chains", "/store/cache/"):
@@ -407,7 +414,7 @@ async def test_a_part_that_cannot_be_drawn_says_so_and_the_others_go_on(sampler,
     assert "part could not be measured" in caplog.text
 
 
-@pytest.mark.parametrize("address", ["", "/", "/store/", "store/cache/", "/store/cache", "/topics/orders/", "/store/doctor/start", "http://other/store/cache/", "/store/cache/#x", "/store/cache/?" + "x" * 1100, "/store/cache/?\u00fc", "/store/../store/cache/"])
+@pytest.mark.parametrize("address", ["", "/", "/store/", "store/cache/", "/store/cache", "/topics/orders/", "/store/doctor/start", "http://other/store/cache/", "/store/cache/#x", "/store/cache/?file=1", "/store/index/", "/store/index/?file=20251122090000000", "/store/layout/?offset=7", "/store/cache/?" + "x" * 1100, "/store/cache/?\u00fc", "/store/../store/cache/"])
 def test_only_parts_that_are_everybodys_have_an_address(address):
     with pytest.raises(NameError_):
         live.STREAMS["part"].check(address)
@@ -429,18 +436,104 @@ async def test_a_stream_that_waits_is_looked_up_in_a_thread_once_at_a_time_and_h
         sampler._watchers.add(watcher)
         sampler.subscribe(watcher, ("job", "some"))
     await asyncio.to_thread(began.acquire)
-    sampler.ticks(5)
+    await sampler.ticks(5)
     assert looked == ["some"] and _frames(first) == _frames(later) == []
     go_on.release()
     assert [json.loads(await watcher.take())[0]["data"]["look"] for watcher in (first, later)] == [1, 1]
     # What comes when nobody watches any more is dropped.
-    sampler.ticks(1)
+    await sampler.ticks(1)
     await asyncio.to_thread(began.acquire)
     for watcher in (first, later):
         sampler.remove(watcher)
     go_on.release()
     await asyncio.gather(*sampler._looks)
     assert _frames(first) == _frames(later) == []
+
+
+def _waiting_looks(monkeypatch, *streams: str, in_turn: bool = True) -> tuple[list[str], threading.Event]:
+    """(the streams whose looks began, what lets them end)."""
+    began, go_on = [], threading.Event()
+    for stream in streams:
+        def look(cluster, name, stream=stream):
+            began.append(stream)
+            assert go_on.wait(10)
+            return {}
+
+        monkeypatch.setitem(live.STREAMS, stream, live.Stream(look, 1, in_thread=True, in_turn=in_turn))
+    return began, go_on
+
+
+async def _began(began: list[str], count: int) -> None:
+    while len(began) < count:
+        await asyncio.sleep(0)
+
+
+async def test_looks_of_different_streams_take_turns(sampler, monkeypatch):
+    began, go_on = _waiting_looks(monkeypatch, "store.index", "store.cache")
+    told, answer = _waiting_looks(monkeypatch, "jobs", in_turn=False)
+    watcher = live.Watcher()
+    sampler._watchers.add(watcher)
+    for stream in ("store.index", "store.cache", "jobs"):
+        sampler.subscribe(watcher, (stream, ""))
+    await _began(told, 1)  # what waits for Redis waits for nobody else
+    await _began(began, 1)
+    assert began == ["store.index"]
+    go_on.set()
+    await _began(began, 2)
+    answer.set()
+    await asyncio.gather(*sampler._looks)
+    assert {frame["stream"] for frame in _frames(watcher)} == {"store.index", "store.cache", "jobs"}
+
+
+async def test_a_look_that_hangs_holds_up_the_others_for_a_bounded_time(sampler, monkeypatch):
+    monkeypatch.setattr(live, "TURN_SECONDS", 0.01)
+    began, go_on = _waiting_looks(monkeypatch, "store.index", "store.cache")
+    watcher = live.Watcher()
+    sampler._watchers.add(watcher)
+    for stream in ("store.index", "store.cache"):
+        sampler.subscribe(watcher, (stream, ""))
+    await _began(began, 2)
+    go_on.set()
+    await asyncio.gather(*sampler._looks)
+    assert len(_frames(watcher)) == 2
+
+
+async def test_the_first_look_is_quick_and_those_after_it_are_gentle(sampler, monkeypatch):
+    monkeypatch.setitem(live.STREAMS, "store.cache", live.Stream(lambda cluster, name: {"gentle": pace.is_gentle()}, 1, in_thread=True))
+    watcher, told = live.Watcher(), []
+    sampler._watchers.add(watcher)
+    sampler.subscribe(watcher, ("store.cache", ""))
+    for _ in range(3):
+        await asyncio.gather(*sampler._looks)
+        told += [frame["data"]["gentle"] for frame in _frames(watcher)]
+        await sampler.ticks(1)
+    assert told == [False, True]
+
+
+async def test_a_tick_gives_way_after_each_stream_and_wakes_each_socket_once(sampler):
+    watchers = [live.Watcher(), live.Watcher()]
+    for watcher in watchers:
+        sampler._watchers.add(watcher)
+        for stream in ("store.positions", "recovery", "overview"):
+            sampler.subscribe(watcher, (stream, ""))
+        await watcher.take()
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    before = turns
+    await sampler.ticks(4)
+    beside.cancel()
+    assert turns - before >= 4 * 2 + 1 + 4 * 2  # after two streams of each tick and one of the fourth, and after each socket
+    for watcher in watchers:
+        assert {frame["stream"] for frame in json.loads(await watcher.take())} == {"store.positions", "recovery", "overview"}
+        assert not watcher.ready.is_set()
 
 
 async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_error(sampler, monkeypatch):
@@ -462,7 +555,7 @@ async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_erro
         raise Problem("jobs_unavailable", "Redis does not answer (ConnectionError)")
 
     monkeypatch.setattr(jobs, "listing", silent)
-    sampler.ticks(4)
+    await sampler.ticks(4)
     await asyncio.gather(*sampler._looks)
     failed = next(frame for frame in _frames(watcher) if frame["stream"] == "pipeline")
     assert (failed["kind"], failed["data"]["code"]) == ("error", "jobs_unavailable")

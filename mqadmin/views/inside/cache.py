@@ -10,6 +10,7 @@ from mqadmin import clusters
 from mqadmin.inside.cache import for_page
 from mqadmin.views.page import page
 
+FACTS = "inside/cache_facts.html"
 NAMED_READERS = 4  # beside a file; the others are counted
 SHOWN_GROUPS = 50
 
@@ -17,9 +18,17 @@ SHOWN_GROUPS = 50
 @page()
 async def cache(request):
     cluster = clusters.current()
-    picture = for_page(await asyncio.to_thread(cluster.cache))
+    context = await asyncio.to_thread(facts, cluster)
+    if request.htmx:
+        return render(request, FACTS, context)
+    return render(request, "inside/cache.html", context | {"store": cluster.store()})
+
+
+def facts(cluster) -> dict:
+    """What FACTS shows. For a thread."""
+    picture = for_page(cluster.cache())
     files = {kind: [file for file in picture["files"] if file["kind"] == kind] for kind in ("commitlog", "index", "consumequeue")}
-    context = {
+    return {
         "picture": picture,
         "log_files": [_with_places(file, picture["log"]["wrote"], picture["groups"]) for file in files["commitlog"]],
         "index_files": files["index"],
@@ -30,9 +39,6 @@ async def cache(request):
         "not_told": any(file["resident_bytes"] is None for file in picture["files"]),
         "tab": "cache",
     }
-    if request.htmx:
-        return render(request, "inside/cache_facts.html", context)
-    return render(request, "inside/cache.html", context | {"store": cluster.store()})
 
 
 def _with_places(file: dict, wrote: int, groups: list[dict]) -> dict:

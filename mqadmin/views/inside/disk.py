@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from django.http import QueryDict
 from django.shortcuts import render
 
 from mqadmin import clusters
 from mqadmin.inside.forecast import MOST_RETENTION_HOURS
 from mqadmin.views.page import page, whole
 
+FACTS = "inside/disk_facts.html"
 # kind, what it is called, its colour
 KINDS = {
     "commitlog": ("Commit log, written", "wrote"),
@@ -34,26 +36,31 @@ LABEL_SHARE, LABEL_HEIGHT = 12, 14  # per cent of the narrowest bar that the lab
 
 @page()
 async def disk(request):
+    context = await asyncio.to_thread(facts, clusters.current(), request.GET)
+    return render(request, FACTS if request.htmx else "inside/disk.html", context)
+
+
+def facts(cluster, asked: QueryDict) -> dict:
+    """What FACTS shows. For a thread."""
     problem, hours = "", None
     try:
-        hours = whole(request.GET.get("retention_hours"), None, MOST_RETENTION_HOURS) or None
+        hours = whole(asked.get("retention_hours"), None, MOST_RETENTION_HOURS) or None
     except ValueError as error:
         problem = f"{error}"
-    facts = await asyncio.to_thread(clusters.current().disk_forecast, hours)
-    context = {
-        "disk": facts,
+    found = cluster.disk_forecast(hours)
+    return {
+        "disk": found,
         "tab": "disk",
         "hours": hours,
         "problem": problem,
         "most_hours": MOST_RETENTION_HOURS,
-        "use": _use(facts),
-        "labels": labels_of([mark["percent"] for mark in facts["marks"] if mark["percent"] < 100]),
-        "marks": [mark | {"said": _said(mark, facts["settings"])} for mark in facts["marks"]],
-        "next_mark": next((mark for mark in facts["marks"] if not mark["is_reached"]), None),
-        "losers": sorted({loss["group"] for file in facts["files"] for loss in file["losses"] if loss["is_read_in_time"] is not True and file["is_full"]}),
-        "way": _way(facts),
+        "use": _use(found),
+        "labels": labels_of([mark["percent"] for mark in found["marks"] if mark["percent"] < 100]),
+        "marks": [mark | {"said": _said(mark, found["settings"])} for mark in found["marks"]],
+        "next_mark": next((mark for mark in found["marks"] if not mark["is_reached"]), None),
+        "losers": sorted({loss["group"] for file in found["files"] for loss in file["losses"] if loss["is_read_in_time"] is not True and file["is_full"]}),
+        "way": _way(found),
     }
-    return render(request, "inside/disk_facts.html" if request.htmx else "inside/disk.html", context)
 
 
 def _said(mark: dict, settings: dict) -> str:

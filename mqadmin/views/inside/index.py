@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.shortcuts import render
 
 from broker_store.formats import names
@@ -13,6 +14,7 @@ from mqadmin import clusters
 from mqadmin.views.messages import DAY_MS, moment_of
 from mqadmin.views.page import page
 
+CHAINS = "inside/index_chains.html"
 COUNTED_AT_ONCE = 2_000_000  # entries of a file whose chains are counted with the page; a larger one's when they are asked for
 MOST_KEY = 1_024
 
@@ -22,7 +24,7 @@ async def index(request: HttpRequest):
     """`file` is shown, the newest when none is named."""
     cluster = clusters.current()
     if request.htmx and request.GET.get("part_of") == "chains":
-        return render(request, "inside/index_chains.html", _drawn(await cluster.index_chains(check_name(request.GET.get("file", "")))))
+        return render(request, CHAINS, await asyncio.to_thread(chains, cluster, request.GET))
     files = cluster.store_index()
     chosen = check_name(request.GET["file"]) if request.GET.get("file") else files[-1]["name"] if files else None
     context = {"files": files, "tab": "index", "chosen": chosen, "picture": None, "chains": None}
@@ -35,6 +37,11 @@ async def index(request: HttpRequest):
         if request.GET.get("chains"):
             context |= _drawn(await cluster.index_chains(chosen))
     return render(request, "inside/index.html", context | await _lookup(cluster, request))
+
+
+def chains(cluster, asked: QueryDict) -> dict:
+    """What CHAINS shows of the `file` that is asked for. For a thread."""
+    return _drawn(cluster.watched_chains(check_name(asked.get("file", ""))))
 
 
 def _drawn(chains: dict) -> dict:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
+from django.http import QueryDict
 from django.shortcuts import render
 
 from broker_store.errors import NotFoundError
@@ -13,27 +15,55 @@ from mqadmin.inside.layout import check, for_page
 from mqadmin.views.messages import moment_of
 from mqadmin.views.page import page, whole
 
+FACTS = "inside/layout_facts.html"
+
 
 @page()
 async def layout(request):
     cluster = clusters.current()
-    asked = {name: request.GET.get(name, "").strip() for name in ("topic", "group", "from", "offset")}
-    context = {"asked": asked, "tab": "layout", "problem": "", "one": None, "each": None}
+    context = _as_asked(request.GET)
     try:
-        start = moment_of(asked["from"], None), whole(asked["offset"], None)
-        topic, group = asked["topic"] and names.check_topic(asked["topic"]), asked["group"] and names.check_group(asked["group"])
-        check(topic or None, group or None, *start)
-        found = for_page(await cluster.layout_of_both(topic or None, group or None, *start))
-        one, each = found["one"], found["each"]
-        context |= found | {"one": one and _pictured(one, one["log"]), "rows": [_pictured(row, each["log"]) for row in each["items"]]}
-        context["watched"] = start == (None, None)
-    except ValueError as error:
-        context["problem"] = str(error)
-    except NotFoundError as error:
-        context["problem"] = f"{str(error)[:1].upper()}{str(error)[1:]}."
+        *chosen, from_ms, offset = _choice(context["asked"])
+        if from_ms is None and offset is None:
+            context = await asyncio.to_thread(facts, cluster, request.GET)
+        else:
+            context |= _pictures(await cluster.layout_of_both(*chosen, from_ms, offset))
+    except (ValueError, NotFoundError) as error:
+        context["problem"] = _sentence(error)
     if request.htmx:
-        return render(request, "inside/layout_facts.html", context)
+        return render(request, FACTS, context)
     return render(request, "inside/layout.html", context | {"topics": sorted(cluster.topic_kinds())})
+
+
+def facts(cluster, asked: QueryDict) -> dict:
+    """What FACTS shows of a topic, of what a group reads or of all topics, without a start of the asker's. For a thread."""
+    context = _as_asked(asked)
+    try:
+        topic, group, _, _ = _choice(context["asked"])
+        return context | _pictures(cluster.watched_layout(topic, group)) | {"watched": True}
+    except (ValueError, NotFoundError) as error:
+        return context | {"problem": _sentence(error)}
+
+
+def _as_asked(asked: QueryDict) -> dict:
+    return {"asked": {name: asked.get(name, "").strip() for name in ("topic", "group", "from", "offset")}, "tab": "layout", "problem": "", "one": None, "each": None}
+
+
+def _choice(asked: dict) -> tuple[str | None, str | None, int | None, int | None]:
+    start = moment_of(asked["from"], None), whole(asked["offset"], None)
+    topic, group = asked["topic"] and names.check_topic(asked["topic"]), asked["group"] and names.check_group(asked["group"])
+    check(topic or None, group or None, *start)
+    return topic or None, group or None, *start
+
+
+def _pictures(both: dict) -> dict:
+    found = for_page(both)
+    one, each = found["one"], found["each"]
+    return found | {"one": one and _pictured(one, one["log"]), "rows": [_pictured(row, each["log"]) for row in each["items"]]}
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) if isinstance(error, ValueError) else f"{str(error)[:1].upper()}{str(error)[1:]}."
 
 
 def _pictured(found: dict, log: dict) -> dict:
