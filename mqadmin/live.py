@@ -60,7 +60,7 @@ MAX_FRAME_BYTES = 4 << 10  # from a browser
 MAX_SUBSCRIPTIONS = 16  # of one socket, its state among them
 MAX_SOCKETS = 20  # of one user
 FRESH_SECONDS = 2.0  # what is older is measured again for who comes, where a stream says so
-TURN_SECONDS = 2.0  # a look waits no longer for those of other streams: one of them hangs
+TURN_SECONDS = 0.5  # a look waits no longer for those of other streams, which rest most of their time, or hang
 PAST_POINTS = 130  # kept for charts
 PAST_APART_MS = 950  # so that they are one a second
 MAX_BAD_FRAMES = 5  # then the socket is closed
@@ -146,7 +146,7 @@ STREAMS: dict[str, Stream] = {
     "state": Stream(lambda cluster, name: cluster.state(), 4),
     "overview": Stream(lambda cluster, name: cluster.overview(), 4, past=lambda data: {"rates": data["rates"]}),
     "store.positions": Stream(_positions, 1, past=lambda data: {"race": {"sinks": data["race"]["sinks"]}}),
-    "store.write": Stream(lambda cluster, name: cluster.write_path(), 4, in_thread=True),
+    "store.write": Stream(lambda cluster, name: cluster.write_path(), 4, in_thread=True, in_turn=False),
     "store.exposure": Stream(lambda cluster, name: cluster.exposure(), 8, in_thread=True),
     "store.index": Stream(_index, 4, lambda name: name and index_file.check_name(name), in_thread=True),
     "store.chains": Stream(lambda cluster, name: cluster.watched_chains(name), 40, index_file.check_name, in_thread=True),
