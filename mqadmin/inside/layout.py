@@ -15,7 +15,7 @@ from broker_store.inside.directory import GroupOffsets, StoreDirectory
 from broker_store.inside.layout import Layout, Start
 from mqadmin.inside.shared import SharedLooks
 
-LEAST_REST = 50  # times the processor time of a look: who watches costs at most a fiftieth of a core
+LEAST_REST = 100  # times the processor time of a look: who watches costs at most a hundredth of a core
 SHOWN_TOPICS = 100
 CHECKS = {"topic": names.check_topic, "group": names.check_group}
 

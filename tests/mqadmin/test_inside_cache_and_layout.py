@@ -154,11 +154,10 @@ def test_the_commands_read_a_store_without_its_broker(root):
     assert "memory.available_bytes" in text and "readers" in text
 
 
-async def test_one_look_serves_all_who_ask_within_some_seconds(inspected, monkeypatch):
+async def test_one_look_serves_all_who_ask_within_some_seconds(inspected):
     first = await asyncio.to_thread(inspected.cache)
     assert await asyncio.to_thread(inspected.cache) is first
     inspected._parts.statistics.delivered("cold ones", TOPIC, 3, 300, cold=True)
-    monkeypatch.setattr(looks, "KEPT_SECONDS", 0.0)
     inspected._cache_looks = looks.CacheLooks(inspected)
     again = await asyncio.to_thread(inspected.cache)
     assert again["groups"][0]["group"] == "cold ones" and again["groups"][0]["cold_messages"] == 3
