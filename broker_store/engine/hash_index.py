@@ -313,25 +313,27 @@ class HashIndex:
 
     def facts(self) -> list[dict]:
         """A dict a file, oldest first (see MessageStore.index_files)."""
-        facts = []
-        for file in self.files:
-            header = file.header()
-            full = header.count >= file.geometry.entries
-            facts.append(
-                {
-                    "name": file.name,
-                    "slots": file.geometry.slots,
-                    "slots_used": header.slots_used,
-                    "entries": header.count - FIRST_ENTRY,
-                    "max_entries": file.geometry.entries - FIRST_ENTRY,
-                    "begin_ms": header.begin_timestamp,
-                    "end_ms": header.end_timestamp,
-                    "begin_offset": header.begin_offset,
-                    "end_offset": header.end_offset,
-                    "state": "full" if full else "writing" if file is self.current else "read",
-                }
-            )
-        return facts
+        return [self._facts_of(file) for file in self.files]
+
+    def newest_facts(self) -> dict | None:
+        """Of the newest file alone, however many there are; None without any."""
+        return self._facts_of(self.files[-1]) if self.files else None
+
+    def _facts_of(self, file: IndexFile) -> dict:
+        header = file.header()
+        full = header.count >= file.geometry.entries
+        return {
+            "name": file.name,
+            "slots": file.geometry.slots,
+            "slots_used": header.slots_used,
+            "entries": header.count - FIRST_ENTRY,
+            "max_entries": file.geometry.entries - FIRST_ENTRY,
+            "begin_ms": header.begin_timestamp,
+            "end_ms": header.end_timestamp,
+            "begin_offset": header.begin_offset,
+            "end_offset": header.end_offset,
+            "state": "full" if full else "writing" if file is self.current else "read",
+        }
 
     # After a crash ---------------------------------------------------------------------------------------------------
 

@@ -801,7 +801,7 @@ class MessageStore:
             "lost_and_found": self.report.lost_and_found,
             "queues": len(self.queue_table),
             "commit_log_files": len(self.log.files),
-            "index": self.index.facts()[-1] if self.index.files else None,
+            "index": self.index.newest_facts(),
             "sizes": {
                 "commit_log_file": settings.mapped_file_size_commit_log,
                 "queue_file": settings.mapped_file_size_consume_queue,

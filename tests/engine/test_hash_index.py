@@ -102,3 +102,12 @@ def test_a_message_with_more_keys_than_a_file_holds_fills_several(open_store):
     assert store.put(message(keys=tuple(f"k{number}" for number in range(200)))).ok
     assert len(store.index.files) == 4
     assert all(store.query_keys("topic", f"k{number}", 9).offsets == [0] for number in range(200))
+
+
+def test_the_store_at_a_glance_looks_at_the_newest_index_file_only(open_store, monkeypatch):
+    store = open_store()
+    assert store.put(message(keys=tuple(f"k{number}" for number in range(200)))).ok
+    newest = store.index_files()[-1]
+    for file in store.index.files[:-1]:
+        monkeypatch.setattr(file, "header", None)
+    assert len(store.index.files) > 1 and store.snapshot()["index"] == newest
