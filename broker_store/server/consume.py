@@ -311,11 +311,18 @@ class Consume:
                 done(result)
 
         def again() -> None:
+            if channel.paused and not channel.closed:
+                channel.when_resumed(again)
+                return
             channel.release()
             if not channel.closed:
                 self._read(pull, offset, done)
 
         def read_later(result: GetResult) -> None:
+            if channel.paused and not channel.closed:
+                # It has not read its other answers. What came is let go and read again from pages that are warm then.
+                channel.when_resumed(again)
+                return
             channel.release()
             if not channel.closed:
                 finish(result)

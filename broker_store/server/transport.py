@@ -10,8 +10,8 @@ What a peer can cost is bounded (issue section 7, RELIABILITY S7 and S14):
 - a frame's header is there 10 s after its first byte and the frame 60 s after it, or the connection ends;
 - 120 s without a byte in either direction end it too (clients beat every 30 s);
 - a peer that does not read stops being read: over `HIGH_WATER_BYTES` of unsent answers no further command of it is
-  handled, over `MAX_UNSENT_BYTES` the connection ends. `hold` and `release` do the same for answers that are still
-  being read from disk;
+  handled; when what is written to it all the same (answers under way, notices) makes that `MAX_UNSENT_BYTES` the
+  connection ends. `hold` and `release` do the same for answers that are still being read from disk;
 - each listener takes `max_connections`, more are closed at once, and unfinished frames of all of them together are
   bounded: who goes beyond ends.
 
@@ -45,9 +45,11 @@ HEADER_TIMEOUT_S = 10.0
 FRAME_TIMEOUT_S = 60.0
 IDLE_TIMEOUT_S = 120.0
 SWEEP_INTERVAL_S = 1.0
-# A pull answer is at most 256 KiB unless a single record is larger (4 MiB), so one answer always fits between the two.
+# The second ends only who was over the first before: a single answer may be larger than both.
 HIGH_WATER_BYTES = 1 << 20
 MAX_UNSENT_BYTES = 8 << 20
+# A larger answer does not wait for the others of its turn: once it is written, it is known whether the peer keeps up.
+MAX_GATHERED_BYTES = 64 << 10
 # Unfinished frames of all connections of a port together: a few honest large ones, far below what a flood could send.
 MAX_KEPT_BYTES = 256 << 20
 # Reads under way for one connection before its next command waits.
@@ -181,7 +183,7 @@ class Channel(asyncio.Protocol):
             except Exception as error:  # the outermost handler: a bug in one request must not end the others
                 answer = failure_answer(command, error)
             if answer is not None and not command.flag & 2:
-                self._out.append(encode_frame(answer))
+                self.write(answer)
             if self._paused or self._held >= MAX_HELD or len(self._out) > 64:
                 if self._out:
                     self._write_out()
@@ -260,7 +262,7 @@ class Channel(asyncio.Protocol):
         if self.closed:
             return
         self._out.extend(pieces)
-        if not self._corked:
+        if not self._corked or len(pieces[-1]) > MAX_GATHERED_BYTES:
             self._write_out()
 
     def _write_out(self) -> None:
@@ -268,12 +270,13 @@ class Channel(asyncio.Protocol):
         transport = self.transport
         if transport is None or transport.is_closing():
             return
+        paused = self._paused
         if len(out) == 1:
             transport.write(out[0])
         else:
             transport.writelines(out)
         self.last_s = self.loop.time()
-        if self._paused and (unsent := transport.get_write_buffer_size()) > MAX_UNSENT_BYTES:
+        if paused and (unsent := transport.get_write_buffer_size()) > MAX_UNSENT_BYTES:
             log.info("closing %s: it does not read, %d bytes wait", self.remote, unsent)
             if self.listener is not None:
                 self.listener.refused("peer does not read", value=unsent, limit=MAX_UNSENT_BYTES, who=self.remote)

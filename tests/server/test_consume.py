@@ -318,6 +318,40 @@ async def test_a_cold_read_is_answered_when_it_comes_back():
     assert harness.channel.held == 0 and bodies(harness.channel.answers[0]) == [b"old"]
 
 
+async def test_cold_reads_that_come_back_to_a_client_that_does_not_read_wait_for_it_and_not_in_memory():
+    harness = stocked(b"old")
+    harness.store.cold = True
+    harness.request(11, **harness.pull_fields("TopicX", 1, 0))
+    harness.channel.paused = True
+    harness.store.finish_cold_reads()
+    assert harness.channel.answers == [] and harness.channel.held == 1
+    harness.channel.resume()
+    assert harness.channel.answers == [] and harness.channel.held == 1, "it is read anew"
+    harness.store.finish_cold_reads()
+    assert harness.channel.held == 0 and [bodies(answer) for answer in harness.channel.answers] == [[b"old"]]
+
+
+async def test_of_several_that_wait_for_a_client_to_read_each_waits_for_it_again():
+    harness = stocked(b"old")
+    harness.store.cold = True
+    for _ in range(2):
+        harness.request(11, **harness.pull_fields("TopicX", 1, 0))
+    harness.channel.paused = True
+    harness.store.finish_cold_reads()
+    harness.store.cold = False
+    write_bytes = harness.channel.write_bytes
+
+    def fill(*pieces):
+        write_bytes(*pieces)
+        harness.channel.paused = True
+
+    harness.channel.write_bytes = fill
+    harness.channel.resume()
+    assert len(harness.channel.answers) == 1 and harness.channel.held == 1
+    harness.channel.resume()
+    assert len(harness.channel.answers) == 2 and harness.channel.held == 0
+
+
 async def test_reads_are_counted_by_group_and_cold_ones_among_them():
     harness = stocked(b"old")
     await harness.pull("TopicX", 1, 0)

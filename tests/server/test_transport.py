@@ -284,6 +284,26 @@ async def test_a_peer_that_does_not_read_is_not_read_either():
     assert handled == list(range(200)) and pipe.reading
 
 
+@pytest.mark.parametrize("size", [1 << 18, 4 << 20, transport.MAX_UNSENT_BYTES + (1 << 20)])
+async def test_who_asks_for_much_at_once_gets_it_as_fast_as_it_reads(size):
+    handled = []
+
+    def handle(command, channel):
+        handled.append(command.opaque)
+        return command.answer(body=b"x" * size)
+
+    channel, pipe = channel_over_pipe(handle)
+    pipe.full_from = transport.HIGH_WATER_BYTES
+    channel.data_received(b"".join(map(frame, range(60))))
+    most = len(pipe.written)
+    while len(handled) < 60:
+        assert not pipe.reading
+        pipe.written = b""
+        channel.resume_writing()
+        most = max(most, len(pipe.written))
+    assert not pipe.aborted and most < transport.HIGH_WATER_BYTES + size + 100
+
+
 async def test_commands_that_arrive_while_it_is_stopped_keep_their_order():
     handled = []
     channel, pipe = channel_over_pipe(lambda command, channel: handled.append(command.opaque))
@@ -346,7 +366,8 @@ async def test_who_does_not_read_or_speaks_nonsense_is_told_of_with_the_numbers(
     channel, pipe = channel_over_pipe()
     channel.listener = listener = Refusing()
     pipe.full_from = 0
-    channel.write_bytes(b"x" * (transport.MAX_UNSENT_BYTES + 1))
+    channel.write_bytes(b"x" * transport.MAX_UNSENT_BYTES)
+    channel.write_bytes(b"x")
     channel, pipe = channel_over_pipe()
     channel.listener = listener
     channel.data_received(b"GET / HTTP/1.1\r\n\r\n")
