@@ -26,10 +26,15 @@ class Pace:
     def __init__(self, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep):
         self._clock, self._sleep = clock, sleep
         self._since = clock()
+        self._hurries = False
+
+    def hurry(self) -> None:
+        """No more rests: somebody waits after all. From any thread."""
+        self._hurries = True
 
     def rest(self) -> None:
         worked = self._clock() - self._since
-        if worked >= LEAST_S:
+        if worked >= LEAST_S and not self._hurries:
             self._sleep(min(worked * (1 / SHARE - 1), MOST_REST_S))
             self._since = self._clock()
 
@@ -46,8 +51,9 @@ def gently(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T
         _current.reset(token)
 
 
-def is_gentle() -> bool:
-    return _current.get() is not None
+def current() -> Pace | None:
+    """Of the look that this thread makes gently; None elsewhere."""
+    return _current.get()
 
 
 def rest() -> None:

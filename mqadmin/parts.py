@@ -23,8 +23,8 @@ MOST_ADDRESS = 1_024
 class Part:
     template: str
     facts: Callable[[object, QueryDict], dict]  # of the cluster, what the template shows
-    asks: frozenset[str] = frozenset()  # what an address may ask for; without `needs` it is a whole page's
-    needs: tuple[str, str] | None = None
+    asks: frozenset[str] = frozenset()  # what its address may ask for
+    needs: tuple[str, str] | None = None  # what it must ask for, where the address alone is a whole page
 
 
 # By the names of their addresses.

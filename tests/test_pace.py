@@ -15,6 +15,17 @@ def test_who_looks_gently_rests_four_times_as_long_as_a_piece_took():
     assert slept == [0.004, round(pace.LEAST_S * 1.5 * 4, 6), pace.MOST_REST_S]  # the short piece counts with the next
 
 
+def test_who_is_told_to_hurry_rests_no_more():
+    now, slept = [0.0], []
+    one = pace.Pace(clock=lambda: now[0], sleep=slept.append)
+    for hurries in (False, True):
+        now[0] += 1.0
+        if hurries:
+            one.hurry()
+        one.rest()
+    assert len(slept) == 1
+
+
 def test_only_what_was_begun_gently_rests(monkeypatch):
     rests = []
     monkeypatch.setattr(pace.Pace, "rest", lambda self: rests.append(self))
@@ -22,7 +33,7 @@ def test_only_what_was_begun_gently_rests(monkeypatch):
     def look(pieces, *, result):
         for _ in range(pieces):
             pace.rest()
-        return pace.is_gentle(), result
+        return pace.current() is not None, result
 
     assert look(3, result=7) == (False, 7) and not rests
     assert pace.gently(look, 3, result=7) == (True, 7) and len(rests) == 3

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from broker_store import pace
 from broker_store.engine.disk import PAGE, Disk
 from broker_store.engine.rows import Words
 from broker_store.errors import StoreError
 from broker_store.inside.directory import GroupOffsets, StoreDirectory
 from broker_store.kernels.residency import fold_pages
-from broker_store.pace import is_gentle
 
 CELLS = {"commitlog": 128, "index": 128, "consumequeue": 32}  # of a file, at most one a page
 THREADS = 2
@@ -49,7 +49,7 @@ def residency(store: StoreDirectory, wrote: int | None = None) -> dict:
     queue_files = [("consumequeue", topic, queue_id, base, size, path) for topic, queue_id, base, size, path in store.queue_paths()]
     left_out = max(0, len(queue_files) - MOST_QUEUE_FILES)
     listed += queue_files[:MOST_QUEUE_FILES]
-    if is_gentle() or sum(size for *_, size, _ in listed) < LEAST_SHARED:
+    if pace.current() is not None or sum(size for *_, size, _ in listed) < LEAST_SHARED:
         looked = [_look(store.disk, *each) for each in listed]
     else:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="residency") as threads:

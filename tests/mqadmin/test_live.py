@@ -499,7 +499,7 @@ async def test_a_look_that_hangs_holds_up_the_others_for_a_bounded_time(sampler,
 
 
 async def test_the_first_look_is_quick_and_those_after_it_are_gentle(sampler, monkeypatch):
-    monkeypatch.setitem(live.STREAMS, "store.cache", live.Stream(lambda cluster, name: {"gentle": pace.is_gentle()}, 1, in_thread=True))
+    monkeypatch.setitem(live.STREAMS, "store.cache", live.Stream(lambda cluster, name: {"gentle": pace.current() is not None}, 1, in_thread=True))
     watcher, told = live.Watcher(), []
     sampler._watchers.add(watcher)
     sampler.subscribe(watcher, ("store.cache", ""))

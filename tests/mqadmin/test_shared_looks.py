@@ -1,0 +1,61 @@
+"""Looks that serve all who ask: who waits for one, and how gently it goes on meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from broker_store import pace
+from mqadmin.inside.shared import SharedLooks
+
+
+@pytest.fixture
+def rests(monkeypatch):
+    """The rests that were taken, in seconds; each piece takes long."""
+    taken = []
+    monkeypatch.setattr(pace.Pace.__init__, "__defaults__", (iter(range(1000)).__next__, taken.append))
+    return taken
+
+
+@pytest.fixture
+def threads():
+    with ThreadPoolExecutor(2) as threads:
+        yield threads
+
+
+def test_a_gentle_look_hurries_once_somebody_waits_for_it(rests, threads):
+    looks, rested, somebody_waits = SharedLooks(1), threading.Event(), threading.Event()
+
+    def make():
+        pace.rest()
+        rested.set()
+        assert somebody_waits.wait(10)
+        pace.rest()
+        return {}
+
+    gentle = threads.submit(pace.gently, looks.of, "key", make)
+    assert rested.wait(10) and len(rests) == 1
+    hurried, hurry = threading.Event(), pace.Pace.hurry
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pace.Pace, "hurry", lambda self: (hurry(self), hurried.set()))
+        waits = threads.submit(looks.of, "key", make)
+        assert hurried.wait(10)
+    somebody_waits.set()
+    assert waits.result(10) is gentle.result(10)
+    assert len(rests) == 1
+
+
+def test_another_gentle_one_is_waited_for_without_hurry(rests):
+    looks = SharedLooks(1)
+    for _ in range(2):
+        pace.gently(looks.of, object(), lambda: pace.rest() or {})
+    assert len(rests) == 2
+
+
+def test_a_look_that_begins_while_somebody_waits_hurries_from_its_beginning(rests):
+    looks = SharedLooks(1)
+    looks._waiting.add("somebody")
+    pace.gently(looks.of, "key", lambda: pace.rest() or {})
+    assert rests == []
