@@ -12,15 +12,21 @@ synced as far as it was when they moved: a power cut asks a producer twice, and 
 
 A half that was stored again is known by its unique key, so a word that names the older copy settles the newer one, and
 a word that comes twice stores one message. Apache stores two.
+
+A round over many silent halves is a storm of questions. It goes in steps of MOST_AT_ONCE with a rest after each, so the loop
+has time for everybody else, and a client for its other answers. A half none of whose producers reads what it was sent is left
+for the next round, which begins with those; there it counts as asked, as it does when no producer is connected.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker_store.broker.offsets import Offsets
+from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from broker_store.formats import properties, record
 from broker_store.messages import GetRequest, GetResult, GetStatus, Message, PutResult
@@ -31,8 +37,13 @@ TRANSACTION_ID = "__transactionId__"
 IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 OP_TAG = "d"
 HALVES_A_NOTE = 400  # about the 4,096 characters of Apache's
-# At most so many halves in one step, so that a step stays within a few milliseconds.
+# At most so many op records in one step, so that a step stays within a few milliseconds.
 BATCH = 64
+# At most so many halves in one step, which are stored again and asked about: about a millisecond. A large body counts as several.
+MOST_AT_ONCE = 32
+BODY_BYTES_AS_ONE = 8192
+# What needs no read is passed over by so many in one step.
+MOST_SKIPPED = 2_000
 RETRY_MS = 1_000
 
 
@@ -45,12 +56,16 @@ class _Move:
     log_end: int
 
 
+# A half, its new copy and where that is stored.
+Asked = tuple[record.StoredMessage, Message, PutResult]
+
+
 class Transactions:
     """The halves of one broker.
 
-    `ask(half, result)` asks a producer what became of a half that was stored again as `result` says; `on_ready()` wants
-    a step soon. The settings are Apache's transactionTimeOut, transactionCheckInterval, transactionCheckMax and
-    fileReservedTime.
+    `ask(asked)` asks producers what became of halves that were stored again, each with its new copy and where that is;
+    `can_ask(group)` is False when a group has producers and none of them reads; `on_ready()` wants a step soon. The settings
+    are Apache's transactionTimeOut, transactionCheckInterval, transactionCheckMax and fileReservedTime.
     """
 
     def __init__(
@@ -71,6 +86,8 @@ class Transactions:
         self._op = 0  # every op record below names settled halves alone
         self._op_read = 0
         self._passed: dict[int, int] = {}  # queue offset -> when to look at it again (ms)
+        self._due: list[tuple[int, int]] = []  # heap of (when, queue offset); what differs from _passed is out of date
+        self._lowest: list[int] = []  # heap of the offsets in _passed, and of some that were
         self._ended: set[int] = set()  # halves from _half on that have had their word
         self._ending: set[int] = set()  # halves whose word is being stored
         self._newest: dict[str, int] = {}  # unique key -> queue offset, of halves that were stored again
@@ -79,10 +96,12 @@ class Transactions:
         self._moves: deque[_Move] = deque()
         self._round_ms: int | None = None  # when the round under way began, and where the halves then ended
         self._round_end = 0
-        self._next_round_ms = self._retry_ms = 0
+        self._next_round_ms = self._retry_ms = self._rest_ms = 0
+        self._load = 0  # what was asked since the last rest
         self._reading = False
         self.counts = {"committed": 0, "rolled_back": 0, "asked": 0, "given_up": 0, "failures": 0}
-        self.ask: Callable[[Message, PutResult], None] = lambda half, result: None
+        self.ask: Callable[[list[Asked]], None] = lambda asked: None
+        self.can_ask: Callable[[str], bool] = lambda group: True
         self.on_ready: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -192,19 +211,52 @@ class Transactions:
             return self._later(now_ms)
         if self._op_read < self._store.max_offset(OP_HALF_TOPIC, 0):
             return self._read(OP_HALF_TOPIC, self._op_read, BATCH, now_ms, self._take_ops)
+        if self._rest_ms > now_ms:
+            return self._rest_ms
         if self._round_ms is None:
             if now_ms < self._next_round_ms:
                 return self._next_round_ms
             self._round_ms, self._round_end = now_ms, self._store.max_offset(HALF_TOPIC, 0)
-        while self._half in self._ended:
-            self._ended.discard(self._half)
-            self._half += 1
-        due = next((offset for offset, due_ms in self._passed.items() if due_ms <= self._round_ms), None)
-        if due is not None:
-            return self._read(HALF_TOPIC, due, 1, now_ms, lambda result, now_ms: self._take_passed(due, result, now_ms))
+        if not self._skip():
+            return now_ms
+        if due := self._due_run():
+            return self._read(HALF_TOPIC, due[0], len(due), now_ms, lambda result, now_ms: self._take_passed(due, result, now_ms))
         if self._half < self._round_end:
-            return self._read(HALF_TOPIC, self._half, BATCH, now_ms, self._take_halves)
+            return self._read(HALF_TOPIC, self._half, MOST_AT_ONCE, now_ms, self._take_halves)
         return self._end_round(now_ms)
+
+    def _skip(self) -> bool:
+        """Pass over what has had its word; False when there is more than a step may do."""
+        for _ in range(MOST_SKIPPED):
+            if self._half in self._ended:
+                self._ended.discard(self._half)
+                self._half += 1
+            elif self._due and self._passed.get(self._due[0][1]) != self._due[0][0]:
+                heapq.heappop(self._due)
+            elif self._lowest and self._lowest[0] not in self._passed:
+                heapq.heappop(self._lowest)
+            else:
+                return True
+        return False
+
+    def _due_run(self) -> list[int]:
+        """Offsets of halves to be looked at again in this round, one behind the other, so that one read has them."""
+        run: list[int] = []
+        while self._due and self._due[0][0] <= self._round_ms and len(run) < MOST_AT_ONCE:
+            due_ms, offset = self._due[0]
+            if self._passed.get(offset) == due_ms:
+                if run and offset != run[-1] + 1:
+                    break
+                run.append(offset)
+            heapq.heappop(self._due)
+        return run
+
+    def _pass_over(self, offset: int, due_ms: int) -> None:
+        """Look at a half again, not before a time."""
+        if offset not in self._passed:
+            heapq.heappush(self._lowest, offset)
+        self._passed[offset] = due_ms
+        heapq.heappush(self._due, (due_ms, offset))
 
     def _read(self, topic: str, offset: int, count: int, now_ms: int, take: Callable[[GetResult, int], int]) -> int | None:
         def arrived(result: GetResult) -> None:
@@ -240,58 +292,103 @@ class Transactions:
     def _take_halves(self, result: GetResult, now_ms: int) -> int:
         if result.status is not GetStatus.FOUND:
             return self._go_on_at("_half", result, now_ms)
+        halves: list[record.StoredMessage] = []
+        following = self._half
         for stored in record.decode_all(result.body, check_crc=False):
             offset = stored.queue_offset
             if offset >= self._round_end:
                 break
             if offset not in self._ended:
                 due_ms = self._due_ms(stored)
-                if due_ms > now_ms and _own_timeout_ms(stored) is None:
-                    return self._end_round(now_ms)
-                if due_ms > now_ms or not self._look_at(stored, now_ms):
-                    self._passed[offset] = max(due_ms, now_ms + RETRY_MS)
-            self._ended.discard(offset)
-            self._half = offset + 1
-        return now_ms
+                if due_ms <= now_ms:
+                    halves.append(stored)
+                elif _own_timeout_ms(stored) is None:
+                    self._round_end = offset  # this one is too young, and so are all behind it
+                    break
+                else:
+                    self._pass_over(offset, max(due_ms, now_ms + RETRY_MS))
+            following = offset + 1
+        self._look_at(halves, now_ms, patient=True)
+        self._ended.difference_update(range(self._half, following))
+        self._half = following
+        return self._paced(now_ms)
 
-    def _take_passed(self, offset: int, result: GetResult, now_ms: int) -> int:
-        found = result.status is GetStatus.FOUND
-        if not found and result.next_offset <= offset and result.status is not GetStatus.MESSAGE_DAMAGED:
+    def _take_passed(self, due: list[int], result: GetResult, now_ms: int) -> int:
+        for offset in due:
+            if offset in self._passed:
+                heapq.heappush(self._due, (self._passed[offset], offset))  # until it is settled below
+        following = result.next_offset + (result.status is GetStatus.MESSAGE_DAMAGED)
+        if following <= due[0]:
             return self._later(now_ms)
-        if found and not self._look_at(record.decode(result.body), now_ms):
-            self._passed[offset] = now_ms + RETRY_MS
-        else:
-            self._passed.pop(offset, None)  # asked about, ended meanwhile, or too old to be there
-        return now_ms
+        stored = record.decode_all(result.body, check_crc=False) if result.status is GetStatus.FOUND else []
+        halves = {half.queue_offset: half for half in stored}
+        waiting = [offset for offset in due if offset in self._passed and offset < following]
+        for offset in waiting:
+            if offset not in halves:
+                del self._passed[offset]  # too old to be there, or damaged
+        self._look_at([halves[offset] for offset in waiting if offset in halves], now_ms, patient=False)
+        return self._paced(now_ms)
+
+    def _paced(self, now_ms: int) -> int:
+        """When to go on: after a rest when enough was asked."""
+        if self._load < MOST_AT_ONCE:
+            return now_ms
+        self._load = 0
+        self._rest_ms = now_ms + PAUSE_MS
+        return self._rest_ms
 
     def _due_ms(self, half: record.StoredMessage) -> int:
         own_ms = _own_timeout_ms(half)
         return half.born_timestamp + (self._timeout_ms if own_ms is None else own_ms)
 
-    def _look_at(self, half: record.StoredMessage, now_ms: int) -> bool:
-        """Ask about a half, or give it up; False when that must be tried again."""
-        if half.queue_offset in self._ending:
-            return False
-        if self._newest.get(half.unique_key, half.queue_offset) > half.queue_offset:
-            return True  # a copy of it is asked about
-        checks = half.properties.get(CHECK_TIMES, "0")
-        checks = int(checks) if checks.isdecimal() and len(checks) < 10 else 0
-        given_up = checks >= self._most_checks or now_ms - half.store_timestamp > self._reserved_ms
-        if given_up:
-            again = _message_of(half, CHECK_MAX_TOPIC, 0, half.raw_properties)
-        else:
-            again = _message_of(half, HALF_TOPIC, 0, properties.set_values(half.raw_properties, {CHECK_TIMES: str(checks + 1)}))
-        result = self._store.put(again)
-        if not result.ok:
-            self.counts["failures"] += 1
-            return False
-        self.counts["given_up" if given_up else "asked"] += 1
-        self._newest.pop(half.unique_key, None)
-        if not given_up:
-            if half.unique_key:
-                self._newest[half.unique_key] = result.queue_offset
-            self.ask(again, result)
-        return True
+    def _look_at(self, halves: list[record.StoredMessage], now_ms: int, *, patient: bool) -> None:
+        """Ask about halves, or give them up; those that must be tried again are passed over.
+
+        `patient`: those of a producer that does not read may wait for the next round.
+        """
+        again: list[tuple[record.StoredMessage, Message, bool]] = []
+        keys: set[str] = set()
+        for half in halves:
+            offset, unique_key = half.queue_offset, half.unique_key
+            if offset in self._ending:
+                self._pass_over(offset, now_ms + RETRY_MS)
+                continue
+            if unique_key in keys or self._newest.get(unique_key, offset) > offset:
+                self._passed.pop(offset, None)  # a copy of it is asked about
+                continue
+            checks = half.properties.get(CHECK_TIMES, "0")
+            checks = int(checks) if checks.isdecimal() and len(checks) < 10 else 0
+            given_up = checks >= self._most_checks or now_ms - half.store_timestamp > self._reserved_ms
+            if given_up:
+                copy = _message_of(half, CHECK_MAX_TOPIC, 0, half.raw_properties)
+            elif patient and not self.can_ask(half.properties.get(properties.PRODUCER_GROUP, "")):
+                self._pass_over(offset, self._round_ms + self._interval_ms)
+                continue
+            else:
+                copy = _message_of(half, HALF_TOPIC, 0, properties.set_values(half.raw_properties, {CHECK_TIMES: str(checks + 1)}))
+            if unique_key:
+                keys.add(unique_key)
+            self._load += 1 + len(half.body) // BODY_BYTES_AS_ONE
+            again.append((half, copy, given_up))
+        if again:
+            self._store_again(again, now_ms)
+
+    def _store_again(self, again: list[tuple[record.StoredMessage, Message, bool]], now_ms: int) -> None:
+        asked: list[Asked] = []
+        results = self._store.put_many([copy for _, copy, _ in again])
+        for (half, copy, given_up), result in zip(again, results, strict=True):
+            if not result.ok:
+                self.counts["failures"] += 1
+                self._pass_over(half.queue_offset, now_ms + RETRY_MS)
+                continue
+            self.counts["given_up" if given_up else "asked"] += 1
+            self._passed.pop(half.queue_offset, None)
+            self._newest.pop(half.unique_key, None)
+            if not given_up:
+                if half.unique_key:
+                    self._newest[half.unique_key] = result.queue_offset
+                asked.append((half, copy, result))
+        self.ask(asked)
 
     def _later(self, now_ms: int) -> int:
         self._retry_ms = now_ms + RETRY_MS
@@ -300,7 +397,7 @@ class Transactions:
     def _end_round(self, now_ms: int) -> int:
         self._next_round_ms = max(self._round_ms + self._interval_ms, now_ms)
         self._round_ms = None
-        half = min(self._passed, default=self._half)
+        half = self._lowest[0] if self._lowest else self._half
         while self._notes and self._notes[0][1] < half:
             self._op = self._notes.popleft()[0] + 1
         self._moves.append(_Move(half, self._op, self._store.positions()["wrote"]))
@@ -333,7 +430,7 @@ class Transactions:
         """Queue offsets of the first `count` halves that wait; None as for `facts`."""
         if not self._knows_ended():
             return None
-        found = sorted(self._passed)[:count]
+        found = heapq.nsmallest(count, self._passed)
         for offset in range(self._half, self._store.max_offset(HALF_TOPIC, 0)):
             if len(found) >= count:
                 break

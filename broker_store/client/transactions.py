@@ -32,6 +32,9 @@ from broker_store.protocol.headers import write_header
 
 log = logging.getLogger(__name__)
 
+# Questions that are being answered, as many as Java's client holds (checkRequestHoldMax). What comes beyond is asked again by the broker.
+MOST_HELD = 2_000
+
 Check = Callable[[ReceivedMessage], bool | None | Awaitable[bool | None]]
 
 
@@ -69,6 +72,8 @@ class TransactionProducer(Producer):
         if not callable(check):
             raise MisuseError("check must be a function of a message: without it a lost word could never be found again")
         self._check = check
+        self._held = 0
+        self._is_full = False
         super().__init__(nameservers, group, timeout=timeout, client_id=client_id, trace=trace)
 
     def _handlers(self) -> dict:
@@ -137,6 +142,19 @@ class TransactionProducer(Producer):
 
     async def _asked(self, command: Command) -> None:
         """The broker wants to know what became of a half."""
+        if self._held >= MOST_HELD:
+            if not self._is_full:
+                log.warning("check has not answered %d questions yet: others are passed over, the broker will ask again", self._held)
+            self._is_full = True
+            return
+        self._held += 1
+        try:
+            await self._answer(command)
+        finally:
+            self._held -= 1
+            self._is_full = False
+
+    async def _answer(self, command: Command) -> None:
         try:
             (message,) = decode_messages(command.body, (command.fields or {}).get("bname", ""))
         except (FormatError, ValueError) as error:

@@ -7,16 +7,21 @@ import dataclasses
 import itertools
 
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC
+from broker_store.broker.transactions import Asked
 from broker_store.errors import FieldError, FormatError
 from broker_store.formats import message_id, properties, record
 from broker_store.messages import Message, PutResult
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
+from broker_store.protocol.framing import encode_frame
 from broker_store.protocol.headers import read_header, write_header
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import ANSWERS, SENT, Group, Refusal, make_wait
 from broker_store.server.transport import Channel
 
+# Who has so much to read is asked nothing more, long before it is not listened to any more (transport.HIGH_WATER_BYTES): what it says of
+# the halves it was asked about comes by the same connection.
+MOST_UNSENT_BYTES = 256 << 10
 NOTHING_SET = "not set any response code"  # Apache's remark where it forgot to clear it
 
 
@@ -27,7 +32,7 @@ class TransactionHandlers:
         self._parts, self._group = parts, group
         self._transactions = parts.transactions
         self._turns = itertools.count()
-        parts.transactions.ask = self.ask
+        parts.transactions.ask, parts.transactions.can_ask = self.ask, self.can_ask
 
     def handlers(self) -> dict:
         return {
@@ -104,14 +109,30 @@ class TransactionHandlers:
         if not command.is_oneway and not channel.closed:
             channel.write(answer)
 
-    def ask(self, half: Message, result: PutResult) -> None:
-        """Ask one of the producers of the half's group, another one each time; nobody when none is connected."""
-        told = properties.decode(half.properties)
-        producers = self._parts.clients.producers(told.get(properties.PRODUCER_GROUP, ""))
-        topic, queue_id = told.get(properties.REAL_TOPIC), told.get(properties.REAL_QUEUE_ID, "")
-        if not producers or not topic or not queue_id.isascii() or not queue_id.isdigit():
-            return
-        unique_key = told.get(properties.UNIQUE_KEY)
+    def can_ask(self, group: str) -> bool:
+        producers = self._parts.clients.producers(group)
+        return not producers or any(producer.channel.unsent < MOST_UNSENT_BYTES for producer in producers)
+
+    def ask(self, asked: list[Asked]) -> None:
+        """Ask for each half one of the producers of its group that reads, another one each time; nobody when there is none."""
+        questions: dict[Channel, list[bytes]] = {}
+        for half, copy, result in asked:
+            told = half.properties
+            channel = self._reader(told.get(properties.PRODUCER_GROUP, ""))
+            topic, queue_id = told.get(properties.REAL_TOPIC), told.get(properties.REAL_QUEUE_ID, "")
+            if channel is not None and topic and queue_id.isascii() and queue_id.isdigit():
+                question = self._question(dataclasses.replace(copy, topic=topic, queue_id=int(queue_id)), half.unique_key or None, result)
+                questions.setdefault(channel, []).append(encode_frame(question))
+        for channel, frames in questions.items():
+            channel.write_bytes(*frames)
+
+    def _reader(self, group: str) -> Channel | None:
+        producers = self._parts.clients.producers(group)
+        turn = next(self._turns)
+        in_turn = (producers[(turn + number) % len(producers)].channel for number in range(len(producers)))
+        return next((channel for channel in in_turn if channel.unsent < MOST_UNSENT_BYTES), None)
+
+    def _question(self, message: Message, unique_key: str | None, result: PutResult) -> Command:
         fields = write_header(
             RequestCode.CHECK_TRANSACTION_STATE,
             topic=HALF_TOPIC,
@@ -120,16 +141,10 @@ class TransactionHandlers:
             commit_log_offset=result.log_offset,
             msg_id=unique_key,
             transaction_id=unique_key,
-            offset_msg_id=message_id.encode_offset_id(half.store_host, result.log_offset),
+            offset_msg_id=message_id.encode_offset_id(message.store_host, result.log_offset),
         )
-        body = record.encode(
-            dataclasses.replace(half, topic=topic, queue_id=int(queue_id)),
-            result.queue_offset,
-            result.log_offset,
-            result.store_timestamp,
-        )
-        producer = producers[next(self._turns) % len(producers)]
-        producer.channel.write(Command.request(int(RequestCode.CHECK_TRANSACTION_STATE), fields, body, oneway=True))
+        body = record.encode(message, result.queue_offset, result.log_offset, result.store_timestamp)
+        return Command.request(int(RequestCode.CHECK_TRANSACTION_STATE), fields, body, oneway=True)
 
     async def resume_check(self, command: Command, channel: Channel) -> Command:
         """A half that was given up is asked about again from the beginning (mqadmin resumeCheckHalfMessage)."""

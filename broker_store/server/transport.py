@@ -250,6 +250,11 @@ class Channel(asyncio.Protocol):
         """The peer does not read what it was sent."""
         return self._paused
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and that the system has not taken yet."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
     def when_resumed(self, callback: Callable[[], None]) -> None:
         """Call back once when the peer has read again; never when the connection ends before."""
         self._resumed.append(callback)

@@ -3,8 +3,9 @@
 import pytest
 
 from broker_store.broker.offsets import Offsets
+from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from broker_store.broker.transactions import GROUP, Transactions
+from broker_store.broker.transactions import GROUP, MOST_AT_ONCE, MOST_SKIPPED, Transactions
 from broker_store.formats import properties, record
 from broker_store.messages import GetResult, GetStatus, Message, PutStatus
 from tests.support.memory_store import MemoryStore
@@ -22,7 +23,9 @@ class World:
             self.store, self.offsets, clock=lambda: self.now_ms, timeout_ms=6_000, interval_ms=30_000, most_checks=3, reserved_ms=72 * 60 * MINUTE
         )
         self.asked = []
-        self.transactions.ask = lambda half, result: self.asked.append((half, result))
+        self.reads = True  # whether the producers of the group read what they are sent
+        self.transactions.can_ask = lambda group: self.reads or group != "PG"
+        self.transactions.ask = lambda asked: self.asked.extend((copy, result) for _, copy, result in asked)
         self.transactions.start()
 
     def send(self, key: str = "K1", body: bytes = b"x", **pairs) -> record.StoredMessage:
@@ -52,6 +55,15 @@ class World:
         self.now_ms += milliseconds
         self.store.now_ms = self.now_ms
         self.run()
+
+    def rest(self, milliseconds: int = 1_000) -> None:
+        """Let a round over many halves go on."""
+        for _ in range(milliseconds // PAUSE_MS):
+            self.later(PAUSE_MS)
+
+    def keys(self) -> list[str]:
+        """Of the halves that were asked about, in order."""
+        return [properties.get(copy.properties, properties.UNIQUE_KEY) for copy, _ in self.asked]
 
     def restarted(self) -> "World":
         """Another broker on the same store, with the offsets that were saved."""
@@ -197,7 +209,8 @@ def test_a_restart_knows_what_ended_from_the_notes(world):
     world.run()
     again = world.restarted()
     again.later(30_000)
-    assert [properties.decode(half.properties)["UNIQ_KEY"] for half, _ in again.asked] == [f"K{number}" for number in range(1, 200, 2)]
+    again.rest()
+    assert again.keys() == [f"K{number}" for number in range(1, 200, 2)]
 
 
 def test_notes_of_4_9_without_commas_are_read(world):
@@ -282,13 +295,101 @@ def test_cold_reads_are_waited_for(world):
     assert len(world.asked) == 1 and ready == [True]
 
 
-def test_many_halves_take_several_steps(world):
-    for number in range(300):
+def test_a_step_asks_about_a_few_halves_and_rests_whatever_else_there_is_to_do(world):
+    for number in range(3 * MOST_AT_ONCE):
         world.send(f"K{number}")
-    world.now_ms += 30_000
-    world.store.now_ms = world.now_ms
-    before = len(world.store.put_calls)
-    world.transactions.step(world.now_ms)
-    assert len(world.store.put_calls) - before <= 64
+    word = world.send("word")
+    world.later(30_000)
+    assert len(world.asked) == MOST_AT_ONCE and world.store.put_calls[-1] == MOST_AT_ONCE, "they are stored again by one call"
+    world.commit(word)
     world.run()
-    assert len(world.asked) == 300
+    assert world.notes() == [b"96,"] and len(world.asked) == MOST_AT_ONCE, "a word is noted at once, and brings no questions forward"
+    assert world.transactions.step(world.now_ms) == world.now_ms + PAUSE_MS
+    world.later(PAUSE_MS)
+    assert len(world.asked) == 2 * MOST_AT_ONCE
+    world.rest()
+    assert world.keys() == [f"K{number}" for number in range(3 * MOST_AT_ONCE)]
+
+
+def test_large_halves_are_fewer_a_step(world):
+    for number in range(20):
+        world.send(f"K{number}", body=bytes(100_000))
+    world.later(30_000)
+    assert len(world.asked) == 4
+    world.rest()
+    assert len(world.asked) == 20
+
+
+def test_halves_nobody_reads_about_wait_for_the_next_round_and_come_first_there(world):
+    world.send("K1"), world.send("K2")
+    world.send("other", PGROUP="Q")
+    world.reads = False
+    world.later(30_000)
+    assert world.keys() == ["other"] and world.transactions.facts()["waiting"] == 3
+    assert world.positions()[0] == 0, "a restart would begin with them"
+    world.reads = True
+    world.send("K3")
+    world.later(30_000)
+    assert world.keys() == ["other", "K1", "K2", "other", "K3"]
+    assert [half.properties.get("TRANSACTION_CHECK_TIMES") for half in world.store.messages(HALF_TOPIC)][3:] == ["1", None, "1", "1", "2", "1"]
+
+
+def test_who_never_reads_is_counted_as_asked_in_each_second_round_until_the_last(world):
+    half = world.send()
+    world.reads = False
+    told = []
+    for _ in range(8):
+        world.later(30_000)
+        told.append(len(world.store.messages(HALF_TOPIC)))
+    assert told == [1, 2, 2, 3, 3, 4, 4, 4]
+    assert [message.unique_key for message in world.store.messages(CHECK_MAX_TOPIC)] == [half.unique_key]
+
+
+def test_a_half_that_waits_for_a_reader_is_ended_by_its_word(world):
+    halves = [world.send(f"K{number}") for number in range(3)]
+    world.reads = False
+    world.later(30_000)
+    world.commit(halves[1])
+    world.reads = True
+    world.store.cold = True
+    world.later(30_000)
+    world.roll_back(halves[0])
+    world.store.finish_cold_reads()
+    world.store.cold = False
+    world.run()
+    assert world.keys() == ["K2"], "one that ended while the halves were read is not asked about"
+    assert len(world.store.messages("Orders", 3)) == 1 and world.transactions.facts()["waiting"] == 1
+
+
+def test_halves_with_their_own_time_are_read_together_when_it_has_come(world):
+    halves = [world.send(f"K{number}", CHECK_IMMUNITY_TIME_IN_SECONDS="50") for number in range(50)]
+    world.later(30_000)
+    world.commit(halves[10])
+    reads = []
+    get = world.store.get
+    world.store.get = lambda request, done: reads.append((request.topic, request.offset, request.max_count)) or get(request, done)
+    world.later(30_000)
+    world.rest()
+    assert world.keys() == [f"K{number}" for number in range(50) if number != 10]
+    assert [(offset, count) for topic, offset, count in reads if topic == HALF_TOPIC and offset < 50] == [(0, 10), (11, 32), (43, 7)]
+
+
+def test_what_ended_is_passed_over_by_so_many_a_step(world):
+    for half in [world.send(f"K{number}") for number in range(2 * MOST_SKIPPED + 10)]:
+        world.transactions.begin_end(half)
+        world.transactions.end(half, committed=False)
+    world.send("last")
+    world.now_ms += 30_000
+    steps = []
+    while not world.asked:
+        world.transactions.step(world.now_ms)
+        steps.append(world.transactions.facts()["half_offset"])
+    assert steps[:2] == [MOST_SKIPPED, 2 * MOST_SKIPPED] and world.keys() == ["last"]
+
+
+def test_a_half_that_is_refused_among_others_goes_on_waiting(world):
+    room = record.MAX_PROPERTIES - len(world.send("K1", KEYS="k").raw_properties)
+    world.send("K2", KEYS="k" * room), world.send("K3")
+    world.later(30_000)
+    assert world.keys() == ["K1", "K3"] and world.transactions.counts["failures"] == 1, "its properties have no room for the count"
+    assert world.transactions.facts()["waiting"] == 3 and world.positions()[0] == 1

@@ -115,6 +115,30 @@ async def test_a_plain_check_holds_up_nobody(cluster):
     assert threads and threading.current_thread() not in threads
 
 
+async def test_questions_beyond_what_a_slow_check_can_take_are_passed_over_and_asked_again(cluster, monkeypatch, caplog):
+    monkeypatch.setattr("broker_store.client.transactions.MOST_HELD", 3)
+    asked, ready = [], asyncio.Event()
+
+    async def check(message):
+        asked.append(message.body)
+        await ready.wait()
+        return True
+
+    async with TransactionProducer(cluster.nameservers, "payments", check) as producer:
+        for number in range(5):
+            await producer.begin("T", b"%d" % number)
+        await known(cluster)
+        cluster.advance(INTERVAL_MS)
+        await until(lambda: len(asked) == 3)
+        await producer.begin("T", b"5")  # its answer comes behind the questions
+        assert asked == [b"0", b"1", b"2"] and len(caplog.records) == 1
+        ready.set()
+        await until(lambda: len(shown(cluster)) == 3)
+        cluster.advance(INTERVAL_MS)
+        await until(lambda: len(shown(cluster)) == 6)
+    assert sorted(shown(cluster)) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
 async def test_another_process_of_the_group_may_answer(cluster, ledger):
     async with TransactionProducer(cluster.nameservers, "payments", lambda message: None) as first:
         await first.begin("T", b"paid", keys=["order-1"])

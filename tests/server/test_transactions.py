@@ -6,6 +6,7 @@ from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPI
 from broker_store.formats import record
 from broker_store.messages import PutStatus
 from broker_store.protocol import bodies
+from broker_store.server.transactions import MOST_UNSENT_BYTES
 from tests.support.broker_harness import FakeChannel, Harness, turns
 
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01U1\x02TAGS\x01TagB\x02"
@@ -184,6 +185,40 @@ async def test_producers_of_a_group_take_turns():
     for _ in range(4):
         harness.pass_ms(30_000)
     assert [len(producer.answers) for producer in producers] == [2, 2]
+
+
+async def test_a_producer_that_does_not_read_is_asked_nothing_more_and_another_instead():
+    harness = await harness_of()
+    deaf, other = FakeChannel(1), FakeChannel(2)
+    harness.beat(deaf)
+    for number in range(4):
+        await harness.half(HALF.replace("U1", f"U{number}"))
+    deaf.answers.clear()
+    deaf.unsent = MOST_UNSENT_BYTES
+    for _ in range(2):
+        harness.pass_ms(30_000)
+    assert deaf.answers == [] and len(harness.store.messages(HALF_TOPIC)) == 8, "in the second round they count as asked"
+    harness.beat(other)
+    other.answers.clear()
+    harness.pass_ms(30_000)
+    assert deaf.answers == [] and len(other.answers) == 4
+    deaf.unsent = 0
+    harness.pass_ms(30_000)
+    assert len(deaf.answers) == 2 and len(other.answers) == 6
+
+
+async def test_questions_of_a_step_to_one_producer_go_out_together():
+    harness = await harness_of()
+    producer = FakeChannel(1)
+    harness.beat(producer)
+    for number in range(10):
+        await harness.half(HALF.replace("U1", f"U{number}"))
+    producer.answers.clear()
+    writes = []
+    write = producer.write_bytes
+    producer.write_bytes = lambda *pieces: writes.append(len(pieces)) or write(*pieces)
+    harness.pass_ms(30_000)
+    assert writes == [10] and [question.fields["msgId"] for question in producer.answers] == [f"U{number}" for number in range(10)]
 
 
 async def test_a_half_that_was_given_up_is_resumed_by_its_id():

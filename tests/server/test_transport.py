@@ -317,6 +317,19 @@ async def test_commands_that_arrive_while_it_is_stopped_keep_their_order():
     assert handled == [1, 2, 3] and pipe.reading
 
 
+async def test_what_a_peer_has_not_read_is_known_in_bytes(open_port):
+    channels = []
+    listener = await open_port(lambda command, channel: channels.append(channel))
+    client = await Client.to(listener)
+    client.write(Command.request(10))
+    while not channels:
+        await asyncio.sleep(0)
+    assert channels[0].unsent == 0
+    channels[0].write_bytes(b"x" * (4 << 20))
+    assert 0 < channels[0].unsent <= 4 << 20
+    client.writer.close()
+
+
 async def test_a_peer_that_lets_everything_pile_up_is_ended():
     channel, pipe = channel_over_pipe()
     pipe.full_from = 0

@@ -25,7 +25,7 @@ class FakeChannel:
         self.remote = f"127.0.0.1:{port}"
         self.remote_host = (b"\x7f\x00\x00\x01", port)
         self.closed = self.paused = False
-        self.held = 0
+        self.held = self.unsent = 0
         self.answers: list[Command] = []
         self.asked: list[Command] = []
         self.reply = None
