@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from django.core.exceptions import TooManyFieldsSent
 from django.http import QueryDict
 from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve
@@ -41,12 +42,11 @@ def check_address(address: str) -> str:
     path, _, query = address.partition("?")
     try:
         part = PARTS.get(resolve(path).url_name) if len(address) <= MOST_ADDRESS and address.isascii() and "#" not in address else None
-    except Resolver404:
-        part = None
-    if part is not None:
         asked = {name: value for name, value in QueryDict(query).items() if value}
-        if asked.keys() <= part.asks and (part.needs is None or part.needs in asked.items()):
-            return address
+    except (Resolver404, TooManyFieldsSent):
+        part = None
+    if part is not None and asked.keys() <= part.asks and (part.needs is None or part.needs in asked.items()):
+        return address
     allowed = ", ".join(f"{name} ({', '.join(sorted(part.asks)) or 'nothing asked'})" for name, part in sorted(PARTS.items()))
     raise NameError_(f"a part is named by an address of {allowed}")
 

@@ -369,8 +369,10 @@ def drawn(monkeypatch):
 
 
 @socket
+@pytest.mark.parametrize("inspects", [False, True])
 @pytest.mark.parametrize("address", PARTS)
-async def test_a_part_is_drawn_once_for_all_and_is_what_its_page_answers(address, sampler, fake_cluster, drawn, client_of_role):
+async def test_a_part_is_drawn_once_for_all_and_is_what_its_page_answers(address, inspects, sampler, cluster, fake_cluster, drawn, client_of_role):
+    cluster.inspects = fake_cluster.inspects = inspects
     watchers = [live.Watcher() for _ in range(5)]
     for watcher in watchers:
         sampler._watchers.add(watcher)
@@ -414,7 +416,7 @@ async def test_a_part_that_cannot_be_drawn_says_so_and_the_others_go_on(sampler,
     assert "part could not be measured" in caplog.text
 
 
-@pytest.mark.parametrize("address", ["", "/", "/store/", "store/cache/", "/store/cache", "/topics/orders/", "/store/doctor/start", "http://other/store/cache/", "/store/cache/#x", "/store/cache/?file=1", "/store/index/", "/store/index/?file=20251122090000000", "/store/layout/?offset=7", "/store/cache/?" + "x" * 1100, "/store/cache/?\u00fc", "/store/../store/cache/"])
+@pytest.mark.parametrize("address", ["", "/", "/store/", "store/cache/", "/store/cache", "/topics/orders/", "/store/doctor/start", "http://other/store/cache/", "/store/cache/#x", "/store/cache/?file=1", "/store/index/", "/store/index/?file=20251122090000000", "/store/layout/?offset=7", "/store/cache/?" + "x" * 1100, "/store/cache/?\u00fc", "/store/cache/?" + "&" * 1000, "/store/../store/cache/"])
 def test_only_parts_that_are_everybodys_have_an_address(address):
     with pytest.raises(NameError_):
         live.STREAMS["part"].check(address)
