@@ -31,7 +31,7 @@ WORDS = {
     "Checkpoint": "A note of what is safely on disk. The next start begins to look from there.",
     "Dead letter": "A message that a group could not process after all its retries.",
     "Delayed": "A message that its sender, or a group that sent it back, wants delivered later.",
-    "Timed": "A message whose sender named the moment of its delivery. It waits on the timer wheel.",
+    "Timed": "A message whose sender named the moment of its delivery. It waits on the timer wheel. One that was recalled is counted until that moment, when it is dropped.",
     "Prepared": "The first half of a transaction: nobody sees it until its producer says that the rest is done.",
     "Sent back": "What the group could not process. It waits for some time and then comes to the group once more.",
     "Wrote": "Where the next message will be written.",

@@ -1,10 +1,19 @@
+import asyncio
+
 import pytest
 
 from broker_store.client import Admin, Producer, PullConsumer, PushConsumer
 from broker_store.client.errors import AnswerError, NoRouteError
 from broker_store.errors import FormatError, NameError_, NotFoundError
-from broker_store.protocol.bodies import ConsumeOffsets, MessageQueue
+from broker_store.protocol.bodies import ConsumeOffsets, MessageQueue, decode_topic_stats
+from broker_store.protocol.codes import RequestCode
 from tests.client.conftest import Inbox
+
+RETRY_POLICIES = (
+    {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 60_000, "max": 600_000, "multiplier": 2}},
+    {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [60_000, 120_000]}},
+)
+FIRST_RETRY_QUEUE = 2  # of level 3
 
 
 @pytest.fixture
@@ -56,6 +65,38 @@ async def test_groups_are_created_listed_and_deleted(cluster, admin):
     assert (await admin.group_configs(cluster.address))["g"]["retryMaxTimes"] == 3
     await admin.delete_group("g")
     assert "g" not in await admin.group_configs(cluster.address)
+
+
+async def test_a_groups_retry_policy_is_told_and_does_not_act(cluster, admin):
+    await a_retry_policy_is_told_and_does_not_act(cluster.nameservers)
+    before = await admin.group_configs(cluster.address)
+    for nonsense in ({"type": "SOMETIMES"}, {"customizedRetryPolicy": {"next": [-1]}}, "never"):
+        with pytest.raises(AnswerError, match="groupRetryPolicy|customizedRetryPolicy"):
+            await admin.create_group("patient-customized", groupRetryPolicy=nonsense)
+    assert await admin.group_configs(cluster.address) == before
+
+
+async def a_retry_policy_is_told_and_does_not_act(nameservers):
+    """What a handler fails waits at level 3, as without a policy (decision 24); also at Apache's broker."""
+
+    async def waiting():
+        answer = await admin.ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": "SCHEDULE_TOPIC_XXXX"})
+        return {queue.queue_id: offsets.max_offset for queue, offsets in decode_topic_stats(answer.body).items()}
+
+    async with Admin(nameservers) as admin, Producer(nameservers) as producer:
+        ((address, *_),) = [list(broker.addresses.values()) for broker in (await admin.cluster_info()).brokers.values()]
+        for policy in RETRY_POLICIES:
+            group = f"patient-{policy['type'].lower()}"
+            await admin.create_group(group, groupRetryPolicy=policy)
+            told = (await admin.group_configs(address))[group]["groupRetryPolicy"]
+            assert {name: told[name] for name in policy} == policy
+            before = await waiting()
+            await producer.send(f"of-{group}", b"x", queue_id=0)
+            async with PushConsumer(group, nameservers, consume_from="first").subscribe(f"of-{group}") as consumer, asyncio.timeout(20):
+                await consumer.start(Inbox(failures=1))
+                while (after := await waiting()) == before:
+                    await asyncio.sleep(0.02)
+            assert after == before | {FIRST_RETRY_QUEUE: before.get(FIRST_RETRY_QUEUE, 0) + 1}
 
 
 async def test_a_groups_progress_is_shown_and_set(cluster, admin):

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from broker_store.nameserver.handlers import NameServer
 from broker_store.server.broker import NameServerPort
 from tests.client import test_python_page
 from tests.client.conftest import Cluster, Inbox, until
+from tests.client.test_admin import a_retry_policy_is_told_and_does_not_act
 from tests.interop import clients
 from tests.interop.brokers import ApacheBroker
 
@@ -140,6 +142,23 @@ async def test_a_loop_gives_back_and_gives_up_at_apaches_broker(apache):
         (dead,) = (await admin.topic_stats("%DLQ%pyloop")).values()
         assert dead.max_offset == 1
         assert sum(item.consumer_offset for item in (await admin.consume_stats("pyloop", "PyLoop")).values()) == 3
+
+
+async def test_each_who_broadcasts_gets_everything_of_apaches_broker(apache):
+    inboxes = Inbox(), Inbox()
+    async with Producer(apache.nameserver) as producer, AsyncExitStack() as stack:
+        await producer.send_batch("PyB", [b"0", b"1"])
+        for inbox in inboxes:
+            consumer = PushConsumer("pyb", apache.nameserver, model="broadcasting", consume_from="first").subscribe("PyB")
+            await stack.enter_async_context(consumer)
+            await consumer.start(inbox)
+        await producer.send_batch("PyB", [b"2", b"3"])
+        for inbox in inboxes:
+            assert sorted(message.body for message in await inbox.next(4)) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_retry_policy_is_told_and_does_not_act_at_apaches_broker(apache):
+    await a_retry_policy_is_told_and_does_not_act(apache.nameserver)
 
 
 async def test_an_administrator_manages_apaches_broker(apache):
