@@ -39,6 +39,7 @@ BUSY_RETRY_S = 0.05
 # About 2 ms of work.
 WAKES_A_TURN = 150
 FIRST_RETRY_LEVEL = 3
+MOST_TRIES = (1 << 31) - 1  # a record has no room for more
 
 _NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
 _RETRY_IMMEDIATELY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
@@ -453,7 +454,7 @@ class Consume:
             else:
                 # The topic may have been made when the group had fewer queues: nobody would read beyond its own.
                 message.topic, message.queue_id = topic.name, _retry_queue(stored, min(group.retry_queue_nums, topic.read_queues))
-                parts.delay.schedule(message, header.delay_level or FIRST_RETRY_LEVEL + stored.reconsume_times)
+                parts.delay.schedule(message, header.delay_level or FIRST_RETRY_LEVEL + max(0, stored.reconsume_times))
             origin = stored.properties.get(properties.RETRY_TOPIC, stored.topic)
             self._sends.add(message, self._sent_back, (command, channel, header.group, origin), expires=True)
             return None
@@ -478,7 +479,7 @@ class Consume:
             stored.born_timestamp,
             stored.born_host,
             self._parts.store_host,
-            stored.reconsume_times + 1,
+            min(stored.reconsume_times + 1, MOST_TRIES),
         )
 
     def _to_dead_letters(self, message: Message, group: str) -> None:

@@ -596,6 +596,14 @@ async def test_the_wait_between_tries_grows_by_level_and_stays_at_the_highest():
     assert levels == ["3", "4", "4", "4"]
 
 
+@pytest.mark.parametrize(("said", "topic", "queue_id", "tries"), [(-5, SCHEDULE_TOPIC, 2, -4), (-(1 << 31), SCHEDULE_TOPIC, 2, 1 - (1 << 31)), ((1 << 31) - 1, "%DLQ%CG", 0, (1 << 31) - 1)])
+async def test_a_number_of_tries_that_a_producer_made_up_neither_hinders_a_try_nor_overflows(said, topic, queue_id, tries):
+    harness = Harness()
+    await harness.send("TopicX", reconsume_times=said)
+    assert (await send_back(harness)).code == 0
+    assert [message.reconsume_times for message in harness.store.messages(topic, queue_id)] == [tries]
+
+
 async def test_retries_are_spread_over_the_groups_queues_that_there_are():
     harness = stocked(b"x" * 8, b"y")
     harness.parts.groups.put(SubscriptionGroup("CG", retry_queue_nums=3))
