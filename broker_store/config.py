@@ -536,7 +536,7 @@ class Settings:
 
 
 ELSEWHERE = {
-    "transactions": "an op record is written in the turn that ends its transactions; transaction metrics are not kept in a file",
+    "transactions": "an op record is written in the turn that ends its transactions; transaction metrics are saved every 5 s",
     "timer": "timer messages are put on the wheel and delivered by one step on the loop",
     "delay": "delay levels are delivered at their time by one step, and their positions saved every 5 s once the log is synced",
     "pop": "pop consumption comes in an issue of its own",

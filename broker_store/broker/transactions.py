@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from broker_store.broker.transaction_metrics import TransactionMetrics
 from broker_store.formats import properties, record
 from broker_store.messages import GetRequest, GetResult, GetStatus, Message, PutResult
 
@@ -100,6 +101,7 @@ class Transactions:
         self._load = 0  # what was asked since the last rest
         self._reading = False
         self.counts = {"committed": 0, "rolled_back": 0, "asked": 0, "given_up": 0, "failures": 0}
+        self.metrics = TransactionMetrics(clock)
         self.ask: Callable[[list[Asked]], None] = lambda asked: None
         self.can_ask: Callable[[str], bool] = lambda group: True
         self.on_ready: Callable[[], None] = lambda: None
@@ -155,8 +157,13 @@ class Transactions:
         self._passed.pop(current, None)
         self._to_note.append(current)
         self.counts["committed" if committed else "rolled_back"] += 1
+        self._count(half, -1)
         if len(self._to_note) == 1:
             self.on_ready()
+
+    def _count(self, half: record.StoredMessage, more: int) -> None:
+        if topic := half.properties.get(properties.REAL_TOPIC):
+            self.metrics.add(topic, more)
 
     def abandon_end(self, half: record.StoredMessage) -> None:
         """The word could not be stored: the half goes on waiting."""
@@ -178,6 +185,10 @@ class Transactions:
         message.sys_flag |= record.TRANSACTION_COMMIT
         message.prepared_transaction_offset = half.log_offset
         return message
+
+    def prepared(self, topic: str) -> None:
+        """A half for a topic was stored, by its producer or because one that was given up begins again."""
+        self.metrics.add(topic, 1)
 
     def resumed(self, given_up: record.StoredMessage) -> Message:
         """A half that was given up, as it begins again."""
@@ -384,7 +395,9 @@ class Transactions:
             self.counts["given_up" if given_up else "asked"] += 1
             self._passed.pop(half.queue_offset, None)
             self._newest.pop(half.unique_key, None)
-            if not given_up:
+            if given_up:
+                self._count(half, -1)
+            else:
                 if half.unique_key:
                     self._newest[half.unique_key] = result.queue_offset
                 asked.append((half, copy, result))

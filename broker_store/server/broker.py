@@ -17,7 +17,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 
-from broker_store.broker import delay, groups, offsets, timer, topics
+from broker_store.broker import delay, groups, offsets, timer, topics, transaction_metrics
 from broker_store.broker.pace import PAUSE_MS
 from broker_store.server.keeper import Keeper
 from broker_store.server.parts import BrokerParts
@@ -63,6 +63,7 @@ class Broker:
         parts.groups.load(read(groups.FILE_NAME))
         parts.offsets.load(read(offsets.FILE_NAME))
         parts.delay.load(read(delay.FILE_NAME))
+        parts.transactions.metrics.load(read(transaction_metrics.FILE_NAME))
         adopted = parts.topics.adopt(parts.store.queues())
         if adopted:
             log.warning("topics with messages but no entry in topics.json: %s", ", ".join(config.name for config in adopted))
@@ -141,7 +142,7 @@ class Broker:
             parts.timer.on_arrival = lambda: None
             self._timer_steps.stop()
             parts.timer.capture(ending=True)
-        self._save_timer_metrics()
+        self._save_metrics()
         await self._wait_until(lambda: parts.store.flushed >= parts.delay.unsaved_end())
         self._save_delay()
         await self.keeper.close()
@@ -170,7 +171,7 @@ class Broker:
         if now_ms - self._offsets_saved_ms >= parts.settings.flush_consumer_offset_interval:
             self._offsets_saved_ms = now_ms
             self._save_offsets()
-            self._save_timer_metrics()
+            self._save_metrics()
         if now_ms - self._delay_saved_ms >= DELAY_SAVE_INTERVAL_MS:
             self._delay_saved_ms = now_ms
             self._save_delay()
@@ -208,10 +209,11 @@ class Broker:
         if self.parts.offsets.dirty:
             self.keeper.save(offsets.FILE_NAME, self.parts.offsets.picture())
 
-    def _save_timer_metrics(self) -> None:
-        make_text = self.parts.timer.metrics_picture()
-        if make_text is not None:
-            self.keeper.save(timer.METRICS_FILE_NAME, make_text)
+    def _save_metrics(self) -> None:
+        files = {timer.METRICS_FILE_NAME: self.parts.timer.metrics_picture(), transaction_metrics.FILE_NAME: self.parts.transactions.metrics.picture()}
+        for name, make_text in files.items():
+            if make_text is not None:
+                self.keeper.save(name, make_text)
 
     def _save_delay(self) -> None:
         make_text = self.parts.delay.picture(self.parts.store.flushed)

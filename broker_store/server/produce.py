@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker_store.broker import flow
-from broker_store.broker.topics import FORBIDDEN_TO_SEND, MULTI_TAG, PERM_WRITE, TIMER_TOPIC, TooManyTopicsError, TopicConfig
+from broker_store.broker.topics import FORBIDDEN_TO_SEND, HALF_TOPIC, MULTI_TAG, PERM_WRITE, TIMER_TOPIC, TooManyTopicsError, TopicConfig
 from broker_store.engine.write_path import Lap
 from broker_store.errors import NameError_
 from broker_store.formats import properties, recall_handle, record
@@ -326,6 +326,9 @@ class Produce:
         if message.topic == TIMER_TOPIC:
             handle = self._recall_handle(message, header.topic, unique_key)
             self._group.add(message, self._timer_stored, (command, channel, unique_key, queue_id, handle), expires=True)
+        elif message.topic == HALF_TOPIC:
+            topic = properties.get(message.properties, properties.REAL_TOPIC)
+            self._group.add(message, self._half_stored, (command, channel, unique_key, queue_id, topic), expires=True)
         else:
             self._group.add(message, self._stored, (command, channel, unique_key, queue_id), expires=True)
         return None
@@ -469,6 +472,11 @@ class Produce:
             message_id = f"{self._id_prefix}{result.log_offset:016X}"
             frame = encode_send_answer(command, message_id, queue_id, result.queue_offset, unique_key, self._region, code, recall_handle=handle)
             self._answers.setdefault(channel, []).append(frame)
+
+    def _half_stored(self, context: tuple[Command, Channel, str | None, int, str], result: PutResult) -> None:
+        if result.status in SENT:
+            self._parts.transactions.prepared(context[4])
+        self._stored(context[:4], result)
 
     def _stored(self, context: tuple[Command, Channel, str | None, int], result: PutResult) -> None:
         command, channel, unique_key, queue_id = context

@@ -158,5 +158,7 @@ class TransactionHandlers:
         if given_up is None or given_up.topic != CHECK_MAX_TOPIC:
             return command.answer(ResponseCode.SYSTEM_ERROR, f"there is no half in {CHECK_MAX_TOPIC} with the id {header.msg_id:.60}")
         result = await self._group.put(self._transactions.resumed(given_up))
+        if result.status in SENT and (topic := given_up.properties.get(properties.REAL_TOPIC)):
+            self._transactions.prepared(topic)
         code, remark = ANSWERS[result.status]
         return command.answer(code, remark)

@@ -1,5 +1,7 @@
 """Transactional messages with unmodified clients: what is committed arrives once, what is rolled back never, whatever ends in between."""
 
+import json
+
 import pytest
 
 from tests.interop import clients
@@ -92,6 +94,8 @@ def test_halves_are_handed_over_and_back_in_mid_flight(brokers, broker_on, tmp_p
         finally:
             producer.kill()
         broker.stop()
+        waiting = json.loads((broker.store / "config" / "transactionMetrics").read_text())["transactionCount"][topic]["count"]
+        assert waiting == len(UNSURE) * (1 if run == "r" else 2), "the second goes on from what the first counted"
 
     java = clients.java_of(clients.JAVA_5, broker_on(brokers[2]), tmp_path)
     again = java.start("transact", topics=topic, group=group, n=1, run="t")   # a producer knows no broker before it sends

@@ -185,6 +185,17 @@ async def test_how_many_timer_messages_wait_is_in_apaches_file_when_the_broker_e
     assert {topic: told["count"] for topic, told in json.loads(store.config["timermetrics"])["timingCount"].items()} == {"Orders": 1}
 
 
+async def test_how_many_halves_wait_is_read_at_the_start_and_saved_at_the_end(brokers):
+    store = MemoryStore(clock)
+    store.config["transactionMetrics"] = '{"dataVersion":{},"transactionCount":{"Orders":{"count":2,"timeStamp":1},"Other":{"count":7,"timeStamp":1}}}'
+    broker = await brokers(store)
+    half = send()
+    half.fields["i"] = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01U\x02"
+    await (await dial(broker)).request(half, 5)
+    await broker.stop()
+    assert {topic: told["count"] for topic, told in json.loads(store.config["transactionMetrics"])["transactionCount"].items()} == {"Orders": 3, "Other": 7}
+
+
 async def test_silent_clients_are_closed(brokers):
     broker = await brokers()
     channel = await dial(broker)

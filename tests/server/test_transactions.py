@@ -234,6 +234,29 @@ async def test_a_half_that_was_given_up_is_resumed_by_its_id():
         assert (await harness.ask(323, topic=CHECK_MAX_TOPIC, msgId=wrong)).code == code
 
 
+async def test_halves_are_counted_by_topic_until_they_end():
+    harness = await harness_of(transaction_check_max=1)
+    count = lambda topic="TopicX": harness.parts.transactions.metrics.count(topic)  # noqa: E731
+    await harness.half()
+    await harness.half(HALF.replace("U1", "U2"))
+    harness.store.refuse = PutStatus.SERVICE_NOT_AVAILABLE
+    assert (await harness.send("TopicX", 3, b"paid", HALF.replace("U1", "U3"), sys_flag=4)).code == 14
+    harness.store.refuse = None
+    assert (count(), count(HALF_TOPIC)) == (2, 0)
+    await harness.end(COMMIT), await harness.end(COMMIT)
+    assert count() == 1, "a word that comes twice ends one"
+    harness.pass_ms(30_000)
+    assert count() == 1, "one that is stored again is the same"
+    harness.pass_ms(30_000)
+    (given_up,) = harness.store.messages(CHECK_MAX_TOPIC)
+    assert count() == 0
+    await harness.ask(323, topic=CHECK_MAX_TOPIC, msgId=given_up.offset_id)
+    assert count() == 1
+    half = harness.store.messages(HALF_TOPIC)[-1]
+    await harness.end(ROLLBACK, tranStateTableOffset=half.queue_offset, commitLogOffset=half.log_offset)
+    assert count() == 0
+
+
 async def test_a_cold_half_is_waited_for():
     harness = await harness_of()
     await harness.half()

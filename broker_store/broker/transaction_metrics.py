@@ -1,0 +1,60 @@
+"""config/transactionMetrics: how many halves wait for each topic, as Apache's broker counts them (spec/store-format.md section 8).
+
+Nothing here depends on it: halves are in their queue. A broker of Apache's that takes the store back shows what the file says,
+and goes on counting from there; so does this one. After a crash the figure is as old as the file, and so a little wrong for good.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+
+from broker_store.errors import FormatError
+from broker_store.formats.config_json import DataVersion
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "transactionMetrics"
+
+
+class TransactionMetrics:
+    """Counts of halves by topic. `load(text)` takes over a file's, `add` counts, `picture()` is what to save."""
+
+    def __init__(self, clock: Callable[[], int]):
+        self._clock = clock
+        self._counts: dict[str, tuple[int, int]] = {}  # topic -> (halves, when that changed last, ms)
+        self._changes = 0
+        self._saved_changes = 0
+
+    def load(self, text: str | None) -> None:
+        """Take over a file. One that cannot be read is told of in the log, and counts begin at nothing."""
+        if text is None:
+            return
+        try:
+            value = json.loads(text)
+            counts = {topic: (max(0, int(told["count"])), int(told["timeStamp"])) for topic, told in value["transactionCount"].items()}
+            version = DataVersion.from_json(value.get("dataVersion"))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, FormatError) as error:
+            log.warning("config/%s is none, the halves of each topic are counted from now on: %r", FILE_NAME, error)
+            return
+        self._counts = counts
+        self._changes = self._saved_changes = version.counter
+
+    def add(self, topic: str, more: int) -> None:
+        """`more` halves of a topic, fewer when it is negative. Halves that were there before the counting may not make it less than none."""
+        self._changes += 1
+        self._counts[topic] = (max(0, self._counts.get(topic, (0, 0))[0] + more), self._clock())
+
+    def count(self, topic: str) -> int:
+        return self._counts.get(topic, (0, 0))[0]
+
+    def picture(self) -> Callable[[], str] | None:
+        """A function that makes the file's text as it is now; None when nothing changed."""
+        if self._changes == self._saved_changes:
+            return None
+        self._saved_changes = self._changes
+        version = DataVersion(0, self._changes, max(changed_ms for _, changed_ms in self._counts.values()))
+        table = {topic: {"count": count, "timeStamp": changed_ms} for topic, (count, changed_ms) in self._counts.items()}
+        value = {"dataVersion": version.to_json(), "transactionCount": table}
+        return lambda: json.dumps(value, separators=(",", ":"), sort_keys=True)

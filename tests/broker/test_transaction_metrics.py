@@ -1,0 +1,50 @@
+"""broker.transaction_metrics: the file of Apache's that tells how many halves wait for each topic."""
+
+import json
+
+import pytest
+
+from broker_store.broker.transaction_metrics import TransactionMetrics
+
+APACHE = '{"dataVersion":{"counter":7,"stateVersion":0,"timestamp":1795245742699},"transactionCount":{"TopicX":{"count":1,"timeStamp":1795245742699}}}'
+
+
+@pytest.fixture
+def metrics():
+    return TransactionMetrics(lambda: 5_000)
+
+
+def test_the_file_is_as_apache_writes_it(metrics):
+    metrics.load(APACHE)
+    assert metrics.picture() is None, "nothing changed"
+    metrics.add("TopicX", 1)
+    metrics.add("TopicX", -1)
+    metrics.add("A", 1)
+    assert metrics.picture()() == (
+        '{"dataVersion":{"counter":10,"stateVersion":0,"timestamp":5000},'
+        '"transactionCount":{"A":{"count":1,"timeStamp":5000},"TopicX":{"count":1,"timeStamp":5000}}}'
+    )
+    assert metrics.picture() is None
+
+
+def test_there_are_never_fewer_than_none(metrics):
+    metrics.load(APACHE.replace('"count":1', '"count":-3'))
+    assert metrics.count("TopicX") == 0
+    metrics.add("TopicX", -1)
+    metrics.add("TopicX", 1)
+    metrics.add("Unknown", -1)
+    assert (metrics.count("TopicX"), metrics.count("Unknown")) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", "[]", "{}", "7", '{"transactionCount":{"A":7}}', '{"transactionCount":{"A":{"count":"many","timeStamp":1}}}',
+        '{"transactionCount":{"A":{"count":Infinity,"timeStamp":1}}}', '{"dataVersion":3,"transactionCount":{}}',
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_of_and_stops_nothing(metrics, caplog, text):
+    metrics.load(text)
+    assert "transactionMetrics" in caplog.text
+    metrics.add("A", 1)
+    assert json.loads(metrics.picture()())["transactionCount"] == {"A": {"count": 1, "timeStamp": 5_000}}
