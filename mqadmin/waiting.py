@@ -70,8 +70,10 @@ def fate(parts, stored: StoredMessage) -> dict | None:
     if stored.topic == HALF_TOPIC:
         return facts | {"kind": "prepared", "waits": parts.transactions.waits(stored.queue_offset), **_half(stored)}
     if stored.topic == TIMER_TOPIC:
-        known = {"due_ms": _timer_due_ms(stored), "recalls": stored.properties.get(properties.TIMER_DELETE_KEY)}
-        return facts | known | {"kind": "timed"}
+        due_ms, recalls = _timer_due_ms(stored), stored.properties.get(properties.TIMER_DELETE_KEY)
+        # Whether one whose time has come was delivered, dropped or put on the wheel again only its other records tell.
+        waits = True if recalls is None and due_ms is not None and due_ms > parts.clock() else None
+        return facts | {"kind": "timed", "waits": waits, "due_ms": due_ms, "recalls": recalls}
     for prefix, kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead")):
         if stored.topic.startswith(prefix):
             group = stored.topic.removeprefix(prefix)

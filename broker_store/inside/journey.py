@@ -199,15 +199,27 @@ def _reader(group: dict, stored: StoredMessage, behind: list[StoredMessage]) -> 
 def _fate(knows: Knowing, stored: StoredMessage, behind: list[StoredMessage]) -> list[dict]:
     """Of a message in a topic of the broker's own, what it waits for; such a topic has no readers."""
     form = _FORMS.get(stored.topic)
-    return [] if form is None else [stop("waits", _FORM_TITLES[form], *_form_words(form, stored, knows, behind))]
+    return [] if form is None else [stop("waits", _form_title(form, stored), *_form_words(form, stored, knows, behind))]
+
+
+def _is_recall(stored: StoredMessage) -> bool:
+    """Whether it lies on the timer wheel to have another message dropped."""
+    return stored.topic == timer_log.TIMER_TOPIC and properties.TIMER_DELETE_KEY in stored.properties
+
+
+def _form_title(form: str, stored: StoredMessage) -> str:
+    return "Recall" if _is_recall(stored) else _FORM_TITLES[form]
 
 
 def _form_words(form: str, stored: StoredMessage, knows: Knowing, others: list[StoredMessage]) -> tuple[str, str]:
     """(state, sentence) of a message that is put aside for its real place."""
     real_topic = _named(stored, properties.REAL_TOPIC)
     goes = f"for {real_topic or 'a topic that it does not name'}"
-    # Once its real record is there, what it waited for is over, whoever can or cannot say so.
-    is_over = any(other.topic in (real_topic, GIVEN_UP_TOPIC) and other.log_offset > stored.log_offset for other in others)
+    if _is_recall(stored):
+        return "done", f"Asks to take back {stored.properties[properties.TIMER_DELETE_KEY]}, which is {goes}: that one is dropped when its time comes, if it waits still."
+    later = [other for other in others if other.log_offset > stored.log_offset]
+    # Once its real record is there, what it waited for is over, whoever can or cannot say so; so is one that was put on the wheel again.
+    is_over = any(other.topic in (real_topic, GIVEN_UP_TOPIC) or (form == "timed" and properties.TIMER_ROLL_TIMES in other.properties and not _is_recall(other)) for other in later)
     fate = {"waits": False, "due_ms": None} if is_over else knows.fate(stored)
     if form == "delayed":
         words = f"Put aside {goes} by delay level {stored.queue_id + 1}"
@@ -218,9 +230,16 @@ def _form_words(form: str, stored: StoredMessage, knows: Knowing, others: list[S
         words = f"Put on the timer wheel {goes}"
     due_ms = (fate or {}).get("due_ms") or (_number(stored, properties.TIMER_OUT_MS) if form == "timed" else None)
     words += f", due at {_clock(due_ms)}" if due_ms else ""
+    if form == "timed" and not is_over and any(_takes_back(other, stored, real_topic) for other in later):
+        words += ". It was recalled: it is not delivered, but dropped then"
     if fate is None or fate["waits"] is None:
         return "unknown" if form != "timed" else "done", f"{words}."
     return ("waiting", f"{words}.") if fate["waits"] else ("done", f"{words}. That is over.")
+
+
+def _takes_back(recall: StoredMessage, stored: StoredMessage, real_topic: str | None) -> bool:
+    """Whether a request to delete names this message, as either version of Apache's writes it."""
+    return _is_recall(recall) and recall.properties[properties.TIMER_DELETE_KEY] in (stored.unique_key, f"{real_topic}+{stored.unique_key}")
 
 
 # Its copies
@@ -287,7 +306,7 @@ def _copy(copy: StoredMessage, others: list[StoredMessage], knows: Knowing) -> d
     place = {"at_ms": copy.store_timestamp, "offset": copy.log_offset, "pointer": to_log(copy.log_offset), "log_offset": copy.log_offset}
     form = _FORMS.get(copy.topic)
     if form is not None:
-        return stop(form, _FORM_TITLES[form], *_form_words(form, copy, knows, others), **place)
+        return stop(form, _form_title(form, copy), *_form_words(form, copy, knows, others), **place)
     if copy.topic == GIVEN_UP_TOPIC:
         return stop("unsettled", _FORM_TITLES["unsettled"], "done", "Its producer was asked too often what became of it, and did not say.", **place)
     for prefix, kind in ((RETRY_PREFIX, "retry"), (DLQ_PREFIX, "dead")):

@@ -97,6 +97,27 @@ async def test_a_delayed_message_leads_to_its_place_and_back(cluster):  # noqa: 
     assert (back["stops"][0]["stop"], back["stops"][0]["log_offset"], back["stops"][0]["state"]) == ("delayed", log_offset, "done")
 
 
+async def test_a_timed_message_waits_until_its_time_and_a_recall_is_told_as_one(cluster):  # noqa: F811
+    parts = cluster._process.parts
+    topic, out_ms = "rmq_sys_wheel_timer", parts.clock() // 1000 * 1000 + 600_000
+    waits = dict(REAL_TOPIC="orders", REAL_QID="1", TIMER_OUT_MS=str(out_ms))
+    kept, recalled = [_put(cluster, topic, 0, UNIQ_KEY=id, **waits) for id in ("K1", "K2")]
+    recalls = [_put(cluster, topic, 0, UNIQ_KEY="K2", TIMER_DEL_UNIQKEY=names, **waits) for names in ("K2", "orders+K2")]
+    other = _put(cluster, topic, 0, UNIQ_KEY="K1", TIMER_DEL_UNIQKEY="K3", **waits)
+    one = of(await cluster.journey_of(kept), "waits")
+    assert (one["title"], one["state"]) == ("Timed", "waiting") and "due at 2" in one["sentence"] and "recalled" not in one["sentence"]
+    for log_offset in (recalled, recalls[0]):
+        found = await cluster.journey_of(log_offset)
+        told = {one["title"]: one for one in found["stops"] if one["stop"] in ("waits", "timed")}
+        assert told.keys() == {"Timed", "Recall"} and "It was recalled: it is not delivered, but dropped then." in told["Timed"]["sentence"]
+        assert told["Recall"]["state"] == "done" and "take back" in told["Recall"]["sentence"] and "K2, which is for orders" in told["Recall"]["sentence"]
+    assert of(await cluster.journey_of(other), "waits")["title"] == "Recall"
+    again = _put(cluster, topic, 0, UNIQ_KEY="K1", TIMER_ROLL_TIMES="1", **waits)
+    assert of(await cluster.journey_of(kept), "waits")["state"] == "done" and of(await cluster.journey_of(again), "waits")["state"] == "waiting"
+    _put(cluster, "orders", 1, UNIQ_KEY="K1")
+    assert of(await cluster.journey_of(again), "waits")["state"] == "done"
+
+
 async def test_retries_and_the_dead_letter_of_a_message_are_told_in_order(cluster):  # noqa: F811
     parts = cluster._process.parts
     (receipt,) = await cluster.send_batch("orders", [NewMessage(b"a", "paid", (), {}, 0)])

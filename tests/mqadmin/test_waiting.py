@@ -54,7 +54,7 @@ async def test_timed_messages_are_counted_by_hour_and_topic_and_each_says_when_i
     assert parts.timer.schedule(message, pairs) is None
     stored = record.decode(parts.store.record_at(_put(cluster, message).log_offset))
     fate = cluster.fate(stored)
-    assert (fate["kind"], fate["topic"], fate["queue_id"], fate["recalls"]) == ("timed", "orders", 1, None)
+    assert (fate["kind"], fate["waits"], fate["topic"], fate["queue_id"], fate["recalls"]) == ("timed", True, "orders", 1, None)
     assert fate["due_ms"] == now_ms + 600_123
     while cluster.waiting()["timed"]["not_enqueued"]:
         parts.timer.step(parts.clock())

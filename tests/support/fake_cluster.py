@@ -564,7 +564,7 @@ class FakeCluster:
             return None
         group = {"prepared": "payments-service", "retry": "billing", "dead": "billing"}.get(kind)
         due_ms = self._now_ms() + 41_000 if kind in ("delayed", "timed") else None
-        return {"kind": kind, "waits": None if kind == "timed" else kind != "dead", "due_ms": due_ms, "topic": "payments", "queue_id": 3 if kind in ("delayed", "prepared") else None,
+        return {"kind": kind, "waits": kind != "dead", "due_ms": due_ms, "topic": "payments", "queue_id": 3 if kind in ("delayed", "prepared") else None,
                 "level": 16 if kind == "delayed" else None, "checks": 2 if kind == "prepared" else None, "group": group, "recalls": None}  # fmt: skip
 
     def create_group(self, name, **settings):
