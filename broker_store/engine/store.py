@@ -11,6 +11,7 @@ ASYNC_FLUSH may be answered at once, with SYNC_FLUSH when `confirmed` has reache
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import threading
 import time
@@ -347,6 +348,15 @@ class MessageStore:
     @property
     def is_writable(self) -> bool:
         return self.appender.refusal is None
+
+    @property
+    def blocked_by(self) -> tuple[str, int | None, int | None] | None:
+        """The flag for which puts are SERVICE_NOT_AVAILABLE, what was found and what may be where a number decides; None without one."""
+        flag = next((flag for flag in _BLOCKING_FLAGS if flag in self._flags), None)
+        look = self._retention.last
+        if flag in ("disk_full", "no_room") and look is not None and look.disk_full:
+            return flag, math.ceil(look.usage.used_ratio * 100), self.settings.disk_space_warning_level_ratio
+        return None if flag is None else (flag, None, None)
 
     def _worker_failed(self, name: str, error: BaseException) -> None:
         """In the worker's thread: a failed sync is final, and so is anything that was not foreseen."""

@@ -234,14 +234,20 @@ class Group:
             self._statistics.stored(topic, messages, size)
 
     def _count_refusal(self, message: Message, status: PutStatus) -> None:
-        value, limit = None, None
-        if status is PutStatus.OS_PAGE_CACHE_BUSY:
+        """By what the store gives as its reason; a length only where it is that which was too much."""
+        cause, value, limit = status.name, None, None
+        blocked_by = self._store.blocked_by if status is PutStatus.SERVICE_NOT_AVAILABLE else None
+        if blocked_by is not None:
+            flag, value, limit = blocked_by
+            cause = flag.replace("_", " ")
+        elif status is PutStatus.OS_PAGE_CACHE_BUSY:
             value, limit = self._store.busy_took_ms, self._busy_limit_ms
-        elif status is PutStatus.MESSAGE_ILLEGAL:
+        elif status is PutStatus.MESSAGE_ILLEGAL and len(message.body) > self._max_body:
             value, limit = len(message.body), self._max_body
-        elif status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
+        elif status is PutStatus.PROPERTIES_SIZE_EXCEEDED and len(message.properties) > record.MAX_PROPERTIES:
             value, limit = len(message.properties), record.MAX_PROPERTIES
-        self._statistics.refuse(status.name, value=value, limit=limit, who=f"{host_text(message.born_host)} to {message.topic}")
+        said = (ANSWERS[status][1] or "").replace("{max_body}", str(self._max_body))
+        self._statistics.refuse(cause, value=value, limit=limit, who=f"{host_text(message.born_host)} to {message.topic}", said=said)
 
     def _answer(self, waiting: list, results: list[PutResult]) -> None:
         for (_, _, done, context, _), result in zip(waiting, results):  # noqa: B905 (the hot path, lengths are equal)

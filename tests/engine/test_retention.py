@@ -92,10 +92,11 @@ def test_a_full_disk_refuses_sends_reads_go_on_and_it_heals_by_itself(open_store
     store.look_at_disk()
     assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     assert (store.state, store.snapshot()["flags"][0]["name"]) == ("read_only", "disk_full")
+    assert store.blocked_by == ("disk_full", 95, 90)
     assert store.get(GetRequest("topic", 0, 0)).status is GetStatus.FOUND
     disk.used = 0.5
     store.look_at_disk()
-    assert store.put(message()).ok and store.state == "running"
+    assert store.put(message()).ok and store.state == "running" and store.blocked_by is None
 
 
 def test_the_thresholds_count_before_each_new_file(open_store, disk):
@@ -103,6 +104,7 @@ def test_the_thresholds_count_before_each_new_file(open_store, disk):
     disk.used = 0.95
     statuses = {store.put(message(body=b"x" * 3000)).status for _ in range(10)}
     assert statuses == {PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE} and len(store.log.files) == 1
+    assert store.blocked_by == ("no_room", 95, 90)
 
 
 def test_minimum_offsets_files_of_queues_and_of_the_index_follow_the_log(open_store, disk):

@@ -167,3 +167,24 @@ async def test_what_a_number_decided_is_told_with_that_number_and_its_limit():
     count = len(harness.parts.topics)
     assert await refused(await harness.ask(36, group="CG", offset=0, delayLevel=0)) == ("too many topics", count, 0)
     assert await refused(await harness.send("%RETRY%CG", reconsume_times=20)) == ("too many topics", count, 0)
+
+
+async def test_what_the_store_refuses_is_counted_by_its_reason_and_a_length_only_where_it_decided():
+    harness = Harness(store_settings={"max_message_size": 1_024})
+
+    async def refused(**request) -> tuple:
+        harness.now_ms += 1
+        answer = await harness.send(**request)
+        facts = last(harness)
+        assert answer.code and (facts["who"], facts["said"]) == ("127.0.0.1:50000 to BenchmarkTest", answer.remark)
+        return facts["cause"], facts["value"], facts["limit"]
+
+    harness.store.refuse, harness.store.blocked_by = PutStatus.SERVICE_NOT_AVAILABLE, ("disk_full", 95, 90)
+    assert await refused(topic="BenchmarkTest") == ("disk full", 95, 90)
+    harness.store.blocked_by = ("sync_failed", None, None)
+    assert await refused(topic="BenchmarkTest") == ("sync failed", None, None)
+    harness.store.refuse = PutStatus.MESSAGE_ILLEGAL
+    assert await refused(topic="BenchmarkTest", body=b"x" * 1_025) == ("MESSAGE_ILLEGAL", 1_025, 1_024)
+    assert await refused(topic="BenchmarkTest") == ("MESSAGE_ILLEGAL", None, None)
+    harness.store.refuse = PutStatus.PROPERTIES_SIZE_EXCEEDED
+    assert await refused(topic="BenchmarkTest") == ("PROPERTIES_SIZE_EXCEEDED", None, None)

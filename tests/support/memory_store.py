@@ -35,6 +35,7 @@ class MemoryStore:
         self.refuse: PutStatus | None = None
         self.rejects_sends: str | None = None
         self.busy_took_ms = 0
+        self.blocked_by: tuple[str, int | None, int | None] | None = None
         self.confirmed = 0
         self.wrote = 0
         self.config: dict[str, str] = {}
