@@ -21,7 +21,7 @@ router = Router()
 @router.get("/store", response=dict[str, Any])
 async def store_facts(request: HttpRequest):
     """Positions, what is behind, flags with their causes, flush, totals, disk; one picture of one moment."""
-    return schemas.facts(clusters.current().store())
+    return schemas.facts(measured("positions", clusters.current().store()))
 
 
 @router.get("/store/files", response=schemas.MeasuredPage)

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 SOURCES = {
+    "positions": "Positions, flags and counters from the memory of the process.",
     "files": "From the process that writes them; store times are read from the files.",
     "dispatch": "Positions from memory, the ages from the records themselves.",
     "flush": "Counted by the thread that syncs; each sync is measured.",

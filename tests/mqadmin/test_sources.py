@@ -14,13 +14,14 @@ from tests.support.fake_cluster import FakeCluster
 
 # view: its REST path, its page; INDEX stands for an index file.
 VIEWS = {
+    "positions": ("/store", "/store/"),
     "files": ("/store/files", "/store/"),
     "dispatch": ("/store/dispatch", "/store/dispatch/"),
     "flush": ("/store/flush", "/store/dispatch/"),
     "exposure": ("/store/exposure", "/store/dispatch/"),
     "write-path": ("/store/write-path", "/store/write/"),
     "refusals": ("/refusals", "/store/write/"),
-    "index": ("/store/index", None),
+    "index": ("/store/index", "/store/index/"),
     "slots": ("/store/index/INDEX/slots", "/store/index/"),
     "chains": ("/store/index/INDEX/chains", "/store/index/"),
     "explain": ("/store/index/explain", "/store/index/"),
@@ -45,7 +46,7 @@ def test_a_view_says_when_and_from_where_by_rest_and_on_its_page(view, fake_clus
     assert answer.status_code == 200, answer.content
     told = answer.json()
     assert told["source"] == SOURCES[view] and told["at_ms"].isdigit()
-    assert page is None or SOURCES[view] in html.unescape(client.get(page).content.decode())
+    assert SOURCES[view] in html.unescape(client.get(page).content.decode())
 
 
 @pytest.mark.parametrize("path", OWN_WORDS)
