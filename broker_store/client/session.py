@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError
 from broker_store.client.link import Link, open_link, split_address
-from broker_store.errors import MisuseError, PeerError
+from broker_store.errors import BrokerStoreError, MisuseError
 from broker_store.protocol import bodies
 from broker_store.protocol.bodies import BrokerData, Heartbeat, TopicRoute
 from broker_store.protocol.codes import RequestCode, ResponseCode
@@ -205,7 +205,7 @@ class Session:
         else:
             try:
                 answer = handler(command)
-            except PeerError as error:
+            except BrokerStoreError as error:
                 answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
         if asyncio.iscoroutine(answer):
             self.spawn(self._answer_later(answer, command, link))
@@ -215,7 +215,7 @@ class Session:
     async def _answer_later(self, coroutine, command: Command, link: Link) -> None:
         try:
             answer = await coroutine
-        except (ClientError, PeerError) as error:
+        except BrokerStoreError as error:
             answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
         if answer is not None and not command.is_oneway and not link.closed:
             link.write(answer)
