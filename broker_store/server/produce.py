@@ -343,7 +343,7 @@ class Produce:
         """The body is a chain of messages with their own properties; the header's belong to none of them."""
         if header.topic.startswith(RETRY_PREFIX):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}", "batch")
-        if header.sys_flag & TRANSACTION_BITS or properties.get(header.properties.encode(), properties.DELAY):
+        if header.sys_flag & TRANSACTION_BITS or properties.get_some(header.properties.encode("utf-8", "replace"), _ASKING):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither delayed nor transactional", "batch")
         tags_flag = record.SYS_MULTI_TAGS if config.filter_type == MULTI_TAG else 0
         message = Message(

@@ -203,11 +203,12 @@ async def test_single_messages_and_batches_of_a_turn_keep_their_order():
     assert [message.body for message in harness.store.messages("Orders")] == [b"1", b"2", b"3", b"4", b"5"]
 
 
-@pytest.mark.parametrize("header", [{"topic": "%RETRY%g", "code": 320}, {"topic": "%RETRY%g", "code": 310}, {"properties": "DELAY\x011\x02"}, {"sys_flag": 4}])
+@pytest.mark.parametrize("header", [{"topic": "%RETRY%g", "code": 320}, {"topic": "%RETRY%g", "code": 310}, {"properties": "DELAY\x011\x02"}, {"properties": "TIMER_DELAY_SEC\x015\x02"},
+                                    {"properties": "TRAN_MSG\x01true\x02"}, {"sys_flag": 4}])  # fmt: skip
 async def test_batches_that_may_not_be(header):
     harness = Harness()
     answer = await harness.send(**({"body": inner(b"1", b""), "code": 320, "batch": True} | header))
-    assert answer.code == 13
+    assert answer.code == 13 and harness.store.wrote == 0
 
 
 async def test_a_batch_may_be_sent_by_the_code_of_single_messages_and_to_dead_letters():
