@@ -84,7 +84,7 @@ from mqadmin.inside.knowing import FromBroker
 from mqadmin.inside.shared import SharedLooks
 from mqadmin.inside.slot_watch import SlotWatch
 
-TOLD_SECONDS = 1.0
+TOLD_SECONDS = 1.0  # a start that is over is told as it was told last
 CALL_SECONDS = 3.0
 READ_BYTES = 1 << 20  # asked for in one read of a queue
 SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time

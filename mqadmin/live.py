@@ -269,9 +269,10 @@ class Sampler:
             if self._ticks >= last.due:
                 self._measure(key, watchers, last)
                 await asyncio.sleep(0)
-        for watcher in [watcher for watcher in self._watchers if watcher.pending]:
-            watcher.ready.set()
-            await asyncio.sleep(0)
+        for watcher in list(self._watchers):
+            if watcher.pending:  # by now: a first value that came meanwhile took all along
+                watcher.ready.set()
+                await asyncio.sleep(0)
 
     def _measure(self, key: Key, watchers: set[Watcher], last: _Last) -> None:
         stream = STREAMS[key[0]]

@@ -20,6 +20,7 @@ from mqadmin import clusters, live
 from mqadmin.clusters import EmbeddedCluster
 from mqadmin.inside import cache as looks
 from mqadmin.inside import shared
+from mqadmin.parts import check_address
 from mqadmin.templatetags.strips import strip
 from mqadmin.views.inside.layout import _pictured
 from tests.support import plain_layout, stores
@@ -117,6 +118,11 @@ async def test_the_pages_of_a_crashed_store_show_what_the_plain_reader_finds(ins
     files = sorted(path.name for path in (root / "commitlog").iterdir())
     assert re.findall(r'log-file">(\d{20})<', text) == files
     assert '<a href="/groups/readers/">readers</a>' in text and "readers reads here" in text and "the next message is written here" in text
+    for query, address in (({"topic": TOPIC, "group": "", "from": " ", "page": "2"}, f"/store/layout/?topic={TOPIC}"), ({"group": "readers"}, "/store/layout/?group=readers"), ({}, "/store/layout/")):
+        told = re.findall(r'data-stream="part" data-name="([^"]*)"', (await client.get("/store/layout/", query)).content.decode())
+        assert told == [address] and check_address(address)
+    text = (await client.get("/store/layout/", {"topic": "%RETRY%FixGroup"})).content.decode()
+    assert 'data-name="/store/layout/?topic=%25RETRY%25FixGroup"' in text
     text = (await client.get("/store/layout/", {"topic": "Nowhere"})).content.decode()
     assert "There is no queue of Nowhere in the store." in text
     text = (await client.get("/store/layout/", {"topic": TOPIC, "group": "readers"})).content.decode()

@@ -538,6 +538,26 @@ async def test_a_tick_gives_way_after_each_stream_and_wakes_each_socket_once(sam
         assert not watcher.ready.is_set()
 
 
+async def test_a_socket_that_was_sent_all_within_a_tick_is_not_woken_again_for_nothing(sampler):
+    watchers = {live.Watcher(), live.Watcher()}
+    for watcher in watchers:
+        sampler._watchers.add(watcher)
+        sampler.subscribe(watcher, ("store.positions", ""))
+        await watcher.take()
+
+    async def sent_to_the_second():
+        while not (woken := {watcher for watcher in watchers if watcher.ready.is_set()}):
+            await asyncio.sleep(0)
+        (second,) = watchers - woken
+        sampler.subscribe(second, ("overview", ""))  # its first value goes out at once
+        return second, json.loads(await second.take())
+
+    beside = asyncio.create_task(sent_to_the_second())
+    await sampler.ticks(1)
+    second, frames = await beside
+    assert {frame["stream"] for frame in frames} == {"store.positions", "overview"} and not second.ready.is_set()
+
+
 async def test_runs_and_a_run_are_streams_and_what_redis_does_not_say_is_an_error(sampler, monkeypatch):
     fake_runs.install(monkeypatch.setattr)
     watcher = live.Watcher()
