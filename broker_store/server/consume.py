@@ -1,4 +1,4 @@
-"""Pulls (11, 361), offsets (14, 15) and send-back (36) (spec/remoting.md section 3, spec/store-behaviour.md 6, 7, 11, 12).
+"""Pulls (11, 361) and offsets (14, 15) (spec/remoting.md section 3, spec/store-behaviour.md 6, 7, 12).
 
 A pull is checked, read and answered at once when there is something to read and it is near the log's end; a cold read
 comes back later from the store's readers, and a pull that finds nothing is parked when it asked for that. An arrival
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,18 +17,17 @@ from broker_store.broker import filters, flow
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
 from broker_store.broker.filters import FilterError, Subscription
 from broker_store.broker.parked_pulls import ParkedPull
-from broker_store.broker.topics import PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TIMER_TOPIC, TooManyTopicsError
-from broker_store.formats import properties, record
-from broker_store.formats.names import RETRY_PREFIX, check_group, check_topic
-from broker_store.messages import GetRequest, GetResult, GetStatus, Message, PutResult, PutStatus
+from broker_store.broker.topics import PERM_READ, SCHEDULE_TOPIC, TIMER_TOPIC
+from broker_store.formats.names import check_topic
+from broker_store.messages import GetRequest, GetResult, GetStatus
 from broker_store.protocol import headers
 from broker_store.protocol.codes import RequestCode, ResponseCode
-from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
+from broker_store.protocol.command import Command
 from broker_store.protocol.framing import pull_answer_head
 from broker_store.protocol.headers import PullHeader, read_header, read_pull
 from broker_store.server.parts import BrokerParts
-from broker_store.server.produce import FAQ, Group, Refusal
-from broker_store.server.transport import Channel, when_read
+from broker_store.server.produce import FAQ, Refusal
+from broker_store.server.transport import Channel
 
 # Clients ask for 15 to 20 s and give up after 30; longer than the idle limit of a connection makes no sense.
 MAX_SUSPEND_MS = 100_000
@@ -38,8 +36,6 @@ EXPIRY_INTERVAL_S = 0.25
 BUSY_RETRY_S = 0.05
 # About 2 ms of work.
 WAKES_A_TURN = 150
-FIRST_RETRY_LEVEL = 3
-MOST_TRIES = (1 << 31) - 1  # a record has no room for more
 
 _NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
 _RETRY_IMMEDIATELY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
@@ -80,9 +76,8 @@ class Pull(NamedTuple):
 class Consume:
     """The handlers of consumers' reads and offsets, and the parked pulls' life."""
 
-    def __init__(self, parts: BrokerParts, group: Group):
+    def __init__(self, parts: BrokerParts):
         self._parts = parts
-        self._sends = group
         self._store = parts.store
         self._arrived: dict[tuple[str, int], None] = {}
         self._woken: deque[ParkedPull] = deque()
@@ -419,95 +414,6 @@ class Consume:
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark, "queue id", value=header.queue_id, limit=config.queues - 1)
         taken = parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return command.answer(0, None if taken else "Offset has been previously reset", {})
-
-    # Send-back
-
-    def send_back(self, command: Command, channel: Channel) -> Command | None | Coroutine:
-        """A consumer could not handle a message: it comes again later, and goes to the dead letters after too many tries."""
-        header = read_header(RequestCode.CONSUMER_SEND_MSG_BACK, command.fields)
-        parts = self._parts
-        check_group(header.group)
-        group = parts.groups.find_or_create(header.group)
-        if group is None:
-            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}", "no group")
-        if not parts.settings.broker_permission & PERM_WRITE:
-            remark = f"the broker[{parts.settings.broker_ip1}] sending message is forbidden"
-            raise Refusal(ResponseCode.NO_PERMISSION, remark, "permission")
-        if group.retry_queue_nums <= 0:
-            return command.answer()
-        try:
-            topic = parts.topics.ensure_retry(header.group, group.retry_queue_nums, unit=bool(header.unit_mode))
-        except TooManyTopicsError as error:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
-        if not topic.writable:
-            raise Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden", "permission")
-        client_says = header.max_reconsume_times if command.version >= VERSION_WITH_MAX_TRIES else None
-
-        def store_again(raw: bytes | None) -> Command | None:
-            if raw is None:
-                raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}", "no message", value=header.offset)
-            stored = record.decode(raw, check_crc=False)
-            spent = header.delay_level < 0 or stored.reconsume_times >= group.most_tries(client_says)
-            message = self._tried(stored)
-            if spent:
-                self._to_dead_letters(message, header.group)
-            else:
-                # The topic may have been made when the group had fewer queues: nobody would read beyond its own.
-                message.topic, message.queue_id = topic.name, _retry_queue(stored, min(group.retry_queue_nums, topic.read_queues))
-                parts.delay.schedule(message, header.delay_level or FIRST_RETRY_LEVEL + max(0, stored.reconsume_times))
-            origin = stored.properties.get(properties.RETRY_TOPIC, stored.topic)
-            self._sends.add(message, self._sent_back, (command, channel, header.group, origin), expires=True)
-            return None
-
-        return when_read(channel, self._store.record_now(header.offset), store_again)
-
-    def _tried(self, stored: record.StoredMessage) -> Message:
-        """The message with one try more, with what its consumers need to know of where it came from."""
-        known = stored.properties
-        changes: dict[str, str | None] = {properties.WAIT: "false"}
-        if properties.RETRY_TOPIC not in known:
-            changes[properties.RETRY_TOPIC] = stored.topic
-        if properties.ORIGIN_MESSAGE_ID not in known:
-            changes[properties.ORIGIN_MESSAGE_ID] = stored.offset_id
-        return Message(
-            stored.topic,
-            stored.queue_id,
-            stored.body,
-            properties.set_values(stored.raw_properties, changes),
-            stored.flag,
-            stored.sys_flag,
-            stored.born_timestamp,
-            stored.born_host,
-            self._parts.store_host,
-            min(stored.reconsume_times + 1, MOST_TRIES),
-        )
-
-    def _to_dead_letters(self, message: Message, group: str) -> None:
-        """REAL_TOPIC and REAL_QID of its last try stay, as Apache leaves them."""
-        try:
-            message.topic, message.queue_id = self._parts.topics.ensure_dead_letter(group).name, 0
-        except TooManyTopicsError as error:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
-        message.properties = properties.set_values(message.properties, {properties.DELAY: "0"})
-
-    def _sent_back(self, context: tuple[Command, Channel, str, str], result: PutResult) -> None:
-        command, channel, group, origin = context
-        if result.status is PutStatus.PUT_OK:
-            # What a message says of its origin is its producer's word: only a topic that there is gets a meter.
-            self._parts.statistics.gave_back(group, origin if self._parts.topics.get(origin) else None)
-        if command.flag & 2 or channel.closed:
-            return
-        if result.status is PutStatus.PUT_OK:
-            channel.write(command.answer())
-        else:
-            channel.write(command.answer(ResponseCode.SYSTEM_ERROR, result.status.name))
-
-
-def _retry_queue(stored: record.StoredMessage, queues: int) -> int:
-    """Spread over the group's retry queues; a message that comes from a retry topic keeps its queue."""
-    if stored.topic.startswith(RETRY_PREFIX) and stored.queue_id < queues:
-        return stored.queue_id
-    return stored.log_offset % queues if queues > 1 else 0
 
 
 def _forbidden(by: int, remark: str) -> Refusal:

@@ -23,6 +23,7 @@ from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import SEND_CODES, Produce, Refusal
 from broker_store.server.query import Query
 from broker_store.server.replies import Replies
+from broker_store.server.retries import Retries
 from broker_store.server.timer import TimerHandlers
 from broker_store.server.transactions import TransactionHandlers
 from broker_store.server.transport import Channel, failure_answer
@@ -45,7 +46,7 @@ class Router:
         self._tasks: set[asyncio.Task] = set()
         self._limits = flow.WaitLimits(parts.settings)
         self.produce = Produce(parts, parts.sends)
-        self.consume = parts.pulls = Consume(parts, parts.sends)
+        self.consume = parts.pulls = Consume(parts)
         self.clients = ClientHandlers(parts)
         self.admin = Admin(parts)
         query = Query(parts)
@@ -55,8 +56,8 @@ class Router:
             R.LITE_PULL_MESSAGE: self.consume.pull,
             R.QUERY_CONSUMER_OFFSET: self.consume.query_offset,
             R.UPDATE_CONSUMER_OFFSET: self.consume.update_offset,
-            R.CONSUMER_SEND_MSG_BACK: self.consume.send_back,
             **query.handlers(),
+            **Retries(parts, parts.sends).handlers(),
             **Replies(parts, parts.sends).handlers(),
             **TransactionHandlers(parts, parts.sends).handlers(),
             **TimerHandlers(parts, parts.sends).handlers(),

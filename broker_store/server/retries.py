@@ -1,0 +1,120 @@
+"""A message that its consumer could not handle: 36 (spec/store-behaviour.md section 11).
+
+It comes again by way of the group's retry topic, after a delay level that grows with its tries, and goes to the group's
+dead letters when they are spent. What clients send to the retry topic themselves is judged by `produce`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+
+from broker_store.broker.topics import PERM_WRITE, TooManyTopicsError
+from broker_store.formats import properties, record
+from broker_store.formats.names import RETRY_PREFIX, check_group
+from broker_store.messages import Message, PutResult, PutStatus
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
+from broker_store.protocol.headers import read_header
+from broker_store.server.parts import BrokerParts
+from broker_store.server.produce import FAQ, Group, Refusal
+from broker_store.server.transport import Channel, when_read
+
+FIRST_RETRY_LEVEL = 3
+MOST_TRIES = (1 << 31) - 1  # a record has no room for more
+
+
+class Retries:
+    """The handler of send-backs."""
+
+    def __init__(self, parts: BrokerParts, group: Group):
+        self._parts, self._group = parts, group
+
+    def handlers(self) -> dict:
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    def send_back(self, command: Command, channel: Channel) -> Command | None | Coroutine:
+        """A consumer could not handle a message: it comes again later, and goes to the dead letters after too many tries."""
+        header = read_header(RequestCode.CONSUMER_SEND_MSG_BACK, command.fields)
+        parts = self._parts
+        check_group(header.group)
+        group = parts.groups.find_or_create(header.group)
+        if group is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}", "no group")
+        if not parts.settings.broker_permission & PERM_WRITE:
+            remark = f"the broker[{parts.settings.broker_ip1}] sending message is forbidden"
+            raise Refusal(ResponseCode.NO_PERMISSION, remark, "permission")
+        if group.retry_queue_nums <= 0:
+            return command.answer()
+        try:
+            topic = parts.topics.ensure_retry(header.group, group.retry_queue_nums, unit=bool(header.unit_mode))
+        except TooManyTopicsError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
+        if not topic.writable:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden", "permission")
+        client_says = header.max_reconsume_times if command.version >= VERSION_WITH_MAX_TRIES else None
+
+        def store_again(raw: bytes | None) -> Command | None:
+            if raw is None:
+                raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}", "no message", value=header.offset)
+            stored = record.decode(raw, check_crc=False)
+            spent = header.delay_level < 0 or stored.reconsume_times >= group.most_tries(client_says)
+            message = self._tried(stored)
+            if spent:
+                self._to_dead_letters(message, header.group)
+            else:
+                # The topic may have been made when the group had fewer queues: nobody would read beyond its own.
+                message.topic, message.queue_id = topic.name, _retry_queue(stored, min(group.retry_queue_nums, topic.read_queues))
+                parts.delay.schedule(message, header.delay_level or FIRST_RETRY_LEVEL + max(0, stored.reconsume_times))
+            origin = stored.properties.get(properties.RETRY_TOPIC, stored.topic)
+            self._group.add(message, self._sent_back, (command, channel, header.group, origin), expires=True)
+            return None
+
+        return when_read(channel, parts.store.record_now(header.offset), store_again)
+
+    def _tried(self, stored: record.StoredMessage) -> Message:
+        """The message with one try more, with what its consumers need to know of where it came from."""
+        known = stored.properties
+        changes: dict[str, str | None] = {properties.WAIT: "false"}
+        if properties.RETRY_TOPIC not in known:
+            changes[properties.RETRY_TOPIC] = stored.topic
+        if properties.ORIGIN_MESSAGE_ID not in known:
+            changes[properties.ORIGIN_MESSAGE_ID] = stored.offset_id
+        return Message(
+            stored.topic,
+            stored.queue_id,
+            stored.body,
+            properties.set_values(stored.raw_properties, changes),
+            stored.flag,
+            stored.sys_flag,
+            stored.born_timestamp,
+            stored.born_host,
+            self._parts.store_host,
+            min(stored.reconsume_times + 1, MOST_TRIES),
+        )
+
+    def _to_dead_letters(self, message: Message, group: str) -> None:
+        """REAL_TOPIC and REAL_QID of its last try stay, as Apache leaves them."""
+        try:
+            message.topic, message.queue_id = self._parts.topics.ensure_dead_letter(group).name, 0
+        except TooManyTopicsError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit) from None
+        message.properties = properties.set_values(message.properties, {properties.DELAY: "0"})
+
+    def _sent_back(self, context: tuple[Command, Channel, str, str], result: PutResult) -> None:
+        command, channel, group, origin = context
+        if result.status is PutStatus.PUT_OK:
+            # What a message says of its origin is its producer's word: only a topic that there is gets a meter.
+            self._parts.statistics.gave_back(group, origin if self._parts.topics.get(origin) else None)
+        if command.flag & 2 or channel.closed:
+            return
+        if result.status is PutStatus.PUT_OK:
+            channel.write(command.answer())
+        else:
+            channel.write(command.answer(ResponseCode.SYSTEM_ERROR, result.status.name))
+
+
+def _retry_queue(stored: record.StoredMessage, queues: int) -> int:
+    """Spread over the group's retry queues; a message that comes from a retry topic keeps its queue."""
+    if stored.topic.startswith(RETRY_PREFIX) and stored.queue_id < queues:
+        return stored.queue_id
+    return stored.log_offset % queues if queues > 1 else 0
