@@ -16,6 +16,7 @@ from mqadmin.templatetags import units
 from mqadmin.views.page import page
 
 MAX_ROWS = 200  # of a result's table; the file or REST has the rest
+NAMES = frozenset({"recovery"})  # in a result: digits that name something and count nothing
 
 
 @page()
@@ -90,10 +91,12 @@ def with_share(row: dict) -> dict:
 
 
 def _shown(result: dict) -> tuple[list[tuple[str, object]], list[dict]]:
-    """A result as pairs and tables: a list of objects is a table, an object within it is pairs too."""
+    """A result as pairs and tables: a list of objects is a table, an object within it is pairs too. No error is not an unknown one."""
     facts, tables = [], []
     for name, value in result.items():
         title = _title(name)
+        if name == "error" and value is None:
+            continue
         if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
             columns = list(dict.fromkeys(column for item in value[:MAX_ROWS] for column in item))
             rows = [[_text(column, item.get(column)) for column in columns] for item in value[:MAX_ROWS]]
@@ -114,6 +117,8 @@ def _text(name: str, value: object) -> object:
     """A value with its unit, which stands at the end of its name; None stays None, for unknown."""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if name in NAMES:
+        return str(value)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         value = int(value)  # 64-bit numbers are strings in results
     if isinstance(value, int | float):

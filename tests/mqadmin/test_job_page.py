@@ -18,6 +18,12 @@ def test_an_object_within_is_pairs_and_truth_is_a_word():
     assert tables == []
 
 
+def test_what_names_a_record_is_no_count_and_no_error_is_not_an_unknown_one():
+    facts, _ = _shown({"recovery": "1764000000123", "scanned_bytes": 2048, "error": None, "kind": None})
+    assert facts == [("recovery", "1764000000123"), ("scanned bytes", "2.0 KiB"), ("kind", None)]
+    assert _shown({"error": "the log cannot be read"})[0] == [("error", "the log cannot be read")]
+
+
 def test_progress_is_a_share_only_when_both_ends_are_known():
     def row(progress):
         return with_share({"progress": progress, "state": "running", "result": None})["share"]

@@ -49,7 +49,7 @@ def _with_places(file: dict, wrote: int, groups: list[dict]) -> dict:
     marks = [_mark(file, group["log_offset"], "reads", f"{group['group']} reads here") for group in here]
     is_written = file["base"] <= wrote < end
     if is_written:
-        marks.append(_mark(file, wrote, "writes", "the next message is written here"))
+        marks.append(_mark(file, wrote, "writes", "the log ends here"))
     names = [group["group"] for group in here]
     return file | {"marks": marks, "is_written": is_written, "readers": names[:NAMED_READERS], "more_readers": max(0, len(names) - NAMED_READERS)}
 
