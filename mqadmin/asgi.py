@@ -18,6 +18,7 @@ from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E40
 from django.urls import path  # noqa: E402
 
 from broker_store.server.http import HotRoutes  # noqa: E402
+from broker_store.slices import ask_for_long_slices  # noqa: E402
 from mqadmin import clusters, tokens  # noqa: E402
 from mqadmin.api.auth import local_caller  # noqa: E402
 from mqadmin.gateway import REPEATS, ClusterGateway  # noqa: E402
@@ -44,7 +45,7 @@ class KeptThreads:
         self._idle: list[ThreadPoolExecutor] = []
 
     async def __call__(self, scope, receive, send) -> None:
-        executor = self._idle.pop() if self._idle else ThreadPoolExecutor(1, thread_name_prefix="request")
+        executor = self._idle.pop() if self._idle else ThreadPoolExecutor(1, thread_name_prefix="request", initializer=ask_for_long_slices)
         try:
             async with ThreadSensitiveContext(executor=executor):
                 await self._application(scope, receive, send)

@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
@@ -17,7 +18,7 @@ from django.core.management.base import BaseCommand, CommandError
 from broker_store import launch
 from broker_store.errors import BrokerStoreError
 from broker_store.garbage import LongLived
-from broker_store.slices import ask_for_short_slices
+from broker_store.slices import ask_for_long_slices, ask_for_short_slices
 
 SWITCH_INTERVAL_S = 0.0005  # a busy Python thread (a page) then holds up the loop for half a millisecond, not for five
 PART_STOP_SECONDS = 2.0
@@ -74,6 +75,7 @@ class Run:
     async def main(self) -> int:
         """Run until a signal; the exit code."""
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="look", initializer=ask_for_long_slices))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopped.set)
         starting = loop.create_task(self._begin(), name="start")
