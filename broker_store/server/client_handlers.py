@@ -1,4 +1,4 @@
-"""What clients say of themselves, and what they need of each other: 34, 35, 38, 41, 42, 46, 400.
+"""What clients say of themselves, and what they need of each other: 34, 35, 38, 46, 400.
 
 When a consumer group changes, all its members hear of it (40) and share the queues out anew, the one that caused it
 included.
@@ -24,7 +24,7 @@ MAX_SUBSCRIPTIONS = 1_000
 
 
 class ClientHandlers:
-    """The handlers of heartbeats, membership and queue locks."""
+    """The handlers of heartbeats, membership and assignment."""
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
@@ -35,8 +35,6 @@ class ClientHandlers:
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
             RequestCode.CHECK_CLIENT_CONFIG: self.check_client,
             RequestCode.QUERY_ASSIGNMENT: self.query_assignment,
         }
@@ -95,37 +93,6 @@ class ClientHandlers:
         if group is None or not group.members:
             return command.answer(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group:.120}", {})
         return command.answer(0, None, {}, bodies.encode_consumer_list(group.client_ids()))
-
-    def lock(self, command: Command, channel: Channel) -> Command:
-        request = self._lock_request(command)
-        queues = self._known_queues(request)
-        locked = self._parts.locks.lock(request.consumer_group, request.client_id, queues, self._parts.clock())
-        body = bodies.encode_locked(MessageQueue(topic, self._parts.broker_name, queue_id) for topic, queue_id in locked)
-        return command.answer(0, None, None, body)
-
-    def unlock(self, command: Command, channel: Channel) -> Command:
-        request = self._lock_request(command)
-        self._parts.locks.unlock(request.consumer_group, request.client_id, self._known_queues(request))
-        return command.answer()
-
-    def _lock_request(self, command: Command) -> bodies.LockRequest:
-        request = bodies.decode_lock_request(command.body)
-        check_group(request.consumer_group)
-        if not 0 < len(request.client_id) <= MAX_CLIENT_ID_CHARACTERS:
-            raise FieldError("clientId", request.client_id, f"1 to {MAX_CLIENT_ID_CHARACTERS} characters")
-        if self._parts.groups.get(request.consumer_group) is None:
-            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {request.consumer_group} not exist!", "no group")
-        return request
-
-    def _known_queues(self, request: bodies.LockRequest) -> list[tuple[str, int]]:
-        """The queues of a request that exist here. A client asks for all it has in one request: one that an administrator
-        took away must not cost it the others, and a lock on none would only fill the table."""
-        topics = self._parts.topics
-        return [
-            (queue.topic, queue.queue_id)
-            for queue in request.queues
-            if (config := topics.get(queue.topic)) is not None and 0 <= queue.queue_id < config.queues
-        ]
 
     def check_client(self, command: Command, channel: Channel) -> Command:
         check = bodies.decode_client_check(command.body)

@@ -19,6 +19,7 @@ from broker_store.protocol.command import Command
 from broker_store.server.admin import Admin
 from broker_store.server.client_handlers import ClientHandlers
 from broker_store.server.consume import Consume
+from broker_store.server.locks import Locks
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import SEND_CODES, Produce, Refusal
 from broker_store.server.query import Query
@@ -58,6 +59,7 @@ class Router:
             R.UPDATE_CONSUMER_OFFSET: self.consume.update_offset,
             **query.handlers(),
             **Retries(parts, parts.sends).handlers(),
+            **Locks(parts).handlers(),
             **Replies(parts, parts.sends).handlers(),
             **TransactionHandlers(parts, parts.sends).handlers(),
             **TimerHandlers(parts, parts.sends).handlers(),

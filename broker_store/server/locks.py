@@ -1,0 +1,55 @@
+"""Queues that one client of a group has for itself, so that it can consume them in order: 41, 42 (broker/locks.py)."""
+
+from __future__ import annotations
+
+from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
+from broker_store.errors import FieldError
+from broker_store.formats.names import check_group
+from broker_store.protocol import bodies
+from broker_store.protocol.bodies import MessageQueue
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.server.parts import BrokerParts
+from broker_store.server.produce import Refusal
+from broker_store.server.transport import Channel
+
+
+class Locks:
+    """The handlers of queue locks."""
+
+    def __init__(self, parts: BrokerParts):
+        self._parts = parts
+
+    def handlers(self) -> dict:
+        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
+
+    def lock(self, command: Command, channel: Channel) -> Command:
+        request = self._request(command)
+        queues = self._known_queues(request)
+        locked = self._parts.locks.lock(request.consumer_group, request.client_id, queues, self._parts.clock())
+        body = bodies.encode_locked(MessageQueue(topic, self._parts.broker_name, queue_id) for topic, queue_id in locked)
+        return command.answer(0, None, None, body)
+
+    def unlock(self, command: Command, channel: Channel) -> Command:
+        request = self._request(command)
+        self._parts.locks.unlock(request.consumer_group, request.client_id, self._known_queues(request))
+        return command.answer()
+
+    def _request(self, command: Command) -> bodies.LockRequest:
+        request = bodies.decode_lock_request(command.body)
+        check_group(request.consumer_group)
+        if not 0 < len(request.client_id) <= MAX_CLIENT_ID_CHARACTERS:
+            raise FieldError("clientId", request.client_id, f"1 to {MAX_CLIENT_ID_CHARACTERS} characters")
+        if self._parts.groups.get(request.consumer_group) is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {request.consumer_group} not exist!", "no group")
+        return request
+
+    def _known_queues(self, request: bodies.LockRequest) -> list[tuple[str, int]]:
+        """The queues of a request that exist here. A client asks for all it has in one request: one that an administrator
+        took away must not cost it the others, and a lock on none would only fill the table."""
+        topics = self._parts.topics
+        return [
+            (queue.topic, queue.queue_id)
+            for queue in request.queues
+            if (config := topics.get(queue.topic)) is not None and 0 <= queue.queue_id < config.queues
+        ]
