@@ -51,7 +51,8 @@ class Row:
     def ratio(self) -> float | None:
         if not self.values[OURS] or not self.values[APACHE]:
             return None
-        return statistics.median(self.values[OURS]) / statistics.median(self.values[APACHE])
+        theirs = statistics.median(self.values[APACHE])
+        return statistics.median(self.values[OURS]) / theirs if theirs else None
 
     @property
     def verdict(self) -> str:

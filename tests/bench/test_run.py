@@ -29,6 +29,10 @@ def test_a_limit_is_held_by_ours_alone():
     assert (row([299], [], least=300).verdict, row([300], [], least=300).verdict) == ("MISSED", "met")
 
 
+def test_what_is_nothing_on_apaches_side_has_no_ratio():
+    assert row([1.0], [0.0]).ratio is None
+
+
 def test_a_figure_of_one_side_has_no_ratio_and_no_verdict():
     one_sided = row([5], [], bound=1.0)
     assert one_sided.ratio is None and one_sided.verdict == ""
