@@ -394,10 +394,8 @@ class EmbeddedCluster:
             return await asyncio.to_thread(self._layout_looks.look, topic, group)
         return await layout.of_running(self, layout.look, topic, group, from_ms, from_offset)
 
-    async def layout_of_both(self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None) -> dict:
-        """The same of what was chosen, "one", and of each topic, "each"."""
-        if from_ms is None and from_offset is None:
-            return await asyncio.to_thread(self.watched_layout, topic, group)
+    async def layout_of_both(self, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None) -> dict:
+        """The same from a start of the asker's, of what was chosen, "one", and of each topic, "each"."""
         return await layout.of_running(self, layout.look_at_both, topic, group, from_ms, from_offset)
 
     def watched_layout(self, topic: str | None, group: str | None) -> dict:

@@ -152,7 +152,8 @@ class TransactionProducer(Producer):
             await self._answer(command)
         finally:
             self._held -= 1
-            self._is_full = False
+            if self._held <= MOST_HELD // 2:
+                self._is_full = False  # told again only then: a check that is slow throughout is told of once
 
     async def _answer(self, command: Command) -> None:
         try:

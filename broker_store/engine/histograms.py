@@ -41,7 +41,7 @@ class Line:
 
     def __init__(self, counts: np.ndarray, total: int):
         self.counts, self.total = counts, total
-        self._behind = list(accumulate(counts.tolist()))  # several times cheaper than small arrays
+        self._behind = list(accumulate(counts.tolist()))  # cheaper than arrays as small
         self.count = self._behind[-1]
 
     @property

@@ -4,7 +4,8 @@ A page that is in memory is read at once; one that is not waits for the disk. Th
 (Disk.pages_in_memory) and its answers are folded into cells: the end of the log, where writers and most readers are, is in
 memory, and what nobody touched for long is a hole. Where the system does not say, everything of the file is None.
 
-Nothing of the log is read. A look at 10 GiB takes the system 0.2 s of work, which two threads share: it is for a thread, and seldom.
+Nothing of the log is read. A look at 10 GiB takes the system 0.2 s of work, which two threads share unless it is gentle (pace.py): it is for a
+thread, and seldom.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ async def test_one_look_serves_all_who_ask_within_some_seconds(inspected):
 async def test_a_choice_and_every_topic_are_one_look_that_serves_all_who_watch(inspected, monkeypatch):
     asked, plain = [], plain_layout.laid
     monkeypatch.setattr(inspected, "reading_facts", lambda ask=inspected.reading_facts: asked.append(1) or ask())
-    both = await inspected.layout_of_both(TOPIC, None)
+    both = await asyncio.to_thread(inspected.watched_layout, TOPIC, None)
     assert (both["one"]["topics"], len(asked)) == ([TOPIC], 1)
     stream = live.STREAMS["store.layout"]
     assert stream.in_thread and stream.ticks * live.TICK_SECONDS == 10

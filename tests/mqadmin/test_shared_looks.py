@@ -47,7 +47,7 @@ def test_a_gentle_look_hurries_once_somebody_waits_for_it(rests, threads):
     assert len(rests) == 1
 
 
-def test_another_gentle_one_is_waited_for_without_hurry(rests):
+def test_gentle_looks_one_after_another_rest(rests):
     looks = SharedLooks(1)
     for _ in range(2):
         pace.gently(looks.of, object(), lambda: pace.rest() or {})

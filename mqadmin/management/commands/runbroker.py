@@ -75,7 +75,7 @@ class Run:
     async def main(self) -> int:
         """Run until a signal; the exit code."""
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="look", initializer=ask_for_long_slices))
+        loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="aside", initializer=ask_for_long_slices))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopped.set)
         starting = loop.create_task(self._begin(), name="start")

@@ -22,14 +22,13 @@ FACTS = "inside/layout_facts.html"
 async def layout(request):
     cluster = clusters.current()
     context = _as_asked(request.GET)
-    try:
-        *chosen, from_ms, offset = _choice(context["asked"])
-        if from_ms is None and offset is None:
-            context = await asyncio.to_thread(facts, cluster, request.GET)
-        else:
-            context |= _pictures(await cluster.layout_of_both(*chosen, from_ms, offset))
-    except (ValueError, NotFoundError) as error:
-        context["problem"] = _sentence(error)
+    if context["asked"]["from"] or context["asked"]["offset"]:
+        try:
+            context |= _pictures(await cluster.layout_of_both(*_choice(context["asked"])))
+        except (ValueError, NotFoundError) as error:
+            context["problem"] = _sentence(error)
+    else:
+        context = await asyncio.to_thread(facts, cluster, request.GET)
     if request.htmx:
         return render(request, FACTS, context)
     return render(request, "inside/layout.html", context | {"topics": sorted(cluster.topic_kinds())})
