@@ -44,7 +44,12 @@ _current: ContextVar[Pace | None] = ContextVar("pace", default=None)
 
 def gently(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """`function`, which rests between its pieces."""
-    token = _current.set(Pace())
+    return at_pace(Pace(), function, *arguments, **named)
+
+
+def at_pace(pace: Pace, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """As `gently`, with the pace of a caller who may have to `hurry` it."""
+    token = _current.set(pace)
     try:
         return function(*arguments, **named)
     finally:

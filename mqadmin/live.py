@@ -45,7 +45,7 @@ from django.db import DatabaseError
 
 from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import index_file, names
-from broker_store.pace import gently
+from broker_store.pace import Pace, at_pace
 from broker_store.server.problems import Problem
 from mqadmin import clusters, jobs, parts
 from mqadmin.inside import cache, checks, layout, recoveries
@@ -204,7 +204,14 @@ class _Last:
     frame: bytes = b""
     sent_at: float = 0.0
     due: int = 0  # the tick of the next measurement
-    look: asyncio.Task | None = None  # under way in a thread
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Under way in a thread. It goes on when its last watcher leaves, and serves whoever comes before it ends."""
+
+    task: asyncio.Task
+    pace: Pace | None  # None: not gentle
 
 
 class Sampler:
@@ -216,8 +223,10 @@ class Sampler:
         self._watchers: set[Watcher] = set()
         self._last: dict[Key, _Last] = {}
         self._ticks = 0
+        self._under_way: dict[Key, _Look] = {}
         self._looks: set[asyncio.Task] = set()  # held here, or they could be collected while they run
         self._turns = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None  # whose turns and looks these are
         self._task: asyncio.Task | None = None
         # What charts show, while anybody watched it, so that they do not begin empty at each visit.
         self._past: dict[str, deque[dict]] = {name: deque(maxlen=PAST_POINTS) for name, stream in STREAMS.items() if stream.past}
@@ -226,8 +235,12 @@ class Sampler:
         self._watchers.add(watcher)
         self.subscribe(watcher, STATE)
         if self._task is None or self._task.done():
-            self._turns = asyncio.Lock()  # it belongs to a loop
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="live")
+            loop = asyncio.get_running_loop()
+            if self._loop is not loop:  # what a loop that ended left under way does not end
+                self._loop, self._turns = loop, asyncio.Lock()
+                self._under_way.clear()
+                self._looks.clear()
+            self._task = loop.create_task(self._run(), name="live")
 
     def remove(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
@@ -279,31 +292,46 @@ class Sampler:
         last.due = self._ticks + stream.ticks
         if not stream.in_thread:
             self._hand_out(key, watchers, last, *self._outcome(key))
-        elif last.look is None or last.look.done():
-            last.look = asyncio.get_running_loop().create_task(self._look(key, last), name=f"live-{key[0]}")
-            self._looks.add(last.look)
-            last.look.add_done_callback(self._looks.discard)
+            return
+        under_way = self._under_way.get(key)
+        if under_way is not None and not under_way.task.done():
+            if not last.seq and under_way.pace is not None:  # it was begun for watchers who had a value
+                under_way.pace.hurry()
+            return
+        pace = Pace() if last.seq else None  # whoever opened a page waits for its first value
+        task = asyncio.get_running_loop().create_task(self._look(key, pace), name=f"live-{key[0]}")
+        self._looks.add(task)
+        look = self._under_way[key] = _Look(task, pace)
 
-    async def _look(self, key: Key, last: _Last) -> None:
+        def ended(task: asyncio.Task) -> None:
+            self._looks.discard(task)
+            if self._under_way.get(key) is look:
+                del self._under_way[key]
+
+        task.add_done_callback(ended)
+
+    async def _look(self, key: Key, pace: Pace | None) -> None:
         stream = STREAMS[key[0]]
         async with self._turn() if stream.in_turn else nullcontext():
-            # Whoever opened a page waits for its first value.
-            outcome = await (asyncio.to_thread(gently, self._outcome, key) if last.seq else asyncio.to_thread(self._outcome, key))
-        if self._last.get(key) is last:  # somebody still watches
+            outcome = await (asyncio.to_thread(self._outcome, key) if pace is None else asyncio.to_thread(at_pace, pace, self._outcome, key))
+        last = self._last.get(key)
+        if last is not None:  # somebody still watches, or watches again
             self._hand_out(key, {watcher for watcher in self._watchers if key in watcher.wants and not watcher.paused}, last, *outcome)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
+        """A turn among the looks of this loop, or none after TURN_SECONDS. It is given back to the lock from which it was taken."""
+        turns = self._turns
         try:
             async with asyncio.timeout(TURN_SECONDS):
-                await self._turns.acquire()
+                await turns.acquire()
         except TimeoutError:
             yield
             return
         try:
             yield
         finally:
-            self._turns.release()
+            turns.release()
 
     def _outcome(self, key: Key) -> tuple[str, bytes]:
         """(kind, data) of a frame."""

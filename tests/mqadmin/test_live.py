@@ -500,6 +500,99 @@ async def test_a_look_that_hangs_holds_up_the_others_for_a_bounded_time(sampler,
     assert len(_frames(watcher)) == 2
 
 
+async def test_a_page_that_is_left_during_a_look_and_opened_again_is_answered_and_looks_still_take_turns(sampler, monkeypatch):
+    monkeypatch.setattr(live, "TURN_SECONDS", 60.0)
+    began, first_end = _waiting_looks(monkeypatch, "store.index")
+    watcher = live.Watcher()
+    sampler.add(watcher)
+    sampler.subscribe(watcher, ("store.index", ""))
+    await _began(began, 1)
+    sampler.remove(watcher)  # the last one: the look goes on in its thread
+    again, second_end = _waiting_looks(monkeypatch, "store.cache")
+    third, third_end = _waiting_looks(monkeypatch, "store.exposure")
+    watcher = live.Watcher()
+    sampler.add(watcher)
+    for stream in ("store.cache", "store.exposure"):
+        sampler.subscribe(watcher, (stream, ""))
+    await asyncio.sleep(0)
+    assert again == [], "two looks at once"
+    first_end.set()
+    await _began(again, 1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert third == [], "the end of one look lets two others begin"
+    second_end.set()
+    await _began(third, 1)
+    third_end.set()
+    ends = await asyncio.gather(*sampler._looks, return_exceptions=True)
+    assert [end for end in ends if end is not None] == []
+    assert {"store.cache", "store.exposure"} <= {frame["stream"] for frame in _frames(watcher)}
+    sampler.remove(watcher)
+
+
+async def test_a_page_that_is_opened_again_and_again_during_a_look_begins_no_other_and_hurries_it(sampler, monkeypatch):
+    monkeypatch.setattr(live, "TURN_SECONDS", 0.01)
+    began, go_on = [], threading.Event()
+
+    def look(cluster, name):
+        began.append(pace.current())
+        assert len(began) == 1 or go_on.wait(10)
+        return {}
+
+    monkeypatch.setitem(live.STREAMS, "store.cache", live.Stream(look, 1, in_thread=True))
+
+    def opened() -> live.Watcher:
+        watcher = live.Watcher()
+        sampler.add(watcher)
+        sampler.subscribe(watcher, ("store.cache", ""))
+        return watcher
+
+    watcher = opened()
+    await asyncio.gather(*sampler._looks)
+    await sampler.ticks(1)
+    await _began(began, 2)
+    for _ in range(100):
+        sampler.remove(watcher)
+        watcher = opened()
+    assert len(sampler._looks) == 1 and began[1]._hurries
+    go_on.set()
+    await asyncio.gather(*sampler._looks)
+    assert len(began) == 2 and "store.cache" in {frame["stream"] for frame in _frames(watcher)}
+    sampler.remove(watcher)
+
+
+async def test_a_look_gives_back_only_the_turn_that_it_took(sampler, monkeypatch):
+    """Also when the sampler goes on in another loop, whose looks have turns of their own."""
+    monkeypatch.setattr(live, "TURN_SECONDS", 60.0)
+    async with sampler._turn():
+        taken = sampler._turns
+        sampler._turns = asyncio.Lock()
+        await sampler._turns.acquire()
+    assert sampler._turns.locked() and not taken.locked()
+
+
+def test_a_sampler_that_goes_on_in_another_loop_has_turns_of_that_loop(cluster, monkeypatch):
+    """A loop that ended during a look leaves a turn that nobody gives back."""
+    sampler = live.Sampler(lambda: cluster)
+
+    async def leave_one_held() -> None:
+        watcher = live.Watcher()
+        sampler.add(watcher)
+        await sampler._turns.acquire()
+        sampler.remove(watcher)
+
+    async def look() -> bool:
+        watcher = live.Watcher()
+        sampler.add(watcher)
+        try:
+            return sampler._turns.locked()
+        finally:
+            sampler.remove(watcher)
+
+    asyncio.run(leave_one_held())
+    assert asyncio.run(look()) is False
+
+
 async def test_the_first_look_is_quick_and_those_after_it_are_gentle(sampler, monkeypatch):
     monkeypatch.setitem(live.STREAMS, "store.cache", live.Stream(lambda cluster, name: {"gentle": pace.current() is not None}, 1, in_thread=True))
     watcher, told = live.Watcher(), []
