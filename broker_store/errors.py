@@ -49,7 +49,17 @@ class PeerError(BrokerStoreError):
 
 
 class ProtocolError(PeerError):
-    """A frame cannot be parsed; the connection that sent it ends."""
+    """A frame cannot be parsed; the connection that sent it ends. `cause` is the word that it is counted and logged by."""
+
+    cause = "malformed frame"
+
+
+class ForeignProtocolError(ProtocolError):
+    """The first bytes of a connection are those of another protocol, which `cause` names."""
+
+    def __init__(self, cause: str, advice: str):
+        self.cause = cause
+        super().__init__(advice)
 
 
 class FieldError(PeerError):

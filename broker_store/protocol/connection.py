@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 
-from broker_store.errors import ProtocolError
+from broker_store.errors import ForeignProtocolError, ProtocolError
 from broker_store.protocol.command import Command
 from broker_store.protocol.framing import (
     MAX_FRAME_BYTES,
@@ -25,18 +25,22 @@ from broker_store.protocol.framing import (
 )
 
 _HEAD = struct.Struct(">II")
+# As a length these are more than a frame may have, so no client of ours is taken for one of them.
+_HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
+_TLS = b"\x16\x03"
 
 
 class Connection:
     """Cuts a byte stream into commands."""
 
-    __slots__ = ("_buffer", "_max_frame_bytes", "_max_header_bytes", "_wanted", "error")
+    __slots__ = ("_buffer", "_has_begun", "_max_frame_bytes", "_max_header_bytes", "_wanted", "error")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, max_header_bytes: int = MAX_HEADER_BYTES):
         self._buffer = bytearray()
         self._max_frame_bytes = max_frame_bytes
         self._max_header_bytes = max_header_bytes
         self._wanted = 4
+        self._has_begun = False
         self.error: ProtocolError | None = None
 
     @property
@@ -79,7 +83,7 @@ class Connection:
             length, marked = _HEAD.unpack_from(data, at)
             header_bytes = marked & 0xFFFFFF
             if length > self._max_frame_bytes or header_bytes > self._max_header_bytes or header_bytes > length - 4:
-                self._check_length(length)
+                self._check_length(length, data[at : at + 4])
                 check_header_length(header_bytes, length, self._max_header_bytes)
             frame_end = at + 4 + length
             if frame_end > end:
@@ -90,15 +94,23 @@ class Connection:
             body_at = at + 8 + header_bytes
             commands.append(decode_parts(marked >> 24, data[at + 8 : body_at], data[body_at:frame_end]))
             at = frame_end
+            self._has_begun = True
         else:
             self._wanted = 4
             if end - at >= 4:
                 self._wanted = 8
-                self._check_length(int.from_bytes(data[at : at + 4], "big"))
+                self._check_length(int.from_bytes(data[at : at + 4], "big"), data[at : at + 4])
         if at < end:
             self._buffer += data[at:] if at else data
         return commands
 
-    def _check_length(self, length: int) -> None:
-        if not MIN_FRAME_BYTES <= length <= self._max_frame_bytes:
-            raise ProtocolError(f"a frame of {length} bytes, want {MIN_FRAME_BYTES} to {self._max_frame_bytes}")
+    def _check_length(self, length: int, first: bytes) -> None:
+        """Raise ProtocolError unless a frame may have that length, which stands in the bytes `first`."""
+        if MIN_FRAME_BYTES <= length <= self._max_frame_bytes:
+            return
+        if not self._has_begun:
+            if first.startswith(_TLS):
+                raise ForeignProtocolError("TLS client", "a TLS client, and this port has no TLS: set useTLS=false in the client")
+            if first in _HTTP:
+                raise ForeignProtocolError("HTTP client", "an HTTP client, and this port speaks remoting: HTTP is on the web port (--web-port)")
+        raise ProtocolError(f"a frame of {length} bytes, want {MIN_FRAME_BYTES} to {self._max_frame_bytes}")

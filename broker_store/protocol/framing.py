@@ -34,8 +34,9 @@ except ImportError:  # the client must work with the standard library alone
 # Apache's default (com.rocketmq.remoting.frameMaxLength); the smallest frame is an empty header's length.
 MAX_FRAME_BYTES = 16 << 20
 MIN_FRAME_BYTES = 4
-# Properties take at most 32 KiB in a message, and nothing else in a header is long.
-MAX_HEADER_BYTES = 64 << 10
+# Properties take at most 32,767 bytes in a message, and JSON may write each of them as six (\u0001); nothing else in a header is
+# long. What is beyond the message's own limit, and still fits here, is answered MESSAGE_ILLEGAL.
+MAX_HEADER_BYTES = 256 << 10
 MAX_FIELDS = 1024
 
 _HEAD = struct.Struct(">II")

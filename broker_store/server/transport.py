@@ -38,6 +38,7 @@ from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
 from broker_store.protocol.framing import encode_frame
+from broker_store.server.repeated_log import RepeatedLog
 
 log = logging.getLogger(__name__)
 
@@ -117,9 +118,11 @@ class Channel(asyncio.Protocol):
         try:
             commands = self.connection.receive(data)
         except ProtocolError as error:
-            log.info("closing %s: %s", self.remote, error)
-            if self.listener is not None:
-                self.listener.refused("malformed frame", who=self.remote, said=str(error))
+            if self.listener is None:
+                log.info("closing %s: %s", self.remote, error)
+            else:
+                self.listener.write_log(logging.INFO, error.cause, "closing %s: %s", self.remote, error)
+                self.listener.refused(error.cause, who=self.remote, said=str(error))
             self.abort()
             return
         kept = self.connection.buffered
@@ -141,7 +144,8 @@ class Channel(asyncio.Protocol):
         if listener is not None:
             listener.kept_bytes += kept - self._kept
             if kept > self._kept and listener.kept_bytes > MAX_KEPT_BYTES:
-                log.warning("closing %s: unfinished frames of all connections take %d bytes", self.remote, listener.kept_bytes)
+                text = "closing %s: unfinished frames of all connections take %d bytes"
+                listener.write_log(logging.WARNING, "unfinished frames", text, self.remote, listener.kept_bytes)
                 listener.refused("unfinished frames", value=listener.kept_bytes, limit=MAX_KEPT_BYTES, who=self.remote)
                 self.abort()
         self._kept = kept
@@ -282,8 +286,11 @@ class Channel(asyncio.Protocol):
             transport.writelines(out)
         self.last_s = self.loop.time()
         if paused and (unsent := transport.get_write_buffer_size()) > MAX_UNSENT_BYTES:
-            log.info("closing %s: it does not read, %d bytes wait", self.remote, unsent)
-            if self.listener is not None:
+            text = "closing %s: it does not read, %d bytes wait"
+            if self.listener is None:
+                log.info(text, self.remote, unsent)
+            else:
+                self.listener.write_log(logging.INFO, "peer does not read", text, self.remote, unsent)
                 self.listener.refused("peer does not read", value=unsent, limit=MAX_UNSENT_BYTES, who=self.remote)
             self.abort()
 
@@ -338,6 +345,7 @@ class Listener:
         self.refused = refused
         self.channels: set[Channel] = set()
         self.kept_bytes = 0
+        self._log = RepeatedLog(log)
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event = asyncio.Event()
@@ -352,9 +360,13 @@ class Listener:
         self._server = await loop.create_server(lambda: Channel(self.handle, self), sock=listening, backlog=BACKLOG)
         self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
 
+    def write_log(self, level: int, cause: str, text: str, *arguments: object) -> None:
+        """Log why a connection ends, at most one line a second and cause."""
+        self._log.write(level, cause, asyncio.get_running_loop().time(), text, *arguments)
+
     def _admit(self, channel: Channel) -> bool:
         if len(self.channels) >= self.max_connections:
-            log.warning("refused %s: %d connections are open", channel.remote, len(self.channels))
+            self.write_log(logging.WARNING, "too many connections", "refused %s: %d connections are open", channel.remote, len(self.channels))
             self.refused("too many connections", value=len(self.channels), limit=self.max_connections, who=channel.remote)
             return False
         self.channels.add(channel)
@@ -372,9 +384,10 @@ class Listener:
         now_s = loop.time()
         overdue = [(channel, why) for channel in self.channels if (why := channel.overdue(now_s)) is not None]
         for channel, (cause, seconds, limit) in overdue:
-            log.info("closing %s: %s for %.1f s, at most %g s", channel.remote, cause, seconds, limit)
+            self.write_log(logging.INFO, cause, "closing %s: %s for %.1f s, at most %g s", channel.remote, cause, seconds, limit)
             self.refused(cause, value=round(seconds), limit=round(limit), who=channel.remote)
             channel.abort()
+        self._log.flush(now_s)
         self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
 
     def stop_accepting(self) -> None:

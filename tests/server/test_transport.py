@@ -352,6 +352,9 @@ class Refusing:
         self.asked.append((command.opaque, waited_ms, waiting))
         return command.answer(2, "waited") if command.opaque in self._late else None
 
+    def write_log(self, level, cause, text, *arguments):
+        self.logged = cause, text % arguments
+
     def _admit(self, channel):
         return True
 
@@ -386,7 +389,48 @@ async def test_who_does_not_read_or_speaks_nonsense_is_told_of_with_the_numbers(
     channel.data_received(b"GET / HTTP/1.1\r\n\r\n")
     (unread, numbers), (malformed, words) = listener.told
     assert (unread, numbers) == ("peer does not read", {"value": transport.MAX_UNSENT_BYTES + 1, "limit": transport.MAX_UNSENT_BYTES, "who": "10.0.0.1:5"})
-    assert malformed == "malformed frame" and words["who"] == "10.0.0.1:5" and pipe.aborted
+    assert malformed == "HTTP client" and words["who"] == "10.0.0.1:5" and pipe.aborted
+
+
+@pytest.mark.parametrize(("first", "cause", "words"), [
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS client", ("TLS",)), (b"GET / HTTP/1.1\r\n\r\n", "HTTP client", ("HTTP", "--web-port")),
+    (b"POST /x HTTP/1.1\r\n", "HTTP client", ("HTTP", "--web-port")), (b"PRI * HTTP/2.0\r\n\r\n", "HTTP client", ("HTTP",)),
+    (b"\xff" * 20, "malformed frame", ("4294967295",)),
+])  # fmt: skip
+async def test_who_speaks_another_protocol_is_named_by_it(open_port, caplog, first, cause, words):
+    caplog.set_level("INFO")
+    refused = []
+    listener = await open_port(echo, refused=lambda cause, **case: refused.append((cause, case["said"])))
+    client = await Client.to(listener)
+    client.writer.write(first)
+    assert await client.ended()
+    ((counted, said),) = refused
+    assert counted == cause and all(word in said for word in words)
+    assert [said in record.getMessage() for record in caplog.records if "closing" in record.getMessage()] == [True]
+    await client.close()
+
+
+async def test_the_bytes_of_another_protocol_inside_a_connection_of_ours_are_a_malformed_frame(client, caplog):
+    caplog.set_level("INFO")
+    client.write(Command.request(10, opaque=1))
+    await client.read()
+    client.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    assert await client.ended()
+    assert "a frame of 1195725856 bytes" in caplog.text
+
+
+async def test_a_flood_of_bad_connections_has_one_line_a_second_and_cause(open_port, caplog):
+    caplog.set_level("INFO")
+    refused = []
+    listener = await open_port(echo, refused=lambda cause, **case: refused.append(cause))
+    for first in [b"\x16\x03\x01\x02"] * 30 + [b"GET / HTTP/1.1\r\n\r\n"] * 30:
+        client = await Client.to(listener)
+        client.writer.write(first)
+        assert await client.ended()
+        await client.close()
+    assert len(refused) == 60
+    lines = [record.getMessage() for record in caplog.records if record.name == "broker_store.server.transport"]
+    assert 2 <= len(lines) <= 8, "two causes, for as many seconds as this took"
 
 
 async def test_addresses_are_kept_as_records_want_them():

@@ -208,3 +208,24 @@ async def test_what_apaches_broker_knew_is_known(tmp_path):
         for name, queue_id in broker.store.queues():
             high = await broker.ask(30, topic=name, queueId=queue_id)
             assert high.fields["offset"] == str(broker.store.max_offset(name, queue_id))
+
+
+async def test_a_header_that_json_makes_long_is_taken_and_what_is_beyond_a_message_is_answered(tmp_path):
+    """3,900 short properties are 31 kB in a record and 70 kB in a header, where each separator is written as \\u0001."""
+    most = "".join(f"{number}\x01v\x02" for number in range(3_900))
+    # The broker adds its own and the unique key.
+    nearly = "UNIQ_KEY\x01U\x02" + "\x01\x02" * 16_000
+    async with Running(tmp_path / "store", mappedFileSizeCommitLog=str(1 << 20)) as running:
+        assert (await running.send(b"many", properties=f"UNIQ_KEY\x01U\x02{most}")).code == 0
+        assert (await running.send(b"nearly", properties=nearly)).code == 0
+        too_much = {
+            "properties": await running.send(b"x", properties="UNIQ_KEY\x01U\x02" + "a\x01b\x02" * 9_000),
+            "all six bytes a letter": await running.send(b"x", properties="\x01" * 40_000),
+            "body": await running.send(b"x" * (running.settings.store.max_message_size + 1)),
+        }
+        for what, answer in too_much.items():
+            assert answer.code == 13 and "32KB" in answer.remark, (what, answer)
+        long_name = await running.send(b"x", topic="T" * 200)
+        assert long_name.code not in (0, 1) and "longer" in long_name.remark, long_name
+        assert not running.channel.closed
+        assert (await running.send(b"still")).code == 0
