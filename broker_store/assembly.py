@@ -26,6 +26,7 @@ from broker_store.errors import StoreError
 from broker_store.nameserver.handlers import NameServer
 from broker_store.server.broker import Broker, NameServerPort
 from broker_store.server.parts import BrokerParts, build_parts
+from broker_store.server.registration import own_broker
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +117,7 @@ class BrokerProcess:
                 self.parts = parts
                 return
             if nameserver is not None:
+                nameserver.own = own_broker(parts)  # before the port opens: nobody may be there first
                 nameserver.refuse = lambda cause, **case: parts.statistics.refuse(f"name server: {cause}", **case)
                 self.name_server_port = NameServerPort(nameserver, wall_clock_ms, self.settings.name_server.scan_not_active_broker_interval)
                 await self.name_server_port.start(self.bind, self.settings.name_server.listen_port)

@@ -23,6 +23,8 @@ from typing import Any
 from broker_store.errors import ConfigError
 
 INT_MAX = (1 << 31) - 1
+# Why a setting that asks for further copies stops the start: nothing else would show that there is only one.
+_ONE_COPY = "this broker keeps one copy and has no replication yet"
 QUEUE_UNIT_BYTES = 20
 
 
@@ -86,6 +88,12 @@ def _address_list(value: str) -> str | None:
     return None
 
 
+def _role(value: str) -> str | None:
+    if value == "SYNC_MASTER":
+        return f"{_ONE_COPY}: it would answer before a slave has the message; set ASYNC_MASTER to acknowledge from this copy alone"
+    return None
+
+
 class _Checked:
     """Checks every field when the object is made, so that a wrong value never travels further."""
 
@@ -110,13 +118,13 @@ def _checked(field: dataclasses.Field, value):
     elif field.type == "str":
         if not isinstance(value, str):
             raise ConfigError(setting.key, value, "want text")
-        if setting.choices and value not in setting.choices:
-            raise ConfigError(setting.key, value, "want one of " + ", ".join(setting.choices))
     elif field.type == "Path":
         return Path(value)
     problem = setting.check(value) if setting.check else None
     if problem:
         raise ConfigError(setting.key, value, problem)
+    if setting.choices and value not in setting.choices:
+        raise ConfigError(setting.key, value, "want one of " + ", ".join(setting.choices))
     return value
 
 
@@ -292,8 +300,10 @@ class StoreSettings(_Checked):
         "brokerRole",
         "ASYNC_MASTER",
         "",
-        "a SLAVE refuses sends; SYNC_MASTER is as ASYNC_MASTER until there is replication, as Apache's with inSyncReplicas=1",
-        choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+        "ASYNC_MASTER acknowledges from this broker's copy alone; a SLAVE refuses sends, and copies from no master; SYNC_MASTER, which waits for a "
+        "slave, is refused until there is replication",
+        choices=("ASYNC_MASTER", "SLAVE"),
+        check=_role,
     )
     accept_damage: bool = _setting(
         "acceptDamage",
@@ -541,7 +551,7 @@ ELSEWHERE = {
     "delay": "delay levels are delivered at their time by one step, and their positions saved every 5 s once the log is synced",
     "pop": "pop consumption comes in an issue of its own",
     "filters": "SQL92 filters come in an issue of their own",
-    "replication": "replication comes in an issue of its own",
+    "replication": "a send is acknowledged from one copy, and these ask for no other; replication comes in an issue of its own",
     "metrics": "metrics are served at /metrics of the dashboard",
 }
 
@@ -588,7 +598,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
     ),
     "dispatch runs in the same turn as the append": (
         "dispatchFromSenderThread dispatchCqCacheNum dispatchCqThreads enableAsyncReput enableBuildConsumeQueueConcurrently recoverConcurrently "
-        "maxRecoveryCommitlogFiles recheckReputOffsetFromCq readUnCommitted putMsgIndexHightWater duplicationEnable messageIndexSafe "
+        "maxRecoveryCommitlogFiles recheckReputOffsetFromCq readUnCommitted putMsgIndexHightWater messageIndexSafe "
         "travelCqFileNumWhenGetMessage maxConsumeQueueScan maxFilterMessageSize maxChecksumRange"
     ),
     "cold reads go through a pool of readers with a bound of their own": (
@@ -609,12 +619,12 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
     ),
     ELSEWHERE["replication"]: (
         "haListenPort haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMaxGapNotInSync haMaxTimeSlaveNotCatchup "
-        "haFlowControlEnable maxHaTransferByteInSecond maxSlaveResendLength inSyncReplicas minInSyncReplicas totalReplicas allAckInSyncStateSet "
+        "haFlowControlEnable maxHaTransferByteInSecond maxSlaveResendLength "
         "enableAutoInSyncReplicas slaveTimeout slaveReadEnable offsetCheckInSlave syncFromLastFile syncMasterFlushOffsetWhenStartup "
         "syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod checkSyncStateSetPeriod brokerElectionPriority "
         "brokerHeartbeatInterval brokerNotActiveTimeoutMillis controllerAddr controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup "
-        "sendHeartbeatTimeoutMillis enableSlaveActingMaster enableRemoteEscape skipPreOnline lockInStrictMode replicasPerDiskPartition "
-        "haMasterAddress haServerAddr brokerIP2 forwardTimeout compatibleWithOldNameSrv isBrokerContainer isInBrokerContainer "
+        "sendHeartbeatTimeoutMillis skipPreOnline lockInStrictMode replicasPerDiskPartition "
+        "haServerAddr brokerIP2 forwardTimeout compatibleWithOldNameSrv isBrokerContainer isInBrokerContainer "
         "logicalDiskSpaceCleanForciblyThreshold consumerFallbehindThreshold disableConsumeIfConsumerReadSlowly"
     ),
     ELSEWHERE["transactions"]: (
@@ -670,6 +680,9 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
 }
 WITHOUT_EFFECT: dict[str, str] = {key: reason for reason, keys in WITHOUT_EFFECT_BY_REASON.items() for key in keys.split()}
 
+# Values of acting keys that ask for more than they get here, without anything being acknowledged for it: the start says so.
+NOTED = {("brokerRole", "SLAVE"): "this broker refuses sends and copies from no master; what its store holds is served as it is"}
+
 # Key -> (values that are fine, why any other is refused). These would be missed unseen, or make a store we cannot read.
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "transientStorePoolEnable": (("false",), "the transient store pool (commit from an off-heap buffer) comes with replication, later"),
@@ -681,7 +694,15 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "storeType": (("default",), "only the file store is there, not RocksDB"),
     "rocksdbCQDoubleWriteEnable": (("false",), "only the file store is there, not RocksDB"),
     "enableDLegerCommitLog": (("false",), "a DLedger commit log has another format"),
-    "enableControllerMode": (("false",), "controller mode is not supported"),
+    "inSyncReplicas": (("1",), f"{_ONE_COPY}, so a send would be acknowledged before that many have it; set 1 or leave it out"),
+    "minInSyncReplicas": (("1",), f"{_ONE_COPY}, so sends would be taken with fewer in step than are asked for; set 1 or leave it out"),
+    "totalReplicas": (("1",), f"{_ONE_COPY}; set 1 or leave it out"),
+    "allAckInSyncStateSet": (("false",), f"{_ONE_COPY}, so no other's acknowledgement can be waited for; set false or leave it out"),
+    "enableSlaveActingMaster": (("false",), f"{_ONE_COPY}, so no slave can take over from it; set false or leave it out"),
+    "enableRemoteEscape": (("false",), f"{_ONE_COPY}, so no slave can hand its messages on; set false or leave it out"),
+    "haMasterAddress": (("",), f"{_ONE_COPY}: it would copy nothing from that master; leave it out"),
+    "duplicationEnable": (("false",), f"{_ONE_COPY}: its log is not a duplicate of another's; set false or leave it out"),
+    "enableControllerMode": (("false",), f"{_ONE_COPY}, and no controller can elect it; set false or leave it out"),
     "enableLmq": (("false",), "light message queues are not supported"),
     "enableMultiDispatch": (("false",), "light message queues are not supported"),
     "messageStorePlugIn": (("",), "there are no store plug-ins"),
@@ -786,6 +807,8 @@ def _sort_out(given: Mapping[str, str], acting: set[str]) -> tuple[dict[str, str
     for key, value in given.items():
         if key in acting:
             values[key] = value
+            if note := NOTED.get((key, value.strip())):
+                notes.append(f"{key}={value.strip()}: {note}")
         elif key in REFUSED:
             allowed, reason = REFUSED[key]
             if value.strip() not in allowed:

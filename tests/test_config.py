@@ -121,7 +121,36 @@ def test_an_index_file_larger_than_a_map_is_refused():
         StoreSettings(max_hash_slot_num=500_000_000, max_index_num=100_000_000)
 
 
-@pytest.mark.parametrize("key", [key for key in config.REFUSED if key != "messageStorePlugIn"])
+# What asks for a second copy before a send is acknowledged, or for one at all.
+FOR_REPLICAS = [
+    ("inSyncReplicas", "2"), ("minInSyncReplicas", "2"), ("totalReplicas", "3"), ("allAckInSyncStateSet", "true"), ("brokerRole", "SYNC_MASTER"),
+    ("enableControllerMode", "true"), ("enableSlaveActingMaster", "true"), ("enableRemoteEscape", "true"), ("haMasterAddress", "10.0.0.1:10912"),
+    ("duplicationEnable", "true"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), FOR_REPLICAS)
+def test_a_broker_that_is_to_wait_for_replicas_does_not_start(key, value):
+    with pytest.raises(ConfigError) as raised:
+        load_settings(overrides={key: value})
+    sentence = str(raised.value)
+    assert sentence.startswith(f"setting {key}={value}: this broker keeps one copy") and ("set " in sentence or "leave it out" in sentence)
+
+
+def test_what_asks_for_no_more_than_one_copy_starts_without_a_note():
+    one_copy = {"inSyncReplicas": "1", "minInSyncReplicas": "1", "totalReplicas": "1", "allAckInSyncStateSet": "false", "brokerRole": "ASYNC_MASTER",
+                "enableControllerMode": "false", "haMasterAddress": "", "duplicationEnable": "false"}  # fmt: skip
+    assert load_settings(overrides=one_copy).notes == ()
+    (note,) = load_settings(overrides={"haTransferBatchSize": "65536"}).notes
+    assert "acknowledged from one copy" in note
+
+
+def test_a_slave_says_at_its_start_that_it_copies_nothing():
+    settings = load_settings(overrides={"brokerRole": "SLAVE"})
+    assert settings.store.broker_role == "SLAVE" and "copies from no master" in settings.notes[0]
+
+
+@pytest.mark.parametrize("key", [key for key in config.REFUSED if "" not in config.REFUSED[key][0]])
 def test_what_this_broker_does_not_do_is_refused_unless_it_is_off(key):
     off = config.REFUSED[key][0][0]
     assert load_settings(overrides={key: off}).notes == ()

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from broker_store.errors import DamagedStoreError, FieldError, PeerError
+from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.nameserver.routes import UNIT, UNIT_SUB, Registrant, Routes
 from broker_store.protocol import bodies, fastjson
 from broker_store.protocol.codes import RequestCode, ResponseCode
@@ -73,6 +74,8 @@ class NameServer:
         self._config = dict(config or {})
         self._kv = _read_kv(kv_config) if kv_config else {}
         self.refuse: Callable[..., None] = lambda cause, **case: None
+        # The broker in whose process this name server runs; None for a name server alone.
+        self.own: OwnBroker | None = None
         self._handlers = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
@@ -144,24 +147,32 @@ class NameServer:
             header.enable_acting_master,
             header.zone_name,
         )
+        self._check_own(who, channel)
         answer = self.routes.register(who, registration, channel, self._clock())
         fields = {"haServerAddr": answer.ha_address, "masterAddr": answer.master_address}
         order = self._kv.get(ORDER_TOPIC_CONFIG) if self._return_order_topic_config else None
         body = bodies.encode_table(order) if order else b""
         return command.answer(0, None, {name: value for name, value in fields.items() if value is not None}, body)
 
-    def _unregister_broker(self, command: Command, _channel: Channel | None) -> Command:
+    def _check_own(self, who: Registrant, channel: Channel | None) -> None:
+        if self.own is not None:
+            self.own.check(who, channel)
+
+    def _unregister_broker(self, command: Command, channel: Channel | None) -> Command:
         header = read_header(command.code, command.fields)
+        self._check_own(_named_in(header), channel)
         self.routes.unregister(header.cluster_name, header.broker_addr, header.broker_name, header.broker_id)
         return command.answer()
 
-    def _broker_heartbeat(self, command: Command, _channel: Channel | None) -> Command:
+    def _broker_heartbeat(self, command: Command, channel: Channel | None) -> Command:
         header = read_header(command.code, command.fields)
+        self._check_own(_named_in(header), channel)
         self.routes.heard(header.cluster_name, header.broker_addr, self._clock())
         return command.answer()
 
-    def _query_data_version(self, command: Command, _channel: Channel | None) -> Command:
+    def _query_data_version(self, command: Command, channel: Channel | None) -> Command:
         header = read_header(command.code, command.fields)
+        self._check_own(_named_in(header), channel)
         asked = bodies.decode_data_version(command.body)
         self.routes.heard(header.cluster_name, header.broker_addr, self._clock())
         known = self.routes.data_version(header.cluster_name, header.broker_addr)
@@ -281,6 +292,12 @@ class NameServer:
 
     def _get_config(self, command: Command, _channel: Channel | None) -> Command:
         return command.answer(body="".join(f"{key}={value}\n" for key, value in sorted(self._config.items())).encode())
+
+
+def _named_in(header) -> Registrant:
+    """The broker that a header of UNREGISTER_BROKER, BROKER_HEARTBEAT or QUERY_DATA_VERSION names."""
+    broker_id = -1 if header.broker_id is None else header.broker_id
+    return Registrant(header.cluster_name, header.broker_name, broker_id, header.broker_addr)
 
 
 def _read_kv(content: bytes) -> dict[str, dict[str, str]]:

@@ -12,6 +12,7 @@ import logging
 
 from broker_store.broker.topics import PERM_READ_WRITE, TopicConfig
 from broker_store.errors import BrokerStoreError, PeerError
+from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.nameserver.routes import Registrant
 from broker_store.protocol import bodies
 from broker_store.protocol.bodies import Registration as Served
@@ -40,6 +41,8 @@ class Registration:
         self._tasks: list[asyncio.Task] = []
         self._started = False
         parts.topics.on_change = self.topics_changed
+        if parts.nameserver is not None:
+            parts.nameserver.own = own_broker(parts, self)
 
     async def start(self) -> None:
         """Register at the embedded name server at once, at the others from now on."""
@@ -108,6 +111,11 @@ class Registration:
             values |= {"compressed": False, "body_crc32": bodies.body_crc(body)}
         return Command.request(int(code), write_header(code, **values), body)
 
+    def is_connection(self, channel: Channel) -> bool:
+        """Whether a connection that a name server of this process has accepted is one that this broker opened."""
+        ends = (channel.local, channel.remote)
+        return any(peer.ends == ends for peer in self.peers)
+
     def registered(self, answer: Command) -> None:
         """Take over which topics the name server calls ordered."""
         if answer.body:
@@ -149,6 +157,11 @@ class _Peer:
         self._changed: dict[str, TopicConfig] = {}
         self._wake = asyncio.Event()
         self._sending: set[asyncio.Task] = set()
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The name server's end of the connection and ours, both `ip:port`; empty texts without a connection."""
+        return ("", "") if self._channel is None else (self._channel.remote, self._channel.local)
 
     def tell(self, changed: list[TopicConfig]) -> None:
         self._changed.update({config.name: config for config in changed})
@@ -206,3 +219,10 @@ class _Peer:
                 await self._channel.request(self._registration.command(RequestCode.UNREGISTER_BROKER), GOODBYE_S)
             finally:
                 self._channel.close()
+
+
+def own_broker(parts: BrokerParts, registration: Registration | None = None) -> OwnBroker:
+    """The broker of these parts, as the name server in its process knows it; without a port and connections until it registers."""
+    if registration is None:
+        return OwnBroker(parts.cluster, parts.broker_name, parts.settings.broker_id)
+    return OwnBroker(parts.cluster, parts.broker_name, parts.settings.broker_id, parts.address, registration.is_connection)

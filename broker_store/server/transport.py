@@ -107,11 +107,17 @@ class Channel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         peer = transport.get_extra_info("peername") or ("127.0.0.1", 0)
-        self.remote = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+        self.remote = _address_text(peer)
         self.remote_host = (_packed_address(peer[0]), peer[1])
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         if self.listener is not None and not self.listener._admit(self):
             self.abort()
+
+    @property
+    def local(self) -> str:
+        """Our end of the connection, `ip:port`; empty when the connection is gone."""
+        own = self.transport.get_extra_info("sockname") if self.transport is not None else None
+        return _address_text(own) if own else ""
 
     def data_received(self, data: bytes) -> None:
         self.last_s = self.loop.time()
@@ -470,6 +476,11 @@ def failure_answer(command: Command, error: BaseException) -> Command:
     """The answer to a request whose handler raised something nobody foresaw; the details stay in the log."""
     log.error("request %d failed", command.code, exc_info=error)
     return command.answer(ResponseCode.SYSTEM_ERROR, f"error inside the broker: {type(error).__name__}")
+
+
+def _address_text(name: tuple) -> str:
+    """A socket's name as `ip:port`, an IPv6 address in brackets."""
+    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
 
 def _packed_address(text: str) -> bytes:

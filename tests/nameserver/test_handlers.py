@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from broker_store.errors import DamagedStoreError
 from broker_store.formats.config_json import DataVersion
 from broker_store.nameserver.handlers import NameServer
+from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.protocol import bodies
 from broker_store.protocol.bodies import QueueData, Registration, TopicConfig, TopicRoute
 from broker_store.protocol.codes import RequestCode
@@ -284,3 +285,46 @@ names = st.sampled_from([*BROKER, "topic", "cluster", "namespace", "key", "value
 def test_any_request_is_answered(code, fields, body):
     answer = NameServer(lambda: 0).handle(Command.request(code, fields, body, opaque=7))
     assert answer.opaque == 7 and answer.is_response
+
+
+OWN = OwnBroker("DefaultCluster", "broker-a", 0, "127.0.0.1:33911")
+CLAIMS = [
+    {"brokerAddr": "10.9.9.9:10911"},
+    {"brokerAddr": "10.9.9.9:10911", "clusterName": "Another"},
+    {"brokerAddr": "10.9.9.9:10911", "clusterName": "Another", "brokerId": "3"},
+    {"brokerName": "evil"},
+    {"brokerName": "evil", "clusterName": "Another", "brokerId": "7"},
+    {},
+]
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: ",".join(claim.values()) or "all of it")
+@pytest.mark.parametrize("code", [103, 104, 322, 904])
+def test_nobody_else_speaks_for_the_broker_of_the_name_servers_process(server, claim, code):
+    server.own, refused = OWN, []
+    server.refuse = lambda cause, **case: refused.append((cause, case["who"]))
+    before = (server.routes.cluster_info(), server.routes.route("TopicX"), dict(server.routes.live))
+    body = bodies.encode_registration(SERVED) if code == 103 else bodies.encode_data_version(SERVED.data_version) if code == 322 else b""
+    answer = server.handle(Command.request(code, BROKER | claim, body), FakeChannel())
+    assert answer.code == 1 and "set a brokerName" in answer.remark and "refused: 'evil'" in answer.remark.replace("broker-a", "evil")
+    assert (server.routes.cluster_info(), server.routes.route("TopicX"), dict(server.routes.live)) == before
+    assert refused == [("OwnBrokerClaimed", FakeChannel.remote)]
+
+
+def test_the_own_broker_speaks_for_itself_in_the_process_and_by_its_own_connections(server):
+    mine = FakeChannel()
+    server.own = OwnBroker("DefaultCluster", "broker-a", 0, "127.0.0.1:33911", lambda channel: channel is mine)
+    assert register(server).code == register(server, mine).code == 0
+    assert register(server, FakeChannel()).code == 1
+    assert server.handle(Command.request(104, BROKER), mine).code == 0
+    assert server.routes.brokers == {}
+
+
+@pytest.mark.parametrize("other", [{"brokerName": "broker-b", "brokerAddr": "10.0.0.2:10911"}, {"brokerId": "1", "brokerAddr": "10.0.0.2:10911"}])
+def test_a_second_broker_and_a_slave_are_welcome_beside_the_own_broker(server, other):
+    server.own = OWN
+    channel = FakeChannel()
+    assert register(server, channel, **other).code == 0
+    assert server.handle(Command.request(904, BROKER | other), channel).code == 0
+    assert server.handle(Command.request(104, BROKER | other), channel).code == 0
+    assert server.routes.brokers["broker-a"].addresses == {0: "127.0.0.1:33911"}

@@ -294,6 +294,23 @@ async def test_a_name_server_elsewhere_is_told_over_the_wire(brokers, nameserver
     assert route_of(nameserver.tables, "TBW102") is None
 
 
+async def test_another_process_cannot_take_the_name_of_the_broker_beside_its_name_server(brokers, nameserver):
+    broker = await brokers(nameserver=nameserver.tables, namesrv_addr=nameserver.address)
+    await until(lambda: broker.parts.registration.peers[0].error is None)  # by its own connection it may register over TCP too
+    host, port = nameserver.address.split(":")
+    false = await connect(host, int(port), 5)
+    claim = broker.parts.registration.command(103, bodies.encode_registration(broker.parts.registration.served(broker.parts.topics.all())))
+    claim.fields["brokerAddr"] = "10.9.9.9:10911"
+    answer = await false.request(claim, 5)
+    assert answer.code == 1 and "brokerName" in answer.remark
+    claim.fields["brokerName"] = "broker-b"
+    assert (await false.request(claim, 5)).code == 0
+    addresses = {one.broker_name: one.addresses for one in route_of(nameserver.tables, "TBW102").brokers}
+    assert addresses == {"broker-a": {0: broker.parts.address}, "broker-b": {0: "10.9.9.9:10911"}}
+    false.close()
+    await broker.stop()
+
+
 async def test_a_name_server_that_comes_later_is_found(brokers, monkeypatch):
     monkeypatch.setattr(registration, "RETRY_S", 0.01)
     with bind("127.0.0.1", 0) as taken:

@@ -1,0 +1,51 @@
+"""The broker of the name server's own process: nobody else may register, unregister or keep alive in its name.
+
+A name server alone believes each registration, as Apache's does, since it has no way to know the sender. A name server
+in a broker's process knows one broker for certain. Without this check anybody who reaches the port could send that
+broker's clients to another address, or take the broker out of every route.
+
+Other names are not judged: a second broker, of ours or of Apache's, registers as before. So does a slave of the own
+broker: the same cluster and name, another id, another address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker_store.nameserver.routes import Registrant, RegistrationRefused
+
+
+class OwnBrokerClaimed(RegistrationRefused):
+    """A connection that is not the own broker's speaks in its name; nothing was changed."""
+
+
+@dataclass(frozen=True)
+class OwnBroker:
+    """Who the broker of this process is. `address` is empty until its port is open.
+
+    `is_connection_of(channel)` is true for a connection that this broker itself opened: one that was given this name
+    server's address with namesrvAddr registers over TCP as well.
+    """
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str = ""
+    is_connection_of: Callable[[object], bool] = lambda channel: False
+
+    def check(self, who: Registrant, channel: object | None) -> None:
+        """Raise OwnBrokerClaimed when `who` is the own broker and `channel` is not; a channel of None is this process."""
+        if channel is None or not self._is_claimed_by(who) or self.is_connection_of(channel):
+            return
+        # A peer's sentence is cut at 200 characters, so what to do comes before the case.
+        raise OwnBrokerClaimed(
+            "set a brokerName, brokerIP1 and listenPort of its own: this name and address are those of the broker in this name "
+            f"server's process; refused: {who.broker_name!r:.20} id {who.broker_id} at {who.address!r:.30}"
+        )
+
+    def _is_claimed_by(self, who: Registrant) -> bool:
+        if self.address and who.address == self.address:
+            return True  # the tables know a broker's life by its address
+        # A name belongs to one cluster in the tables: the same name in another cluster would move the own broker there.
+        return who.broker_name == self.name and (who.broker_id == self.broker_id or who.cluster != self.cluster)
