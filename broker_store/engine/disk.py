@@ -82,6 +82,22 @@ def _mapped(size: int, protection: int, flags: int, descriptor: int) -> int:
     return address
 
 
+def _entered(path: Path, address: int, size: int) -> int:
+    """Let the handler of SIGBUS know the map (`engine/map_table.py`)."""
+    # Imported with the first map: this module takes the store's lock before Numba is imported, which takes seconds.
+    from broker_store.engine.map_table import MAPS
+
+    MAPS.enter(path, address, size)
+    return address
+
+
+def _unmap(address: int, size: int) -> None:
+    from broker_store.engine.map_table import MAPS
+
+    MAPS.take_out(address)
+    _libc.munmap(address, size)
+
+
 def _ask_pages(address: int, length: int, answers: int) -> bool:
     """mincore of a mapped range, in pieces; False when the system does not say."""
     for offset in range(0, length, _ASKED_AT_ONCE):
@@ -127,6 +143,9 @@ class Region:
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
+                if os.fstat(descriptor).st_size < self.size:
+                    # Another process made it shorter. Blocks at its end would make it long again, with zeros for what was lost.
+                    self.read(self.size - 1, 1)  # stops the process, as a write to the lost part would
                 os.posix_fallocate(descriptor, offset, length)
             finally:
                 os.close(descriptor)
@@ -205,7 +224,7 @@ class Region:
 
     def close(self) -> None:
         if self.address:
-            _libc.munmap(self.address, self.size)
+            _unmap(self.address, self.size)
             self.address = 0
 
 
@@ -263,6 +282,27 @@ class Reader:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+class Writer:
+    """Positional writes to one file; nothing is synced. For a small page that other processes read."""
+
+    def __init__(self, path: Path, descriptor: int):
+        self.path, self._descriptor = path, descriptor
+
+    def write(self, offset: int, data: bytes) -> None:
+        """All of `data` at `offset`. Raises StoreError, DiskFullError."""
+        try:
+            while data:
+                written = os.pwrite(self._descriptor, data, offset)
+                offset, data = offset + written, data[written:]
+        except OSError as error:
+            raise _store_error(error, f"writing {len(data)} bytes at {offset}", self.path) from error
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of Linux: type, whence, start, length, pid
@@ -402,13 +442,20 @@ class Disk:
 
     def _map(self, path: Path, descriptor: int, size: int, writable: bool) -> Region:
         protection = _PROT_READ | (_PROT_WRITE if writable else 0)
-        return Region(path, _mapped(size, protection, _MAP_SHARED, descriptor), size, writable)
+        return Region(path, _entered(path, _mapped(size, protection, _MAP_SHARED, descriptor), size), size, writable)
 
     def open_reader(self, path: Path) -> Reader:
         try:
             return Reader(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
         except OSError as error:
             raise _store_error(error, "opening", path) from error
+
+    def create_writer(self, path: Path) -> Writer:
+        """A new file of length 0, to be written by position. The name is not synced."""
+        try:
+            return Writer(path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE))
+        except OSError as error:
+            raise _store_error(error, "creating it", path) from error
 
     def read_file(self, path: Path, limit: int = 64 << 20) -> bytes | None:
         """The whole file, None when there is none; longer than `limit` is refused before it is read."""
@@ -689,7 +736,8 @@ class InspectDisk(Disk):
         return self._regions.get(path) or super().open_region(path, writable=False)
 
     def _map(self, path: Path, descriptor: int, size: int, writable: bool) -> Region:
-        region = InspectRegion(path, _mapped(size, _PROT_READ | _PROT_WRITE, _MAP_PRIVATE, descriptor), size, True)
+        address = _mapped(size, _PROT_READ | _PROT_WRITE, _MAP_PRIVATE, descriptor)
+        region = InspectRegion(path, _entered(path, address, size), size, True)
         self._regions[path] = region
         return region
 

@@ -1,10 +1,13 @@
-"""The live page: one mapped page in the run directory that tells other processes where the running store is.
+"""The live page: one page of a file in the run directory that says to other processes where the running store is.
 
     0 magic | 8 sequence | 16 pid | 24 updated ms | 32 minimum | 40 wrote | 48 confirmed | 56 dispatched | 64 flushed
     | 72 checkpointed | 80 state | 88 recovery step done | 96 recovery step of
 
 All native int64. The sequence is odd while the writer is at it: a reader takes the page only when it found the same
 even sequence before and after. Readers (`StoreReader`) never look at the log beyond `dispatched`.
+
+The page is written by position, never through a map: a file that cannot be written is then an error that can be reported,
+and messages do not depend on it.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_store.engine.disk import PAGE, Disk
+from broker_store.engine.disk import PAGE, Disk, Writer
 
 _MAGIC = 0x42524B4C49564531
 _FIELDS = struct.Struct("=13q")
+_SEQUENCE_AT = 8
 _TRIES = 1000
 STATES = ("opening", "recovering", "running", "read_only", "closed", "failed")
 
@@ -51,22 +55,26 @@ class LivePosition(NamedTuple):
 
 
 class LivePage:
-    """The writer's side."""
+    """The writer's side. The file is made by the first `publish` that can make it."""
 
     def __init__(self, disk: Disk, path: Path):
-        disk.make_directory(path.parent)
-        disk.unlink(path, missing_ok=True)
         self._disk, self._path = disk, path
-        self._region = disk.create_region(path, PAGE)
-        self._region.allocate(0, PAGE)
-        self._view = self._region.view()
+        self._writer: Writer | None = None
         self._sequence = 0
 
+    def _open(self) -> Writer:
+        self._disk.make_directory(self._path.parent)
+        self._disk.unlink(self._path, missing_ok=True)
+        writer = self._disk.create_writer(self._path)
+        writer.write(0, bytes(PAGE))
+        return writer
+
     def publish(self, minimum, wrote, confirmed, dispatched, flushed, checkpointed, state, step_done=0, step_of=0) -> None:
-        struct.pack_into("=q", self._view, 8, self._sequence + 1)
-        _FIELDS.pack_into(
-            self._view,
-            0,
+        """Raises StoreError when the page cannot be written; the next call tries again."""
+        if self._writer is None:
+            self._writer = self._open()
+        # A write that failed half way leaves an odd sequence, or less than a page: readers take neither.
+        fields = _FIELDS.pack(
             _MAGIC,
             self._sequence + 1,
             os.getpid(),
@@ -81,13 +89,16 @@ class LivePage:
             step_done,
             step_of,
         )
+        self._writer.write(0, fields)
         self._sequence += 2
-        struct.pack_into("=q", self._view, 8, self._sequence)
+        self._writer.write(_SEQUENCE_AT, struct.pack("=q", self._sequence))
 
     def close(self) -> None:
-        """Take the page away: a stopped store has none."""
-        self._view.release()
-        self._region.close()
+        """Take the page away: a stopped store has none. Raises StoreError."""
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._writer = None
         self._disk.unlink(self._path, missing_ok=True)
 
 

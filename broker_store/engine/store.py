@@ -308,7 +308,10 @@ class MessageStore:
             self.queue_table.close()
             self.log.close()
             if self._live_page is not None:
-                self._live_page.close()
+                try:
+                    self._live_page.close()
+                except StoreError:
+                    pass  # what is left of it names a process that is no more, and so says nothing
                 self._live_page = None
             self._lock.release()
             self._lock = None
@@ -468,17 +471,23 @@ class MessageStore:
             self._publish()
 
     def _publish(self, step_done: int = 0, step_of: int = 0) -> None:
-        self._live_page.publish(
-            self.log.minimum,
-            self.log.wrote,
-            self.confirmed,
-            self.dispatcher.dispatched,
-            self.log.flushed,
-            self._round_flusher.position or 0,
-            self.state,
-            step_done,
-            step_of,
-        )
+        """No message depends on the page: a failure is a flag, which the next success clears."""
+        try:
+            self._live_page.publish(
+                self.log.minimum,
+                self.log.wrote,
+                self.confirmed,
+                self.dispatcher.dispatched,
+                self.log.flushed,
+                self._round_flusher.position or 0,
+                self.state,
+                step_done,
+                step_of,
+            )
+        except StoreError as error:
+            self._set_flag("live_page_failed", f"jobs and commands cannot see where the store is: {error}")
+        else:
+            self._clear_flag("live_page_failed")
 
     def _announce(self) -> None:
         arrived = []
