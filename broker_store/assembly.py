@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_store.broker.history import SAMPLE_MS, History
-from broker_store.config import NameServerSettings, Settings
+from broker_store.config import NameServerSettings, Settings, properties_of
 from broker_store.engine import samples
 from broker_store.engine.disk import Disk, StoreLock
 from broker_store.engine.samples import SampleFiles
@@ -43,6 +43,7 @@ def build_name_server(settings: NameServerSettings, directory: Path) -> NameServ
         wall_clock_ms,
         kv_config=disk.read_file(path),
         persist=lambda content: disk.replace_file(path, content, path.with_name(_KV_FILE + ".bak")),
+        config=properties_of(settings),
         return_order_topic_config=settings.return_order_topic_config_to_broker,
         delete_topics_with_registration=settings.delete_topic_with_broker_registration,
         order_topics_in_routes=settings.order_message_enable,

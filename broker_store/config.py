@@ -408,6 +408,9 @@ class BrokerSettings(_Checked):
     allow_recall_when_broker_not_writeable: bool = _setting(
         "allowRecallWhenBrokerNotWriteable", True, "", "whether it may while brokerPermission forbids sends"
     )
+    enable_mixed_message_type: bool = _setting(
+        "enableMixedMessageType", False, "", "whether a topic may have message.type=MIXED; else such a change is refused"
+    )
     trace_topic_enable: bool = _setting("traceTopicEnable", False, "", "whether the topic for message traces is made at start")
     msg_trace_topic_name: str = _setting("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "", "the name of that topic", check=_name)
     trace_on: bool = _setting("traceOn", True, "", "what the broker writes into TRACE_ON of each message, which clients obey")
@@ -669,7 +672,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "consumerOffsetUpdateVersionStep flushConsumerOffsetHistoryInterval"
     ),
     "this broker never does it, as Apache does not by default": (
-        "rejectPullConsumerEnable enableBatchPush pullBatchMaxMessageCount enableCleanExpiredOffset enableMixedMessageType useStaticSubscription "
+        "rejectPullConsumerEnable enableBatchPush pullBatchMaxMessageCount enableCleanExpiredOffset useStaticSubscription "
         "enableConsumeQueueExt maxLmqConsumeQueueNum timerInterceptDelayLevel timerStopDequeue timerStopEnqueue"
     ),
     "not served by this name server": (
@@ -799,6 +802,11 @@ def acting_settings() -> list[tuple[str, dataclasses.Field]]:
     """(group, field) of every acting key, for the docs."""
     groups = (("Store", StoreSettings), ("Broker", BrokerSettings), ("Name server", NameServerSettings))
     return [(group, field) for group, kind in groups for field in dataclasses.fields(kind)]
+
+
+def properties_of(*settings: object) -> dict[str, object]:
+    """The values that act, by Apache's keys."""
+    return {field.metadata["setting"].key: getattr(group, field.name) for group in settings for field in dataclasses.fields(group)}
 
 
 def _sort_out(given: Mapping[str, str], acting: set[str]) -> tuple[dict[str, str], tuple[str, ...]]:

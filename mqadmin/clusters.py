@@ -73,10 +73,11 @@ from broker_store.inside.knowing import FromFiles, Knowing
 from broker_store.inside.slots import header_of, heat_map
 from broker_store.messages import LOOPBACK_HOST, GetRequest, GetStatus, Message
 from broker_store.protocol.command import VERSION
-from broker_store.server.admin import RUNNING_VERSION, Admin
+from broker_store.server.admin import Admin
 from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
+from broker_store.server.runtime_info import RUNNING_VERSION
 from mqadmin import waiting
 from mqadmin.inside import cache, layout, recoveries
 from mqadmin.inside.forecast import Forecasts

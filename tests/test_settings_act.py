@@ -353,6 +353,14 @@ def seen_broker_role(setup):
     store.close()
 
 
+@effect_of("enableMixedMessageType")
+async def seen_mixed_message_type(setup):
+    topic = dict(topic="T2", defaultTopic="TBW102", readQueueNums=8, writeQueueNums=8, perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+    for enabled, code in ((False, 29), (True, 0)):
+        answer = await Harness(enable_mixed_message_type=enabled).ask(17, attributes="+message.type=MIXED", **topic)
+        assert answer.code == code
+
+
 @effect_of("clusterTopicEnable", "brokerTopicEnable")
 async def seen_template_topics(setup):
     for cluster, broker in ((True, False), (False, True)):

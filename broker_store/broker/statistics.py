@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from broker_store.broker.flow import Refusals
+from broker_store.broker.put_times import PutTimes
 
 KEPT_SECONDS = 11
 KEPT_TEN_SECONDS = 61
@@ -98,6 +99,13 @@ class Statistics:
         self.sent_back = Meter(now_ms)
         self.pulls = 0
         self.pulls_found = 0
+        # Reads of the store for pulls, also those of a parked pull that looks again, by whether they gave messages.
+        self.reads_found = Meter(now_ms)
+        self.reads_missed = Meter(now_ms)
+        self.longest_read_s = 0.0
+        self.put_times = PutTimes(now_ms)
+        self.timer_enqueued = Meter(now_ms)
+        self.timer_delivered = Meter(now_ms)
         self.refusals = Refusals(clock)
         self.refuse = self.refusals.add
         self._topics: dict[str, Meter] = {}
@@ -153,12 +161,24 @@ class Statistics:
 
     def tick(self, now_ms: int) -> None:
         """Once a second."""
-        for meter in (self.put, self.got, self.sent_back):
+        for meter in (self.put, self.got, self.sent_back, self.reads_found, self.reads_missed, self.timer_enqueued, self.timer_delivered):
             meter.sample(now_ms)
+        self.put_times.tick(now_ms)
         for meter in list(self._moving):
             if not meter.sample(now_ms):
                 self._moving.discard(meter)
         self._days.tick(now_ms, self.put.messages, self.got.messages)
+
+    def read(self, found: bool, seconds: float) -> None:
+        """The store was read for a pull."""
+        meter = self.reads_found if found else self.reads_missed
+        meter.messages += 1
+        if seconds > self.longest_read_s:
+            self.longest_read_s = seconds
+
+    def timed(self, enqueued: int, delivered: int) -> None:
+        """How many messages the timer has put on its wheel and delivered since the start."""
+        self.timer_enqueued.messages, self.timer_delivered.messages = enqueued, delivered
 
     def topic(self, name: str) -> Meter | None:
         return self._topics.get(name)

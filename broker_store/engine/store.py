@@ -544,10 +544,21 @@ class MessageStore:
             self._clear_flag("no_room")
         if not decision.delete_any:
             self._clear_flag("deleted_early")
-        if self.state not in ("running", "read_only") or not (decision.delete_expired or decision.delete_any):
+        if decision.delete_expired or decision.delete_any:
+            self._delete_files(decision.delete_any, decision.why)
+
+    def clean_expired(self) -> None:
+        """Loop: delete the log files that are older than fileReservedTime now, at whatever hour, as an administrator asks for.
+
+        None goes before its time by this, however full the disk is; what fails becomes a flag.
+        """
+        self._delete_files(any_age=False, why="an administrator asked for it")
+
+    def _delete_files(self, any_age: bool, why: str) -> None:
+        if self.state not in ("running", "read_only"):
             return
         try:
-            self.delete_expired(any_age=decision.delete_any, why=decision.why)
+            self.delete_expired(any_age=any_age, why=why)
             self._clear_flag("cleaning_failed")
         except SyncError as error:
             self._stop_writing(str(error))

@@ -120,6 +120,10 @@ class NameServer:
                 answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
         return None if command.is_oneway else answer
 
+    def listens_on(self, port: int) -> None:
+        """Set the port that GET_NAMESRV_CONFIG shows to the one that was opened."""
+        self._config["listenPort"] = port
+
     def channel_closed(self, channel: Channel) -> None:
         """A broker whose connection ends is gone at once."""
         self.routes.channel_closed(channel)
@@ -291,7 +295,7 @@ class NameServer:
         return command.answer(ResponseCode.NO_PERMISSION, "Can not update config: it is given when the server starts.")
 
     def _get_config(self, command: Command, _channel: Channel | None) -> Command:
-        return command.answer(body="".join(f"{key}={value}\n" for key, value in sorted(self._config.items())).encode())
+        return command.answer(body=bodies.encode_properties(self._config))
 
 
 def _named_in(header) -> Registrant:

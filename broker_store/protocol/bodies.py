@@ -634,6 +634,12 @@ def encode_member_group(broker: BrokerData) -> bytes:
     return fastjson.dumps({"brokerMemberGroup": kept})
 
 
+def encode_properties(values: Mapping[str, object]) -> bytes:
+    """Settings in Java's properties format, one a line and sorted by key."""
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()}
+    return "".join(f"{key}={text}\n" for key, text in sorted(texts.items())).encode()
+
+
 def encode_table(table: Mapping[str, str]) -> bytes:
     """Java's KVTable."""
     return fastjson.dumps({"table": dict(table)})

@@ -8,6 +8,8 @@ is left out instead of invented.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 
 from broker_store.broker.clients import Client
 from broker_store.broker.groups import SubscriptionGroup, check_retry_policy
@@ -22,8 +24,9 @@ from broker_store.protocol import bodies, fastjson
 from broker_store.protocol.bodies import ConsumeOffsets, MessageQueue, QueueOffsets
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
-from broker_store.protocol.command import VERSION, Command
+from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
+from broker_store.server import runtime_info, topic_attributes
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Refusal
 from broker_store.server.transport import Channel, RequestTimeout
@@ -31,16 +34,15 @@ from broker_store.server.transport import Channel, RequestTimeout
 FORWARD_TIMEOUT_S = 10.0
 STATUS_TIMEOUT_S = 5.0
 MAX_QUEUE_UNITS = 100
-TEN_MINUTES_MS = 600_000
-RUNNING_VERSION = "V5_3_3"  # the name of the ordinal that VERSION is
 NO_CODE = "not set any response code"
 
 
 class Admin:
     """The handlers of administration."""
 
-    def __init__(self, parts: BrokerParts):
-        self._parts = parts
+    def __init__(self, parts: BrokerParts, waiting: Callable[[], int] = lambda: 0, max_waiting: int = 0):
+        """`waiting()` is the number of requests that wait for other clients or for a cold read, of at most `max_waiting`."""
+        self._parts, self._waiting, self._max_waiting = parts, waiting, max_waiting
 
     def handlers(self) -> dict:
         return {
@@ -81,6 +83,9 @@ class Admin:
             R.GET_BROKER_HA_STATUS: self.ha_status,
             R.GET_ALL_MESSAGE_REQUEST_MODE: self.request_modes,
             R.VIEW_BROKER_STATS_DATA: self.stats_data,
+            R.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_queues,
+            R.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
+            R.DELETE_EXPIRED_COMMITLOG: self.delete_expired_log,
         }
 
     # Topics
@@ -96,7 +101,7 @@ class Admin:
             header.topic_filter_type or "SINGLE_TAG",
             header.topic_sys_flag or 0,
             bool(header.order),
-            _attributes(dict(old.attributes) if old else {}, header.attributes),
+            topic_attributes.altered(old.attributes if old else {}, topic_attributes.changes_of(header.attributes)),
         )
         self._check_topic(config)
         self._parts.topics.put(config)
@@ -104,11 +109,19 @@ class Admin:
 
     def put_topics(self, command: Command, channel: Channel) -> Command:
         items = _list_of(command.body, "topicConfigList")
-        configs = [TopicConfig.from_json(item) for item in items]
+        configs = [self._from_item(TopicConfig.from_json(item)) for item in items]
         for config in configs:
             self._check_topic(config)
         self._parts.topics.put_all(configs)
         return command.answer()
+
+    def _from_item(self, config: TopicConfig) -> TopicConfig:
+        """An item of a list: its attributes are changes where their names begin with + or -, as Apache's tools write them."""
+        old = self._parts.topics.get(config.name)
+        changes = {name: value for name, value in config.attributes.items() if name[:1] in ("+", "-")}
+        if not changes:
+            return config
+        return replace(config, attributes=topic_attributes.altered(old.attributes if old else {}, changes))
 
     def _check_topic(self, config: TopicConfig) -> None:
         check_topic(config.name)
@@ -119,6 +132,7 @@ class Admin:
                 raise FieldError(name, number, f"0 to {MAX_QUEUES}")
         if not 0 <= config.perm <= 15:
             raise FieldError("perm", config.perm, "the bits 4 read, 2 write, 1 inherit")
+        topic_attributes.check_message_type(config.attributes, self._parts.settings.enable_mixed_message_type)
         kind = config.attributes.get("queue.type", "SimpleCQ")
         policy = config.attributes.get("cleanup.policy", "DELETE")
         if kind != "SimpleCQ" or policy != "DELETE":
@@ -513,8 +527,7 @@ class Admin:
     def broker_config(self, command: Command, channel: Channel) -> Command:
         """The settings that act, by Apache's names, one a line."""
         version = fastjson.dumps(DataVersion().to_json()).decode()
-        lines = sorted(f"{name}={_property(value)}" for name, value in self._parts.properties().items())
-        return command.answer(0, None, {"version": version}, ("\n".join(lines) + "\n").encode())
+        return command.answer(0, None, {"version": version}, bodies.encode_properties(self._parts.properties()))
 
     def refuse_config(self, command: Command, channel: Channel) -> Command:
         remark = "the configuration cannot be changed over the wire, change the broker's settings and restart it"
@@ -525,51 +538,22 @@ class Admin:
 
     def runtime_table(self) -> dict[str, str]:
         """What `mqadmin brokerStatus` and `clusterList` show."""
-        parts, statistics = self._parts, self._parts.statistics
-        snapshot = parts.store.snapshot()
-        positions, disk = snapshot["positions"], snapshot["disk"]
-        put, got = _three_rates(statistics.put), _three_rates(statistics.got)
-        uptime_s = (parts.clock() - parts.started_ms) // 1000
-        table: dict[str, object] = {
-            "brokerVersionDesc": RUNNING_VERSION,
-            "brokerVersion": VERSION,
-            "brokerActive": "true",
-            "bootTimestamp": parts.started_ms,
-            "runtime": _duration(uptime_s),
-            "putTps": put,
-            "getTotalTps": got,
-            "getFoundTps": got,
-            "getTransferredTps": got,
-            "putMessageTimesTotal": statistics.put.messages,
-            "putMessageSizeTotal": statistics.put.bytes,
-            "putMessageFailedTimes": sum(snapshot["totals"]["refused"].values()),
-            "commitLogMinOffset": positions["min"],
-            "commitLogMaxOffset": positions["wrote"],
-            "dispatchBehindBytes": snapshot["behind"]["dispatch_bytes"],
-            "remainHowManyDataToFlush": f"{snapshot['behind']['unflushed_bytes']} B",
-            "sendThreadPoolQueueSize": parts.sends.pending if parts.sends else 0,
-            "pullThreadPoolQueueSize": parts.parked.count,
-        }
-        if disk is not None:  # not looked at yet
-            table |= {"commitLogDiskRatio": disk["used_ratio"], "consumeQueueDiskRatio": disk["used_ratio"]}
-            total, free = disk["total_bytes"] / 2**30, disk["free_bytes"] / 2**30
-            table["commitLogDirCapacity"] = f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."
-        if put_messages := statistics.put.messages:
-            table["putMessageAverageSize"] = statistics.put.bytes / put_messages
-        first = parts.store.record_at(positions["min"])
-        if first is not None:  # clusterList shows from it for how many hours messages have been kept
-            table["earliestMessageTimeStamp"] = record.decode(first, check_crc=False).store_timestamp
-        # There are no thread pools in front of this broker, so nobody waits at their head.
-        for name in ("sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills", "ackThreadPoolQueueSize"):
-            table[name] = 0
-        timer = parts.timer.facts()
-        table |= {"ackThreadPoolQueueHeadWaitTimeMills": 0, "pageCacheLockTimeMills": 0}
-        table |= {"timerReadBehind": timer["behind_ms"] // 1000, "timerOffsetBehind": timer["not_enqueued"], "timerCongestNum": timer["waiting"]}
-        table |= {"timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
-        table |= statistics.days()
-        for level in parts.delay.facts():
-            table[f"scheduleMessageOffset_{level['level']}"] = f"{level['offset']},{level['max_offset']}"
-        return {name: str(value) for name, value in table.items()}
+        return runtime_info.runtime_table(self._parts, self._waiting(), self._max_waiting)
+
+    # Cleaning on demand: what is due goes at once, without the hour of deleteWhen
+
+    def clean_expired_queues(self, command: Command, channel: Channel) -> Command:
+        """Nothing is left to do: what pointed to deleted log files went with them."""
+        return command.answer()
+
+    def clean_unused_topics(self, command: Command, channel: Channel) -> Command:
+        """Nothing is left to do: queues without a topic are given one at the start, and deleting a topic takes its queues along."""
+        return command.answer()
+
+    def delete_expired_log(self, command: Command, channel: Channel) -> Command:
+        """Delete the log files that are older than fileReservedTime, as retention would at the hour of deleteWhen."""
+        self._parts.store.clean_expired()
+        return command.answer()
 
     def stats_data(self, command: Command, channel: Channel) -> Command:
         """What came in or went out within a minute, an hour and a day; `avgpt`, per call, is not measured and left out."""
@@ -617,22 +601,6 @@ class Admin:
         return command.answer(0, None, None, fastjson.dumps({"messageRequestModeMap": {}}))
 
 
-def _attributes(known: dict[str, str], changes: str | None) -> dict[str, str]:
-    """The attributes after `+name=value` and `-name`, joined by commas. Raises FieldError."""
-    for change in (changes or "").split(","):
-        change = change.strip()
-        if not change:
-            continue
-        name, separator, value = change[1:].partition("=")
-        if change[0] == "+" and separator and name:
-            known[name] = value
-        elif change[0] == "-" and name and not separator:
-            known.pop(name, None)
-        else:
-            raise FieldError("attributes", change, "+name=value or -name")
-    return known
-
-
 def _list_of(body: bytes, name: str) -> list:
     value = fastjson.loads(body)
     items = value.get(name) if isinstance(value, dict) else None
@@ -652,19 +620,3 @@ def _connection(client: Client) -> dict:
 
 def _unsigned(codes: frozenset[int]) -> set[int]:
     return {code & 0xFFFFFFFF for code in codes}
-
-
-def _three_rates(meter) -> str:
-    """A rate over 10 s, a minute and 10 minutes, as Apache writes it."""
-    return " ".join(str(meter.per_second(over_ms)) for over_ms in (10_000, MINUTE_MS, TEN_MINUTES_MS))
-
-
-def _duration(seconds: int) -> str:
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
-
-
-def _property(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -162,6 +162,7 @@ class Broker:
     def _tick(self) -> None:
         parts, now_ms = self.parts, self.parts.clock()
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+        parts.statistics.timed(parts.timer.counts["enqueued"], parts.timer.counts["delivered"])
         parts.statistics.tick(now_ms)
         if now_ms - self._scanned_ms >= SCAN_INTERVAL_MS:
             self._scanned_ms = now_ms
@@ -291,6 +292,7 @@ class NameServerPort:
             on_closed=self.nameserver.channel_closed,
             refused=self.nameserver.refuse,
         )
+        self.nameserver.listens_on(self.listener.port)
         self._timer = asyncio.get_running_loop().call_later(self._scan_s, self._scan)
 
     def _scan(self) -> None:

@@ -9,6 +9,7 @@ selective consumer is not told about every message that is not for it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from functools import lru_cache
 from typing import NamedTuple
@@ -297,8 +298,10 @@ class Consume:
             header.consumer_group,
         )
         channel = pull.channel
+        began_s = time.perf_counter()
 
         def finish(result: GetResult) -> None:
+            self._parts.statistics.read(result.status is GetStatus.FOUND, time.perf_counter() - began_s)
             if result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset == offset:
                 # Not a unit was looked at: the store's readers have all they can take. The client must not spin on that.
                 channel.hold()

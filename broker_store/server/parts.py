@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from broker_store.broker.statistics import Statistics
 from broker_store.broker.timer import Timer
 from broker_store.broker.topics import Topics
 from broker_store.broker.transactions import Transactions
-from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.config import BrokerSettings, StoreSettings, properties_of
 from broker_store.messages import LOOPBACK_HOST
 
 
@@ -65,11 +64,7 @@ class BrokerParts:
 
     def properties(self) -> dict[str, object]:
         """The settings that act, by Apache's names."""
-        return {
-            field.metadata["setting"].key: getattr(settings, field.name)
-            for settings in (self.store_settings, self.settings)
-            for field in dataclasses.fields(settings)
-        }
+        return properties_of(self.store_settings, self.settings)
 
     def near_log_end(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether a queue's message lies so near to the log's end that Apache would call it in memory."""

@@ -100,6 +100,7 @@ class Group:
         self._store = parts.store
         self._seconds = seconds
         self._statistics = parts.statistics
+        self._put_times = parts.statistics.put_times
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wait_limit_ms = flow.WaitLimits(parts.settings).limit_ms(RequestCode.SEND_MESSAGE)
         self._busy_limit_ms = parts.store_settings.os_page_cache_busy_time_out_mills
@@ -172,11 +173,13 @@ class Group:
         log_end = max([result.log_end for result in results])
         if log_end <= self._store.confirmed:
             self._answer(waiting, results)
+            answered_s = self._seconds()
+            self._put_times.add(len(waiting), answered_s - came_s)
             if lap is not None:
-                times.end(lap, len(waiting), None, self._seconds())
+                times.end(lap, len(waiting), None, answered_s)
         else:
             self._unanswered += len(waiting)
-            self._store.when_confirmed(log_end, lambda status: self._confirmed(status, waiting, results, lap))
+            self._store.when_confirmed(log_end, lambda status: self._confirmed(status, waiting, results, lap, came_s))
 
     def _give_up_late(self, waiting: list, now_s: float, busy: bool) -> list:
         """Answer the sends that waited too long, or all of them when the store takes none; those that are left."""
@@ -205,7 +208,7 @@ class Group:
             results += map(self._store.put_batch, messages) if batch else self._store.put_many(messages)
         return results
 
-    def _confirmed(self, status: PutStatus, waiting: list, results: list[PutResult], lap: Lap | None) -> None:
+    def _confirmed(self, status: PutStatus, waiting: list, results: list[PutResult], lap: Lap | None, came_s: float) -> None:
         if lap is not None:
             confirmed_s, lap.dispatch_s = self._seconds(), self._write_path.dispatch_s
         self._unanswered -= len(waiting)
@@ -215,8 +218,10 @@ class Group:
                 if result.ok and result.log_end > confirmed:
                     result.status = status
         self._answer(waiting, results)
+        answered_s = self._seconds()
+        self._put_times.add(len(waiting), answered_s - came_s)
         if lap is not None:
-            self._write_path.end(lap, len(waiting), confirmed_s, self._seconds())
+            self._write_path.end(lap, len(waiting), confirmed_s, answered_s)
 
     def _count(self, waiting: list, results: list[PutResult]) -> None:
         totals: dict[str, list[int]] = {}

@@ -49,7 +49,7 @@ class Router:
         self.produce = Produce(parts, parts.sends)
         self.consume = parts.pulls = Consume(parts)
         self.clients = ClientHandlers(parts)
-        self.admin = Admin(parts)
+        self.admin = Admin(parts, lambda: len(self._tasks), MAX_TASKS)
         query = Query(parts)
         self._handlers = {
             **{int(code): self.produce.send for code in SEND_CODES},

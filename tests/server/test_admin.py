@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from broker_store.broker.put_times import NAMES
 from broker_store.broker.topics import TopicConfig
 from broker_store.errors import DamagedStoreError
 from broker_store.formats.names import dead_letter_topic, retry_topic
@@ -248,17 +249,113 @@ async def test_configuration_is_shown_and_never_changed_over_the_wire(harness):
         assert (await harness.ask(25, body)).code == 16
 
 
-async def test_runtime_facts_that_tools_read(harness):
-    table = bodies.decode_table((await harness.ask(28)).body)
-    assert {"brokerVersionDesc", "putTps", "getTransferredTps", "sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "ackThreadPoolQueueSize",
-            "sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills", "ackThreadPoolQueueHeadWaitTimeMills", "pageCacheLockTimeMills",
-            "earliestMessageTimeStamp", "commitLogDiskRatio", "timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps",
-            "msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow", "msgGetTotalTodayNow", "brokerActive"} <= set(table)  # fmt: skip
-    assert len(table["putTps"].split(" ")) == 3 and table["earliestMessageTimeStamp"] == str(harness.now_ms)
+# What Apache's broker 5.5.0 answered on a new store, and `brokerVersion` of 5.3.3, without the key that names a directory.
+APACHE_RUNTIME_KEYS = frozenset(
+    """EndTransactionQueueSize EndTransactionThreadPoolQueueCapacity ackThreadPoolQueueCapacity ackThreadPoolQueueHeadWaitTimeMills
+    ackThreadPoolQueueSize bootTimestamp brokerActive brokerVersion brokerVersionDesc commitLogDirCapacity commitLogDiskRatio commitLogMaxOffset
+    commitLogMinOffset consumeQueueDiskRatio dispatchBehindBytes dispatchMaxBuffer earliestMessageTimeStamp getFoundTps getMessageEntireTimeMax
+    getMissTps getTotalTps getTransferredTps litePullThreadPoolQueueCapacity litePullThreadPoolQueueHeadWaitTimeMills litePullThreadPoolQueueSize
+    msgGetTotalTodayMorning msgGetTotalTodayNow msgGetTotalYesterdayMorning msgPutTotalTodayMorning msgPutTotalTodayNow msgPutTotalYesterdayMorning
+    pageCacheLockTimeMills pullThreadPoolQueueCapacity pullThreadPoolQueueHeadWaitTimeMills pullThreadPoolQueueSize putLatency99 putLatency999
+    putMessageAverageSize putMessageDistributeTime putMessageEntireTimeMax putMessageFailedTimes putMessageSizeTotal putMessageTimesTotal putTps
+    queryThreadPoolQueueCapacity queryThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueSize remainHowManyDataToFlush
+    remainTransientStoreBufferNumbs runtime sendThreadPoolQueueCapacity sendThreadPoolQueueHeadWaitTimeMills sendThreadPoolQueueSize
+    startAcceptSendRequestTimeStamp timerCongestNum timerDequeueTps timerEnqueueTps timerOffsetBehind timerReadBehind""".split()
+)
+
+
+async def runtime(harness):
+    return bodies.decode_table((await harness.ask(28)).body)
+
+
+async def test_the_runtime_table_has_every_key_of_apaches_broker(harness):
+    table = await runtime(harness)
+    directory = harness.parts.store_settings.store_path_commit_log
+    assert set(table) >= APACHE_RUNTIME_KEYS | {f"commitLogDiskRatio_{directory}"}
+    assert all(name.startswith("scheduleMessageOffset_") for name in set(table) - APACHE_RUNTIME_KEYS - {f"commitLogDiskRatio_{directory}"})
+    assert all(len(table[name].split(" ")) == 3 for name in ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps"))
+    assert table["earliestMessageTimeStamp"] == str(harness.now_ms)
+    # As rocketmq-exporter reads it: words, each a range and a whole number.
+    ranges = [word.split(":") for word in table["putMessageDistributeTime"].split(" ") if word]
+    assert [name for name, _ in ranges] == [f"[{name}]" for name in NAMES] and all(count.isdigit() for _, count in ranges)
+
+
+async def test_what_the_runtime_table_cannot_know_is_minus_one_and_not_zero(harness):
     fresh = Harness()
     fresh.store.snapshot = lambda: MemoryStore.snapshot(fresh.store) | {"disk": None}
-    table = bodies.decode_table((await fresh.ask(28)).body)
-    assert not {"earliestMessageTimeStamp", "commitLogDiskRatio"} & set(table), "what is not known is left out"
+    table = await runtime(fresh)
+    assert (table["earliestMessageTimeStamp"], table["commitLogDiskRatio"], table["consumeQueueDiskRatio"]) == ("-1", "-1", "-1")
+    assert "commitLogDirCapacity" not in table
+
+
+async def test_reads_with_and_without_messages_and_messages_are_told_apart(harness):
+    harness.store.put(Message("TopicX", 1, b"second", b"UNIQ_KEY\x01V\x02"))
+    assert (await harness.pull("TopicX", 1)).code == 0  # one read, two messages
+    for offset in (2, 2, 2):
+        assert (await harness.pull("TopicX", 1, offset)).code != 0
+    harness.now_ms += 10_000
+    harness.parts.statistics.tick(harness.now_ms)
+    table = await runtime(harness)
+    first = {name: table[name].split(" ")[0] for name in ("getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")}
+    assert first == {"getFoundTps": "0.1", "getMissTps": "0.3", "getTotalTps": "0.4", "getTransferredTps": "0.2"}
+    assert table["getMessageEntireTimeMax"].isdigit() and harness.parts.statistics.longest_read_s > 0
+
+
+async def test_puts_are_counted_by_how_long_they_took(harness):
+    sends = harness.parts.sends
+    for took_s in (0.0, 0.004, 0.04, 11.0):
+        sends.add(Message("TopicX", 0, b"x", b"UNIQ_KEY\x01W\x02"), lambda context, result: None)
+        harness.now_s += took_s
+        sends.flush()
+    table = await runtime(harness)
+    assert table["putMessageEntireTimeMax"] == "11000"
+    counted = {word.split(":")[0]: int(word.split(":")[1]) for word in table["putMessageDistributeTime"].split()}
+    assert {name: count for name, count in counted.items() if count} == {"[<=0ms]": 1, "[0~10ms]": 1, "[10~50ms]": 1, "[10s~]": 1}
+    harness.parts.statistics.tick(harness.now_ms + 60_000)
+    harness.parts.statistics.tick(harness.now_ms + 120_000)
+    assert "1" not in (await runtime(harness))["putMessageDistributeTime"].replace("1s", "").replace("1~", "").replace("10", "")
+
+
+async def test_what_timers_do_a_second_is_measured(harness):
+    harness.parts.statistics.timed(enqueued=40, delivered=20)
+    harness.now_ms += 10_000
+    harness.parts.statistics.tick(harness.now_ms)
+    table = await runtime(harness)
+    assert (table["timerEnqueueTps"], table["timerDequeueTps"]) == ("4.0", "2.0")
+
+
+async def test_cleaning_on_demand_succeeds_and_takes_what_is_expired(harness):
+    for code, cleanings in ((306, 0), (316, 0), (329, 1)):
+        assert (await harness.ask(code)).code == 0
+        assert harness.store.cleanings == cleanings
+    assert harness.parts.topics.get("TopicX") is not None and harness.store.max_offset("TopicX", 1) == 1
+
+
+@pytest.mark.parametrize("kind", ["UNSPECIFIED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL"])
+async def test_message_types_that_apache_takes(harness, kind):
+    assert (await harness.ask(17, attributes=f"+message.type={kind}", **TOPIC)).code == 0
+    assert harness.parts.topics.get("T2").attributes == {"message.type": kind}
+
+
+async def test_message_types_that_apache_refuses(harness):
+    mixed = await harness.ask(17, attributes="+message.type=MIXED", **TOPIC)
+    assert (mixed.code, mixed.remark) == (29, "MIXED message type is not supported.")
+    wrong = await harness.ask(17, attributes="+message.type=normal", **TOPIC)
+    assert (wrong.code, wrong.remark) == (1, "value is not in set: [UNSPECIFIED, MIXED, TRANSACTION, PRIORITY, FIFO, DELAY, LITE, NORMAL]")
+    items = [TopicConfig("L1").to_json() | {"attributes": {name: "MIXED"}} for name in ("+message.type", "message.type")]
+    for item in items:
+        assert (await harness.ask(18, json.dumps({"topicConfigList": [item]}).encode())).code == 29
+    assert harness.parts.topics.get("T2") is None and harness.parts.topics.get("L1") is None
+
+
+async def test_the_attributes_of_a_list_are_changes_as_those_of_one_topic(harness):
+    async def put(attributes):
+        item = TopicConfig("L1").to_json() | {"attributes": attributes}
+        assert (await harness.ask(18, json.dumps({"topicConfigList": [item]}).encode())).code == 0
+        return harness.parts.topics.get("L1").attributes
+
+    assert await put({"+message.type": "FIFO"}) == {"message.type": "FIFO"}
+    assert await put({"-message.type": ""}) == {}
 
 
 async def test_sums_of_a_topic_a_group_and_the_broker(harness):

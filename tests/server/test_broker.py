@@ -11,7 +11,7 @@ import pytest
 from broker_store.assembly import BrokerProcess
 from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.topics import TopicConfig
-from broker_store.config import BrokerSettings, StoreSettings, load_settings
+from broker_store.config import BrokerSettings, NameServerSettings, StoreSettings, load_settings
 from broker_store.errors import DamagedStoreError, DiskFullError
 from broker_store.formats import record
 from broker_store.messages import Message
@@ -256,7 +256,11 @@ async def test_what_the_name_server_in_the_process_refuses_is_counted_with_the_b
     process = BrokerProcess(dataclasses.replace(settings, name_server=dataclasses.replace(settings.name_server, listen_port=0)))
     await process.start()
     try:
-        channel = await connect("127.0.0.1", process.name_server_port.listener.port, 5)
+        port = process.name_server_port.listener.port
+        channel = await connect("127.0.0.1", port, 5)
+        shown = await channel.request(Command.request(319), 5)
+        assert b"deleteTopicWithBrokerRegistration=false\n" in shown.body and f"listenPort={port}\n".encode() in shown.body
+        assert shown.body.count(b"\n") == len(dataclasses.fields(NameServerSettings))
         assert (await channel.request(Command.request(105, {}), 5)).code == 1
         process.name_server_port.listener.max_connections = 1
         turned_away = await connect("127.0.0.1", process.name_server_port.listener.port, 5)

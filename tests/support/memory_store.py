@@ -41,6 +41,7 @@ class MemoryStore:
         self.config: dict[str, str] = {}
         self.arrival_listener: Callable[[list[tuple[str, int]]], None] = lambda queues: None
         self.put_calls: list[int] = []
+        self.cleanings = 0  # how often expired files were to go at once
         self._records: dict[int, bytes] = {}
         self._queues: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
         self._undispatched: list[tuple[str, int, tuple[int, int, int]]] = []
@@ -251,6 +252,9 @@ class MemoryStore:
 
     def positions(self) -> dict:
         return {"min": 0, "wrote": self.wrote, "confirmed": self.confirmed, "flushed": self.confirmed, "dispatched": self.confirmed}
+
+    def clean_expired(self) -> None:
+        self.cleanings += 1
 
     def snapshot(self) -> dict:
         return {

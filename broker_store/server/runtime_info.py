@@ -1,0 +1,121 @@
+"""What the broker says of itself to `mqadmin brokerStatus`, `clusterList` and exporters (GET_BROKER_RUNTIME_INFO, 28).
+
+Every key of Apache 5.5 is there, since tools parse all they know and stop at the first that is missing. Where Apache
+measures a thing that this broker does not have, the value is that of what takes its place, in Apache's unit and syntax;
+docs/COMPATIBILITY.md lists those keys. What is not known is -1, as Apache writes it, never 0.
+"""
+
+from __future__ import annotations
+
+from broker_store.broker.statistics import MINUTE_MS, Meter
+from broker_store.engine.write_path import WHOLE
+from broker_store.formats import record
+from broker_store.protocol.command import VERSION
+from broker_store.server.parts import BrokerParts
+
+RUNNING_VERSION = "V5_3_3"  # the name of the ordinal that VERSION is
+TEN_SECONDS_MS, TEN_MINUTES_MS = 10_000, 600_000
+INT_MAX = (1 << 31) - 1
+UNKNOWN = -1
+
+
+def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_requests: int) -> dict[str, str]:
+    """All keys with their values as text. Requests wait for other clients or for a cold read: so many do, and so many may."""
+    statistics, snapshot = parts.statistics, parts.store.snapshot()
+    positions, settings = snapshot["positions"], parts.settings
+    table: dict[str, object] = {
+        "brokerVersionDesc": RUNNING_VERSION,
+        "brokerVersion": VERSION,
+        "brokerActive": "true",
+        "bootTimestamp": parts.started_ms,
+        "startAcceptSendRequestTimeStamp": 0,
+        "runtime": _duration((parts.clock() - parts.started_ms) // 1000),
+        "commitLogMinOffset": positions["min"],
+        "commitLogMaxOffset": positions["wrote"],
+        "earliestMessageTimeStamp": _earliest_ms(parts, positions["min"]),
+        "dispatchBehindBytes": snapshot["behind"]["dispatch_bytes"],
+        "remainHowManyDataToFlush": f"{snapshot['behind']['unflushed_bytes']} B",
+        "pageCacheLockTimeMills": 0,
+        "dispatchMaxBuffer": 0,
+        "remainTransientStoreBufferNumbs": INT_MAX,
+    }
+    table |= _puts(parts, snapshot) | _reads(parts) | _disk(parts, snapshot["disk"]) | statistics.days()
+    # Requests are handled when they are read. Sends wait for their group and its sync, pulls for messages, the rest for cold reads.
+    table |= _queue("send", parts.sends.pending if parts.sends else 0, settings.send_thread_pool_queue_capacity)
+    table |= _queue("pull", parts.parked.count, settings.max_parked_pulls) | _queue("litePull", 0, settings.max_parked_pulls)
+    table |= _queue("query", waiting_requests, max_waiting_requests) | _queue("ack", 0, 0)
+    table |= {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 0}
+    timer = parts.timer.facts()
+    table |= {
+        "timerReadBehind": timer["behind_ms"] // 1000,
+        "timerOffsetBehind": timer["not_enqueued"],
+        "timerCongestNum": timer["waiting"],
+        "timerEnqueueTps": statistics.timer_enqueued.per_second(TEN_SECONDS_MS),
+        "timerDequeueTps": statistics.timer_delivered.per_second(TEN_SECONDS_MS),
+    }
+    for level in parts.delay.facts():
+        table[f"scheduleMessageOffset_{level['level']}"] = f"{level['offset']},{level['max_offset']}"
+    return {name: str(value) for name, value in table.items()}
+
+
+def _puts(parts: BrokerParts, snapshot: dict) -> dict[str, object]:
+    statistics = parts.statistics
+    put, times = statistics.put, statistics.put_times
+    in_99, in_999 = parts.store.write_path.histograms.lately(WHOLE).percentiles(0.99, 0.999)
+    return {
+        "putTps": _three_rates(put),
+        "putMessageTimesTotal": put.messages,
+        "putMessageSizeTotal": put.bytes,
+        "putMessageAverageSize": put.bytes / put.messages if put.messages else 0.0,
+        "putMessageFailedTimes": sum(snapshot["totals"]["refused"].values()),
+        "putMessageEntireTimeMax": int(times.longest_s * 1000),
+        "putMessageDistributeTime": times.text(),
+        "putLatency99": f"{(in_99 or 0) / 1e6:.2f}",
+        "putLatency999": f"{(in_999 or 0) / 1e6:.2f}",
+    }
+
+
+def _reads(parts: BrokerParts) -> dict[str, object]:
+    statistics = parts.statistics
+    found, missed = statistics.reads_found, statistics.reads_missed
+    return {
+        "getFoundTps": _three_rates(found),
+        "getMissTps": _three_rates(missed),
+        "getTotalTps": _three_rates(found, missed),
+        "getTransferredTps": _three_rates(statistics.got),
+        "getMessageEntireTimeMax": int(statistics.longest_read_s * 1000),
+    }
+
+
+def _disk(parts: BrokerParts, disk: dict | None) -> dict[str, object]:
+    """How full the fuller of the disks is that the store lies on; one figure, since the fuller one decides."""
+    used = UNKNOWN if disk is None else disk["used_ratio"]
+    directory = parts.store_settings.store_path_commit_log
+    table: dict[str, object] = {"commitLogDiskRatio": used, f"commitLogDiskRatio_{directory}": used, "consumeQueueDiskRatio": used}
+    if disk is not None:
+        total, free = disk["total_bytes"] / 2**30, disk["free_bytes"] / 2**30
+        table["commitLogDirCapacity"] = f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."
+    return table
+
+
+def _queue(name: str, size: int, capacity: int) -> dict[str, object]:
+    """A queue in front of a thread pool, as Apache has them; at its head nobody waits here, since no thread is waited for."""
+    return {f"{name}ThreadPoolQueueSize": size, f"{name}ThreadPoolQueueCapacity": capacity, f"{name}ThreadPoolQueueHeadWaitTimeMills": 0}
+
+
+def _earliest_ms(parts: BrokerParts, log_offset: int) -> int:
+    """When the oldest message was stored, from which clusterList shows for how many hours messages have been kept."""
+    first = parts.store.record_at(log_offset)
+    return UNKNOWN if first is None else record.decode(first, check_crc=False).store_timestamp
+
+
+def _three_rates(*meters: Meter) -> str:
+    """Times a second over 10 s, a minute and 10 minutes, of all meters together, as Apache writes it."""
+    return " ".join(str(sum(meter.per_second(over_ms) for meter in meters)) for over_ms in (TEN_SECONDS_MS, MINUTE_MS, TEN_MINUTES_MS))
+
+
+def _duration(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
