@@ -29,6 +29,7 @@ from broker_store.engine.check_index import IndexCheck
 from broker_store.engine.check_report import ERROR, MOST_TOLD_OF_A_KIND, NOTE, WARNING, CheckReport, CheckSizes
 from broker_store.engine.check_timer import TimerFilesCheck
 from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.file_sizes import NamedFile, likely_size
 from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
 from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
 from broker_store.formats import checkpoint, config_json, names, properties, queue_unit, record
@@ -88,11 +89,12 @@ def check_store(
 
 @dataclass(slots=True)
 class StoreFile:
-    """A file of a sequence that is named by its start offset."""
+    """A file of a sequence that is named by its start offset. It should have `size` bytes, and has `actual`."""
 
     path: Path
     base: int
     size: int
+    actual: int
 
 
 class Stretch(NamedTuple):
@@ -308,13 +310,15 @@ class StoreCheck:
         on_progress: Callable[[int, int, str], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
         *,
+        noted: CheckSizes | None = None,
         log_directory: Path | None = None,
         log_end: int | None = None,
         delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
         disk: Disk | None = None,
     ):
+        """`noted` are the sizes that the last start of a broker on this store used, where that is known (see `file_sizes.py`)."""
         self.root, self.disk = Path(root), disk or Disk()
-        self.wanted = sizes
+        self.wanted, self.noted = sizes, noted or CheckSizes()
         self.on_progress, self.should_stop = on_progress, should_stop
         self.log_directory = log_directory or self.root / "commitlog"
         self.limit = log_end
@@ -327,7 +331,9 @@ class StoreCheck:
         self.topics: dict[int, str] = {}  # by the hash the kernel gives
         self.file_sizes: dict[Path, int] = {}  # what each file of a directory should have
         self.newest_ms = 0
+        self.last_ms = 0  # store time of the last good record in the order of the log
         self._units_before_log = 0
+        self._has_later: dict[int, bool] = {}  # by the base of a log file: whether files after it hold records
         self.done_bytes = self.total_bytes = 0
 
     def run(self) -> CheckReport:
@@ -356,7 +362,8 @@ class StoreCheck:
     # Names and lengths -----------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        self.log_files = self.sequence(self.log_directory, 20, "commitlog", getattr(self.wanted, "mapped_file_size_commit_log", None))
+        log_size = getattr(self.wanted, "mapped_file_size_commit_log", None)
+        self.log_files = self.sequence(self.log_directory, 20, "commitlog", log_size, self.noted.mapped_file_size_commit_log)
         self.report.count("log_files", len(self.log_files))
         if self.log_files:
             self.log_start = self.log_files[0].base
@@ -369,19 +376,23 @@ class StoreCheck:
         self.known_topics = set(table) if isinstance(table, dict) else set()
         self.report.count("queues", len(self.queues))
         self.index = IndexCheck(self)
-        first = next((queue.files[0] for queue in self.queues.values() if queue.files), None)
         geometry = self.index.geometry
         self.report.sizes = CheckSizes(
-            self.log_files[0].size if self.log_files else None,
-            first.size if first else None,
+            self.file_sizes.get(self.log_directory),
+            self._queue_file_size,
             geometry.slots if geometry else None,
             geometry.entries if geometry else None,
         )
         self.total_bytes = sum(file.size for file in self.log_files) + self.index.bytes
 
-    def sequence(self, directory: Path, digits: int, what: str, wanted: int | None, unit: int = 1, queue: tuple[str, int] | None = None) -> list[StoreFile]:
+    def sequence(self, directory: Path, digits: int, what: str, wanted: int | None, noted: int | None = None) -> list[StoreFile]:
         """The files of a directory in order, with findings for whatever does not belong there."""
-        files = []
+        files = self._listed(directory, digits, what)
+        return self._in_order(directory, files, wanted or likely_size([_named(files)], noted))
+
+    def _listed(self, directory: Path, digits: int, what: str, queue: tuple[str, int] | None = None) -> list[StoreFile]:
+        """The files of a directory by name; their `size` is not known yet."""
+        files: list[StoreFile] = []
         for name in self.disk.list_names(directory):
             path = directory / name
             if self.disk.is_directory(path):
@@ -391,25 +402,33 @@ class StoreCheck:
                 continue
             size = self.size_of(path, queue)
             if size is not None:
-                files.append(StoreFile(path, int(name), size))
-        if files and files[-1].size == 0:
+                files.append(StoreFile(path, int(name), size, size))
+        if files and files[-1].actual == 0:
             self.report.add(WARNING, "empty-file", str(files[-1].path), None, "has no bytes, the next start deletes it", queue=queue)
             files.pop()
-        if not files:
-            return files
-        size = self.file_sizes[directory] = wanted or _commonest([file.size for file in files])
-        sound = []
+        return files
+
+    def _in_order(self, directory: Path, files: list[StoreFile], size: int | None, queue: tuple[str, int] | None = None) -> list[StoreFile]:
+        """The files of a directory, each of which should have `size` bytes; None when nothing shows how many."""
+        if size is None:
+            for file in files:
+                self.report.add(ERROR, "file-length", str(file.path), None, f"is {file.actual} bytes long, and no file shows how long it should be", queue=queue)
+            return []
+        if files:
+            self.file_sizes[directory] = size
+        sound: list[StoreFile] = []
         for file in files:
-            if file.size != size:
+            file.size = size
+            if file.actual != size:
                 self.report.add(
                     ERROR,
                     "file-length",
                     str(file.path),
                     None,
-                    f"is {file.size} bytes long, not {size}; a start is refused until it has its length again or is moved away",
+                    f"is {file.actual} bytes long, not {size}; a start is refused until it has its length again or is moved away",
                     queue=queue,
                 )
-            if file.base % size or file.size % unit:
+            if file.base % size:
                 self.report.add(ERROR, "file-name", str(file.path), None, f"its name is no multiple of the file size {size}", queue=queue)
                 continue
             if sound and file.base != sound[-1].base + size:
@@ -426,7 +445,7 @@ class StoreCheck:
             return None
 
     def _load_queues(self) -> Iterator[tuple[tuple[str, int], Queue]]:
-        wanted = getattr(self.wanted, "mapped_file_size_consume_queue", None)
+        listed: dict[tuple[str, int], tuple[Path, list[StoreFile]]] = {}
         top = self.root / "consumequeue"
         for topic in self.disk.list_names(top):
             try:
@@ -439,9 +458,15 @@ class StoreCheck:
                 if not (queue.isascii() and queue.isdigit() and len(queue) < 10):
                     self.report.add(ERROR, "stray-file", str(directory), None, "is no number of a queue")
                     continue
-                files = self.sequence(directory, 20, f"consumequeue/{topic}/{queue}", wanted, queue_unit.SIZE, (topic, int(queue)))
-                self.report.count("queue_files", len(files))
-                yield (topic, int(queue)), Queue(self.disk, (topic, int(queue)), str(directory), files)
+                key = (topic, int(queue))
+                listed[key] = directory, self._listed(directory, 20, f"consumequeue/{topic}/{queue}", key)
+        # Of all queues together, since many have one file and nothing beside it to compare.
+        wanted, noted = getattr(self.wanted, "mapped_file_size_consume_queue", None), self.noted.mapped_file_size_consume_queue
+        self._queue_file_size = wanted or likely_size((_named(files) for _, files in listed.values()), noted, queue_unit.SIZE)
+        for key, (directory, files) in listed.items():
+            files = self._in_order(directory, files, self._queue_file_size, key)
+            self.report.count("queue_files", len(files))
+            yield key, Queue(self.disk, key, str(directory), files)
 
     # The log ---------------------------------------------------------------------------------------------------
 
@@ -508,7 +533,7 @@ class StoreCheck:
         rows = room.rows
         if len(rows):
             self.report.count("records", len(rows))
-            self.newest_ms = max(self.newest_ms, room.newest_ms)
+            self.newest_ms, self.last_ms = max(self.newest_ms, room.newest_ms), int(rows[-1, k.ROW_STORE_MS])
             self._base = room.base
             self._check_rows(rows, found.data, file)
             self.index.check_rows(rows, room.keys)
@@ -555,12 +580,16 @@ class StoreCheck:
         self.report.add(severity, kind, str(file.path), at, what)
 
     def _later_records(self, file: StoreFile) -> bool:
-        """Whether the next file begins with a good record."""
-        for later in self.log_files:
-            if later.base == file.base + file.size:
-                with self.disk.open_reader(later.path) as reader:
-                    return self._good_at(later, reader, 0)
-        return False
+        """Whether any later file holds a good record: damage in one file says nothing of those after it."""
+        if file.base not in self._has_later:
+            self._has_later[file.base] = any(self._holds_record(later) for later in self.log_files if later.base > file.base)
+        return self._has_later[file.base]
+
+    def _holds_record(self, file: StoreFile) -> bool:
+        if not _data_end(self.disk, file):
+            return False  # made ahead and never written
+        with self.disk.open_reader(file.path) as reader:
+            return self._good_at(file, reader, 0) or self._next_record(file, reader, 0) is not None
 
     def _good_at(self, file: StoreFile, reader: Reader, at: int) -> bool:
         try:
@@ -576,7 +605,8 @@ class StoreCheck:
         """Position of the next good record or blank behind a bad one, found by its magic and its own place."""
         position = at + 1
         window = 1 << 20
-        while position < file.size:
+        end = _data_end(self.disk, file)
+        while position < end:
             self.progress(file.base - self.log_start + position, "log")
             data = reader.read(position, window + 8)
             for place in _magic_places(data):
@@ -584,6 +614,18 @@ class StoreCheck:
                     return position + place
             position += window
         return None
+
+    def records_between(self, low: int, high: int, at_most: int) -> Iterator[record.StoredMessage]:
+        """The good records that lie in a part of one log file which the walk has left out, found by their magic."""
+        file = next((file for file in self.log_files if file.base <= low < file.base + file.size), None)
+        if file is None or not file.actual:
+            return
+        at, found = low - file.base - 1, 0
+        with self.disk.open_reader(file.path) as reader:
+            while found < at_most and (place := self._next_record(file, reader, at)) is not None and file.base + place < high:
+                size = record.read_head(reader.read(place, record.BLANK_BYTES)).total_size
+                yield record.decode(reader.read(place, size), log_offset=file.base + place, max_size=MAX_RECORD)
+                at, found = place + size - 1, found + 1
 
     def _is_zero(self, file: StoreFile, reader: Reader, at: int) -> bool:
         end = _data_end(self.disk, file)
@@ -969,13 +1011,17 @@ class StoreCheck:
             raise _Stopped
 
 
+def _named(files: list[StoreFile]) -> list[NamedFile]:
+    return [NamedFile(file.base, file.actual) for file in files]
+
+
 def _data_end(disk: Disk, file: StoreFile) -> int:
     """Position behind the last byte of a file that was ever written; holes are not read to learn that they are zero."""
-    if not file.size:
+    if not file.actual:
         return 0
     region = disk.open_region(file.path, writable=False)
     try:
-        return region.data_end()
+        return min(region.data_end(), file.size)
     finally:
         region.close()
 
@@ -997,10 +1043,6 @@ def _numbers(value: object) -> Iterator[tuple[int, int]]:
     for key, number in _table(value).items():
         if str(key).isascii() and str(key).isdigit() and isinstance(number, int):
             yield int(key), number
-
-
-def _commonest(values: list[int]) -> int:
-    return max(set(values), key=lambda value: (values.count(value), value))
 
 
 def _magic_places(data: bytes) -> Iterator[int]:

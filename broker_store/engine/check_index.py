@@ -7,7 +7,7 @@ which is computed anew, and in the end each slot its newest.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,11 +100,21 @@ class IndexCheck:
         wanted = self._check.wanted
         if getattr(wanted, "max_hash_slot_num", None) and getattr(wanted, "max_index_num", None):
             return IndexGeometry(wanted.max_hash_slot_num, wanted.max_index_num)
-        for path, size, header in self.files:
+        noted = self._check.noted
+        if noted.max_hash_slot_num and noted.max_index_num:
+            geometry = IndexGeometry(noted.max_hash_slot_num, noted.max_index_num)
+            if any(size == geometry.file_bytes for _, size, _ in self.files):
+                return geometry
+        # The most common length first: all files of an index are alike, and one may have lost or got bytes.
+        sizes = Counter(size for _, size, _ in self.files)
+        for path, size, header in sorted(self.files, key=lambda file: -sizes[file[1]]):
             if header.count > index_file.FIRST_ENTRY:
                 with self._check.disk.open_reader(path) as reader:
-                    return find_geometry(reader, size, header)
-        return next(_usual_geometries(self.files[0][1]), None)
+                    if (geometry := find_geometry(reader, size, header)) is not None:
+                        return geometry
+        if any(header.count > index_file.FIRST_ENTRY for _, _, header in self.files):
+            return None
+        return next(_usual_geometries(sizes.most_common(1)[0][0]), None)
 
     def check_rows(self, rows: np.ndarray, keys: np.ndarray) -> None:
         """The keys of a slice's records against the entries that point into the slice."""

@@ -51,6 +51,7 @@ class RecoveryReport:
     timer: Callable[[], float] = time.perf_counter
     id: str = ""
     purpose: str = "start"  # or inspect, dry run, lab
+    sizes: dict[str, int] | None = None  # the settings of file sizes that the store is opened with, for who finds files of other lengths
     kind: str = "unknown"
     state: str = "running"
     finished_ms: int | None = None
@@ -163,6 +164,7 @@ class RecoveryReport:
         return {
             "id": self.id or str(self.started_ms),
             "purpose": self.purpose,
+            "sizes": self.sizes,
             "started_ms": self.started_ms,
             "finished_ms": self.finished_ms,
             "before_ms": self.before_ms,

@@ -12,8 +12,10 @@ import json
 import os
 import re
 import time
+from dataclasses import fields
 from pathlib import Path
 
+from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
 from broker_store.engine.report import RecoveryReport
 from broker_store.errors import StoreError
@@ -81,6 +83,21 @@ class StartRecords:
         while kept and (len(kept) >= MOST_RECORDS or sum(sizes) > MOST_BYTES):
             self._disk.unlink(self.directory / kept.pop(0))
             sizes.pop(0)
+
+
+def sizes_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> CheckSizes:
+    """The file sizes that the newest start of a broker on `store` used that opened it; unknown ones are None."""
+    disk = disk or Disk()
+    name = str(store.relative_to(directory.parent)) if store.is_relative_to(directory.parent) else str(store)
+    for record in reversed(names(disk, directory)):
+        found = parsed(disk.read_file(directory / record) or b"")
+        if found is None or (found["state"], found.get("purpose"), found.get("store")) != ("done", "start", name):
+            continue
+        sizes = found.get("sizes")
+        if isinstance(sizes, dict):
+            known = {field.name: sizes.get(field.name) for field in fields(CheckSizes)}
+            return CheckSizes(**{key: value for key, value in known.items() if isinstance(value, int) and value > 0})
+    return CheckSizes()
 
 
 def names(disk: Disk, directory: Path) -> list[str]:

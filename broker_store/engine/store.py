@@ -17,10 +17,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 from broker_store.config import StoreSettings
 from broker_store.engine.appender import Appender
+from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import ConsumeQueues
 from broker_store.engine.disk import Disk, InspectDisk, StoreLock
@@ -117,7 +119,11 @@ class MessageStore:
             self._checkpoint,
             settings.flush_consume_queue_thorough_interval,
         )
-        self.report = RecoveryReport(clock(), purpose="inspect" if settings.inspect and purpose == "start" else purpose)
+        self.report = RecoveryReport(
+            clock(),
+            purpose="inspect" if settings.inspect and purpose == "start" else purpose,
+            sizes={field.name: getattr(settings, field.name) for field in fields(CheckSizes)},
+        )
         self._records = records
         self.state = "opening"
         self._lock = lock

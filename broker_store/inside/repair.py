@@ -43,10 +43,12 @@ from broker_store.engine.record_room import MAX_RECORD
 from broker_store.engine.store import MessageStore
 from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
-from broker_store.errors import FormatError, MisuseError, StoreError
+from broker_store.errors import DamagedStoreError, FormatError, MisuseError, StoreError
 from broker_store.formats import checkpoint, config_json, record, timer_check, timer_log, timer_wheel
 from broker_store.formats.checkpoint import Checkpoint
 from broker_store.formats.queue_unit import LIGHT_QUEUE
+from broker_store.inside.log_chain import chain_end
+from broker_store.inside.losses import Losses, losses_of
 from broker_store.messages import Message
 
 FILLER_TOPIC = "repaired"
@@ -98,7 +100,7 @@ class Action:
 
 @dataclass
 class Plan:
-    """What to do, in order; `left` says what it cannot mend."""
+    """What to do, in order; `left` says what it cannot mend, `losses` which messages are gone for good."""
 
     root: Path
     actions: list[Action]
@@ -106,6 +108,7 @@ class Plan:
     sizes: CheckSizes
     delay_levels_ms: tuple[int, ...]
     log_directory: Path
+    losses: Losses = Losses()
 
     def as_dict(self) -> dict:
         return {
@@ -115,6 +118,7 @@ class Plan:
                 for number, action in enumerate(self.actions, 1)
             ],
             "left": self.left,
+            "lost": self.losses.as_dict(),
             "bytes": sum(action.bytes for action in self.actions),
             "kept_in": LOST_AND_FOUND if self.actions else None,
         }
@@ -138,6 +142,7 @@ class _Planner:
         self.check, self.report, self.disk, self.root = check, check.report, check.disk, check.root
         self.log_size = check.file_sizes.get(check.log_directory, 0)
         self.left: list[str] = []
+        self._restored: list[tuple[str, int, int]] = []  # topic, queue and offset that go into a sound record's header again
         found = self.report.sizes
         self.sizes = CheckSizes(*(getattr(found, name) or getattr(sizes, name, None) for name in vars_of(CheckSizes)))
 
@@ -153,7 +158,8 @@ class _Planner:
             actions = [*self._distrust(), *log, *derived, *config, self._rebuild(), *timer]
         else:
             actions = [*config, *timer]
-        return Plan(self.root, actions, self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory)
+        losses = losses_of(self.check, self._restored)
+        return Plan(self.root, actions, self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory, losses)
 
     # Before and after -------------------------------------------------------------------------------------------------
 
@@ -166,8 +172,9 @@ class _Planner:
         except StoreError:
             content = b""
         stamps = checkpoint.decode(content) if content is not None and len(content) >= checkpoint.LAYOUT.size else Checkpoint()
-        # The log's own stamp is kept as far as it is true: below it a record with a NUL in its properties is not taken for torn.
-        wanted = Checkpoint(min(stamps.physic_msg_timestamp, self.check.newest_ms))
+        # All that is good counts as having been on the disk: a start that does not come as far stops instead of cutting, and a record
+        # with a NUL in its properties is not taken for torn.
+        wanted = Checkpoint(self.check.last_ms)
         if stamps != wanted or content is None or len(content) != checkpoint.FILE_BYTES:
             what = "Let the checkpoint say that no queue and no index file is sure, so that the whole log is read."
             yield Action("checkpoint", path, 0, len(content or b""), what, wanted)
@@ -176,18 +183,18 @@ class _Planner:
         if all(getattr(self.sizes, name) for name in vars_of(CheckSizes)):
             made = f"files of queues have {self.sizes.mapped_file_size_consume_queue:,} bytes, those of the index {self.sizes.max_hash_slot_num:,} slots and {self.sizes.max_index_num:,} entries"
             what = f"Read the whole log as a start does, and make from it every unit and every index entry that is missing: {made}."
-            return Action("rebuild", self.root, None, 0, what, True)
+            return Action("rebuild", self.root, None, 0, what, self.check.log_end if self.check.report.counts["records"] else 0)
         what = "Leave it to the next start to make queues and index from the log: no file shows how large their files are."
-        return Action("rebuild", self.root, None, 0, what, False)
+        return Action("rebuild", self.root, None, 0, what, None)
 
     # The log ----------------------------------------------------------------------------------------------------------
 
     def _lengths(self) -> Iterator[Action]:
         for file in self.check.log_files:
-            if file.size != self.log_size:
-                more = max(0, file.size - self.log_size)
+            if file.actual != file.size:
+                more = max(0, file.actual - file.size)
                 what = f"Cut the file to {self.log_size:,} bytes." if more else f"Let the file go on with zeros to {self.log_size:,} bytes."
-                yield Action("length", file.path, min(file.size, self.log_size), more, what, self.log_size)
+                yield Action("length", file.path, min(file.actual, file.size), more, what, file.size)
         for finding in self.report.findings:
             if finding.kind == "unreadable" and Path(finding.file).parent == self.check.log_directory:
                 self.left.append(f"{Path(finding.file).name} is no regular file: put the file itself in its place.")
@@ -207,7 +214,7 @@ class _Planner:
                 self.left.append(f"{file.path.name} at {stretch.low - file.base}: {high - stretch.low} bytes are too few for a record that bridges them.")
                 continue
             what = f"Bridge {high - stretch.low:,} damaged bytes{_placeholders(places)}; what follows stays readable."
-            held = min(high, file.base + file.size) - stretch.low
+            held = max(0, min(high, file.base + file.actual) - stretch.low)
             yield Action("bridge", file.path, stretch.low - file.base, held, what, (file.base, self._time_from(high), pieces))
 
     def _missing_files(self, stretch: Stretch, places: list[Place]) -> Iterator[Action]:
@@ -336,6 +343,7 @@ class _Planner:
             if patches is None:
                 continue
             done.add(place.at)
+            self._restored.append((place.topic, place.queue_id, place.number))
             own = f"{found.topic}/{found.queue_id} at {found.queue_offset}" if found.is_queued else "no queue"
             what = f"The record states {own}; its unit says {place.topic}/{place.queue_id} at {place.number}. Write that into it."
             at = place.at - file.base
@@ -370,7 +378,8 @@ class _Planner:
             if stretch.is_tail:
                 file = self._file_at(stretch.low)
                 what = f"Cut the log at {stretch.low:,}: what follows is no record. The file is zero from there on."
-                yield Action("cut", file.path, stretch.low - file.base, self._data_end(file.path) - (stretch.low - file.base), what)
+                held = max(0, min(self._data_end(file.path), file.size) - (stretch.low - file.base))
+                yield Action("cut", file.path, stretch.low - file.base, held, what)
 
     def _data_end(self, path: Path) -> int:
         region = self.disk.open_region(path, writable=False)
@@ -799,9 +808,17 @@ class Repair:
 
     def _rebuild(self, action: Action) -> None:
         self._note(action, None, None, 0)
-        if not action.data:
+        if action.data is None:
             return
         plan, sizes = self._plan, self._plan.sizes
+        reached = chain_end(self._disk, plan.log_directory, sizes.mapped_file_size_commit_log)
+        if reached < action.data:
+            raise DamagedStoreError(
+                f"the log leads to {reached:,} only, and good records lie up to {action.data:,}: a start would take away what lies between",
+                file=str(plan.log_directory / file_name(reached // sizes.mapped_file_size_commit_log * sizes.mapped_file_size_commit_log)),
+                offset=reached % sizes.mapped_file_size_commit_log,
+                advice="Nothing more was changed. Check again, and repair what is found then; what was changed until here is kept in lost+found.",
+            )
         settings = StoreSettings(
             store_path_root_dir=plan.root,
             store_path_commit_log=plan.log_directory,

@@ -9,7 +9,7 @@ from broker_store.config import StoreSettings
 from broker_store.engine.check import StoreCheck
 from broker_store.engine.disk import Disk
 from broker_store.engine.store import MessageStore
-from broker_store.errors import MisuseError, StoreError, StoreLockedError
+from broker_store.errors import DamagedStoreError, MisuseError, StoreError, StoreLockedError
 from broker_store.formats import queue_unit, record
 from broker_store.inside import doctor
 from broker_store.inside.repair import Repair, make_plan
@@ -83,6 +83,10 @@ def test_a_planted_fault_is_named_and_mended(fault, scene, tmp_path):
     plan = make_plan(check, SIZES)
     assert tree(scene.root) == damaged  # a plan changes nothing
     assert plan.left == [] and (plan.actions or planted.grade == "harmless")
+    named = {(one.topic, one.queue_id, number) for one in plan.losses.ranges for number in range(one.first, one.last + 1)}
+    gone = {(m.topic, m.queue_id, m.queue_offset) for m in scene.records if m.log_offset in planted.lost and m.is_queued}
+    assert named == (set() if planted.grade == "harmless" else gone)
+    assert plan.losses.messages == len(named)
     Repair(plan).run()
     assert grave(checked(scene.root)) == []
     assert complaints(scene, planted, scene.root) == []
@@ -199,6 +203,25 @@ def test_a_repair_that_is_killed_anywhere_is_ended_by_the_next(sound, tmp_path):
         assert grave(checked(scene.root)) == [], limit
         assert complaints(scene, planted, scene.root) == [], limit
         shutil.rmtree(scene.root.parent)
+
+
+def test_a_repair_that_did_not_bridge_all_damage_stops_before_a_start_would_cut(scene):
+    """Whatever is wrong with a plan: the engine's recovery ends the log at the first record that is not good."""
+    planted = FAULTS["flipped bit in a body"](scene)
+    plan = make_plan(checked(scene.root), SIZES)
+    plan.actions = [action for action in plan.actions if action.kind != "bridge"]
+    with pytest.raises(DamagedStoreError, match="a start would take away"):
+        Repair(plan).run()
+    log = stores.log_bytes(scene.root)
+    after = {record.decode(dict(log)[base], at, log_offset=base + at).log_offset for base, at in places_of(scene) if base + at not in planted.lost}
+    assert len(after) == len(scene.records) - 1
+    repaired(scene.root)
+    assert complaints(scene, planted, scene.root) == []
+
+
+def places_of(scene):
+    size = SIZES.mapped_file_size_commit_log
+    return [(message.log_offset // size * size, message.log_offset % size) for message in scene.records]
 
 
 def test_a_store_that_somebody_holds_is_not_repaired(scene):

@@ -14,6 +14,7 @@ from django.core.management import CommandError, call_command
 from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePage
+from broker_store.engine.start_records import StartRecords
 from broker_store.messages import Message
 from mqadmin import clusters, tokens, web
 from mqadmin.management.base import cell, printable, table
@@ -21,7 +22,7 @@ from mqadmin.management.commands import demo
 from mqadmin.management.store_verbs import files as store_verb_files
 from tests.support import stores
 from tests.support.fake_cluster import FakeCluster
-from tests.support.hand_store import Clock, opened
+from tests.support.hand_store import Clock, HandStore, opened, small_settings
 
 
 @pytest.fixture
@@ -223,6 +224,8 @@ def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings):
     assert (finding["grade"], finding["file"], finding["offset"]) == ("lost", "commitlog/00000000000000000000", places[4])
     assert finding["means"] and finding["repair"] and report["grades"]["lost"] == 1
     assert [action["action"] for action in report["plan"]["actions"]] == ["mark", "checkpoint", "bridge", "move", "rebuild"]
+    (lost,) = report["plan"]["lost"]["ranges"]
+    assert (lost["topic"], lost["queue_id"], lost["first"], lost["last"], report["plan"]["lost"]["messages"]) == ("T", 0, 4, 4, 1)
     bridge = report["plan"]["actions"][2]
     assert (bridge["file"], bridge["offset"], bridge["bytes"]) == ("commitlog/00000000000000000000", places[4], places[5] - places[4])
 
@@ -236,6 +239,7 @@ def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings):
     live.close()
 
     said = offline("check_store", root, "--apply")
+    assert said.index("T/0: 1, offsets 4 to 4") < said.index("What was done:")
     assert "What was done:" in said and "Sound: " in said and "T/0 at 4" in said
     assert json.loads(offline("check_store", root, "--json"))["findings"] == []
     assert "nothing to repair" in offline("check_store", root, "--apply")
@@ -256,6 +260,26 @@ def test_check_store_is_told_the_delay_levels_or_finds_those_of_the_running_brok
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "broker.json").write_text(json.dumps({"store": str(root), "delay_levels": "7s 3m"}))
     assert "Sound" in offline("check_store", root)
+
+
+def test_the_only_log_file_has_the_length_that_the_last_start_noted(tmp_path, settings):
+    """A broker that was stopped in order leaves no run file, and nothing beside the file says how long it should be."""
+    settings.DATA_DIRECTORY = tmp_path
+    root = tmp_path / "store"
+    settings_of = small_settings(root)
+    store = HandStore(settings_of, records=StartRecords(tmp_path / "recoveries", root)).begin()
+    for number in range(9):
+        store.put(Message("T", 0, b"x", b"KEYS\1k%d\2" % number))
+    store.close()
+    (log,) = (root / "commitlog").iterdir()
+    with open(log, "ab") as file:
+        file.write(b"\1" * 100)
+    with pytest.raises(SystemExit):
+        offline("check_store", root, "--plan")
+    assert "Sound" in offline("check_store", root, "--apply")
+    assert log.stat().st_size == settings_of.mapped_file_size_commit_log
+    with opened(root, Clock()) as again:
+        assert again.max_offset("T", 0) == 9
 
 
 def test_a_repair_makes_files_of_the_size_that_the_last_broker_was_told(tmp_path, settings):

@@ -138,7 +138,9 @@ def check_result(findings: tuple[Finding, ...]) -> dict:
         {"number": 3, "action": "move", "file": "index/20261121081502113", "offset": None, "bytes": 420_000_040, "what": "Take the file away; the index is made anew from the log."},
         {"number": 4, "action": "rebuild", "file": ".", "offset": None, "bytes": 0, "what": "Read the whole log as a start does, and make from it every unit and every index entry that is missing."},
     ] if findings else []  # fmt: skip
-    plan = {"actions": actions, "left": [], "bytes": 420_004_428 if actions else 0, "kept_in": "lost+found" if actions else None}
+    lost = [{"topic": "orders", "queue_id": 3, "first": 4920, "last": 4920, "messages": 1, "is_stale": False}] if findings else []
+    losses = {"messages": len(lost), "ranges": lost, "ranges_left_out": 0, "unnamed_bytes": 0}
+    plan = {"lost": losses, "actions": actions, "left": [], "bytes": 420_004_428 if actions else 0, "kept_in": "lost+found" if actions else None}
     grades = {grade: sum(finding["grade"] == grade for finding in told) for grade in GRADES}
     return {"ok": not findings, "log_end": 357_564_416, "counts": CHECK_COUNTS, "kinds": report.kinds, "grades": grades, "findings": told, "plan": plan}
 

@@ -76,6 +76,10 @@ class Scene:
         with open(self.root / file, "r+b") as opened:
             opened.truncate(length)
 
+    def append(self, file: str, data: bytes) -> None:
+        with open(self.root / file, "ab") as opened:
+            opened.write(data)
+
     def delete(self, file: str) -> None:
         (self.root / file).unlink()
 
@@ -302,6 +306,69 @@ def log_file_too_long(scene: Scene) -> Planted:
 
 
 @fault
+def log_file_cut_to_almost_nothing(scene: Scene) -> Planted:
+    """Two in a row: the one after it has no bytes at all."""
+    size = scene.sizes.mapped_file_size_commit_log
+    for number, length in ((1, 100), (2, 0)):
+        scene.truncate(f"commitlog/{number * size:020}", length)
+    gone = frozenset(m.log_offset for m in scene.records if size <= m.log_offset < 3 * size and m.log_offset + m.size > size + 100)
+    return Planted("file-length", "repair", f"commitlog/{size:020}", None, gone)
+
+
+@fault
+def log_file_of_no_bytes_in_the_middle(scene: Scene) -> Planted:
+    size = scene.sizes.mapped_file_size_commit_log
+    scene.truncate(f"commitlog/{size:020}", 0)
+    return Planted("file-length", "repair", f"commitlog/{size:020}", None, frozenset(m.log_offset for m in scene.records if size <= m.log_offset < 2 * size))
+
+
+@fault
+def log_file_too_short_before_one_that_begins_with_damage(scene: Scene) -> Planted:
+    """The next file begins with no good record, and holds good ones further on."""
+    size = scene.sizes.mapped_file_size_commit_log
+    file = f"commitlog/{size:020}"
+    scene.truncate(file, size - 5000)
+    first = next(m for m in scene.records if m.log_offset == 2 * size)
+    scene.flip(*scene.log_place(first.log_offset + record.FIXED_IPV4.offset["magic"]))
+    gone = {m.log_offset for m in scene.records if 2 * size - 5000 < m.log_offset + m.size and m.log_offset < 2 * size}
+    return Planted("file-length", "repair", file, None, frozenset({*gone, first.log_offset}))
+
+
+@fault
+def first_log_file_too_short(scene: Scene) -> Planted:
+    size = scene.sizes.mapped_file_size_commit_log
+    scene.truncate(f"commitlog/{0:020}", size // 2)
+    gone = frozenset(m.log_offset for m in scene.records if size // 2 < m.log_offset + m.size and m.log_offset < size)
+    return Planted("file-length", "repair", f"commitlog/{0:020}", None, gone)
+
+
+@fault
+def first_log_file_too_long(scene: Scene) -> Planted:
+    scene.append(f"commitlog/{0:020}", scene.choose.randbytes(4096 + 20))
+    return Planted("file-length", "repair", f"commitlog/{0:020}")
+
+
+def _last_log_file(scene: Scene) -> str:
+    return scene.log_place(scene.records[-1].log_offset)[0]
+
+
+@fault
+def last_log_file_too_long(scene: Scene) -> Planted:
+    file = _last_log_file(scene)
+    scene.append(file, scene.choose.randbytes(4096 + 20))
+    return Planted("file-length", "repair", file)
+
+
+@fault
+def last_log_file_too_short(scene: Scene) -> Planted:
+    """It ends in the middle of its last record."""
+    last = scene.records[-1]
+    file, offset = scene.log_place(last.log_offset)
+    scene.truncate(file, offset + last.size // 2)
+    return Planted("file-length", "repair", file, None, frozenset({last.log_offset}))
+
+
+@fault
 def log_file_missing_in_the_middle(scene: Scene) -> Planted:
     size = scene.sizes.mapped_file_size_commit_log
     scene.delete(f"commitlog/{2 * size:020}")
@@ -431,6 +498,22 @@ def queue_file_too_short(scene: Scene) -> Planted:
 
 
 @fault
+def queue_file_of_no_bytes(scene: Scene) -> Planted:
+    file, _ = scene.queue_place(3, 100)
+    scene.truncate(file, 0)
+    return Planted("file-length", "repair", file)
+
+
+@fault
+def only_file_of_a_queue_too_long(scene: Scene) -> Planted:
+    """Nothing beside it in its directory says how long it should be."""
+    directory = next(path for path in sorted((scene.root / "consumequeue").glob("*/*")) if len(list(path.iterdir())) == 1 and path.parent.name != _TOPIC)
+    file = str(next(directory.iterdir()).relative_to(scene.root))
+    scene.append(file, bytes(5 * UNIT))
+    return Planted("file-length", "repair", file)
+
+
+@fault
 def foreign_file_in_a_queue(scene: Scene) -> Planted:
     scene.make(f"consumequeue/{_TOPIC}/0/core", b"x" * 100)
     return Planted("stray-file", "repair", f"consumequeue/{_TOPIC}/0/core")
@@ -550,6 +633,27 @@ def all_index_files_missing(scene: Scene) -> Planted:
 def index_file_of_another_length(scene: Scene) -> Planted:
     file = scene.index_files()[1]
     scene.truncate(file, scene.geometry.file_bytes - 20)
+    return Planted("file-length", "repair", file)
+
+
+@fault
+def first_index_file_too_long(scene: Scene) -> Planted:
+    file = scene.index_files()[0]
+    scene.append(file, scene.choose.randbytes(100))
+    return Planted("file-length", "repair", file)
+
+
+@fault
+def last_index_file_too_long(scene: Scene) -> Planted:
+    file = scene.index_files()[-1]
+    scene.append(file, scene.choose.randbytes(100))
+    return Planted("file-length", "repair", file)
+
+
+@fault
+def index_file_of_no_bytes(scene: Scene) -> Planted:
+    file = scene.index_files()[1]
+    scene.truncate(file, 0)
     return Planted("file-length", "repair", file)
 
 

@@ -5,7 +5,6 @@ Exit code 0 when the store is sound (after --apply: is sound now), 1 when someth
 
 import json
 import time
-from dataclasses import fields
 from pathlib import Path
 
 from django.conf import settings
@@ -48,9 +47,8 @@ class Command(BaseCommand):
         try:
             delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
             given = {"on_progress": tell, "log_end": None if live is None else live.dispatched, "delay_levels_ms": delays}
-            told = run_file.store_settings(root, settings.DATA_DIRECTORY)
-            sizes = CheckSizes(**{field.name: told.get(field.name) for field in fields(CheckSizes)})
-            result, plan = examine(root, with_plan=options["plan"] or options["apply"], sizes=sizes, **given)
+            given["noted"] = run_file.noted_sizes(root, settings.DATA_DIRECTORY)
+            result, plan = examine(root, with_plan=options["plan"] or options["apply"], **given)
             if options["apply"] and plan.actions:
                 repair = Repair(plan, on_step=lambda number, action: tell and tell(number, len(plan.actions), action.what, "steps"))
                 repair.run()
@@ -82,6 +80,7 @@ class Command(BaseCommand):
         if not plan["actions"]:
             self.stdout.write("There is nothing to repair.")
             return
+        self._print_losses(plan["lost"])
         self.stdout.write("What was done:" if done else "What a repair does:")
         for action in plan["actions"]:
             place = action["file"] if action["offset"] is None else f"{action['file']} at {action['offset']}"
@@ -91,8 +90,23 @@ class Command(BaseCommand):
         self.stdout.write(f"What was changed is kept in {plan['kept_in']}." if done else "With --apply it is done; what is changed is kept in lost+found beside the store.")
 
 
-def examine(root: Path, with_plan: bool, sizes: CheckSizes | None = None, **given) -> tuple[dict, object]:
-    """(what is told of a check, the plan of a repair or None). `sizes` are the plan's where no file shows them."""
+    def _print_losses(self, lost: dict) -> None:
+        """What no repair brings back, before what a repair does."""
+        if not lost["messages"] and not lost["unnamed_bytes"]:
+            self.stdout.write("No message is lost.")
+            return
+        self.stdout.write(f"Lost, whatever is done: {lost['messages']:,} messages.")
+        for one in lost["ranges"]:
+            where = ", after the end of the log and in no queue" if one["is_stale"] else ""
+            self.stdout.write(f"  {one['topic']}/{one['queue_id']}: {one['messages']:,}, offsets {one['first']:,} to {one['last']:,}{where}")
+        if lost["ranges_left_out"]:
+            self.stdout.write(f"  and {lost['ranges_left_out']:,} more ranges")
+        if lost["unnamed_bytes"]:
+            self.stdout.write(f"  {lost['unnamed_bytes']:,} damaged bytes hold what no queue names")
+
+
+def examine(root: Path, with_plan: bool, noted: CheckSizes, **given) -> tuple[dict, object]:
+    """(what is told of a check, the plan of a repair or None). `noted` are the file sizes that the last broker used."""
     from broker_store.engine.check import StoreCheck
     from broker_store.inside.doctor import GRADES, findings_of
     from broker_store.inside.repair import make_plan
@@ -102,7 +116,7 @@ def examine(root: Path, with_plan: bool, sizes: CheckSizes | None = None, **give
         tell(done, total, f"{step}, {found:,} found" if found else step)
 
     tell = given.pop("on_progress")
-    check = StoreCheck(root, on_progress=told if tell else None, **given)
+    check = StoreCheck(root, on_progress=told if tell else None, noted=noted, **given)
     report = check.run()
     findings = findings_of(report, root, check.unclean)
     result = {
@@ -114,7 +128,7 @@ def examine(root: Path, with_plan: bool, sizes: CheckSizes | None = None, **give
         "grades": {grade: sum(finding["grade"] == grade for finding in findings) for grade in GRADES},
         "findings": findings,
     }
-    plan = make_plan(check, sizes) if with_plan else None
+    plan = make_plan(check, noted) if with_plan else None
     return result if plan is None else result | {"plan": plan.as_dict()}, plan
 
 

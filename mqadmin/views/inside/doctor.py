@@ -20,6 +20,7 @@ from mqadmin.views.page import page
 
 MOST_RUNS = 20
 MOST_FINDINGS = 300  # rows of the table; REST has all
+MOST_RANGES = 100  # of lost messages
 
 
 @page()
@@ -67,8 +68,14 @@ def shown(run: dict) -> dict:
         "grades": [(grade, (run["grades"] or {}).get(grade, 0)) for grade in reversed(GRADES)] if run["grades"] else [],
         "findings": findings,
         "left_out": len(run["findings"]) - len(findings),
-        "plan": plan and plan | {"actions": [action | {"link": link_of(action)} for action in plan["actions"]]},
+        "plan": plan and plan | {"actions": [action | {"link": link_of(action)} for action in plan["actions"]], "lost": _losses(plan["lost"])},
     }
+
+
+def _losses(lost: dict) -> dict:
+    """The losses of a plan with as many ranges as the page shows."""
+    ranges = lost["ranges"][:MOST_RANGES]
+    return lost | {"ranges": ranges, "left_out": len(lost["ranges"]) - len(ranges) + lost["ranges_left_out"]}
 
 
 def link_of(place: dict) -> str | None:

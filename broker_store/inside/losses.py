@@ -1,0 +1,152 @@
+"""Which messages of a damaged store no repair can bring back: by queue and offset, known before anything is changed.
+
+A message is lost when its queue, or its neighbours in the queue, state that it was there, and the log holds no good record of it:
+
+    units      that point into a damaged part of the log, or at and after its end
+    gaps       queue offsets between two records that no record has
+    stale      whole records after the log's end that no queue knows: a repair makes the file zero there
+
+What lay in damaged bytes that no queue names is known by its length alone (`unnamed_bytes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from broker_store.engine.check import Queue, StoreCheck
+from broker_store.formats.queue_unit import LIGHT_QUEUE, PRE_BLANK_SIZE
+
+MAX_RANGES = 1_000  # named one by one; the others are counted
+_UNITS_AT_ONCE = 1 << 16
+_MOST_STALE = 1 << 16  # records after the end of the log that are counted
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Messages [first, last] of one queue. `is_stale`: they are whole, but after the end of the log, and no queue knows them."""
+
+    topic: str
+    queue_id: int
+    first: int
+    last: int
+    is_stale: bool = False
+
+    @property
+    def messages(self) -> int:
+        return self.last - self.first + 1
+
+    def as_dict(self) -> dict:
+        return {
+            "topic": self.topic, "queue_id": self.queue_id, "first": self.first, "last": self.last, "messages": self.messages, "is_stale": self.is_stale
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        which = f"message {self.first:,}" if self.first == self.last else f"{self.messages:,} messages, {self.first:,} to {self.last:,}"
+        return f"{which} of {self.topic}/{self.queue_id}" + (", after the end of the log and in no queue" if self.is_stale else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """`ranges` are the first MAX_RANGES; `messages` counts all, `ranges_left_out` how many ranges are not named."""
+
+    ranges: tuple[LostRange, ...] = ()
+    messages: int = 0
+    ranges_left_out: int = 0
+    unnamed_bytes: int = 0
+
+    def as_dict(self) -> dict:
+        return {
+            "messages": self.messages,
+            "ranges": [one.as_dict() for one in self.ranges],
+            "ranges_left_out": self.ranges_left_out,
+            "unnamed_bytes": self.unnamed_bytes,
+        }
+
+
+def losses_of(check: StoreCheck, restored: Iterable[tuple[str, int, int]] = ()) -> Losses:
+    """What a check found lost. `restored` are (topic, queue, offset) that a repair writes into a sound record's header again."""
+    found = _Finder(check, restored)
+    return found.losses()
+
+
+class _Finder:
+    def __init__(self, check: StoreCheck, restored: Iterable[tuple[str, int, int]]):
+        self._check = check
+        self._restored: dict[tuple[str, int], set[int]] = {}
+        for topic, queue_id, number in restored:
+            self._restored.setdefault((topic, queue_id), set()).add(number)
+        damaged = sorted(check.damaged)
+        self._lows = np.array([low for low, _ in damaged], dtype=np.int64)
+        self._highs = np.array([high for _, high in damaged], dtype=np.int64)
+        self._named_bytes = 0
+
+    def losses(self) -> Losses:
+        ranges: list[LostRange] = []
+        gaps: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for gap in self._check.gaps:
+            gaps.setdefault((gap.topic, gap.queue_id), []).append((gap.first, gap.end))
+        for key, queue in sorted(self._check.queues.items()):
+            if not key[0].startswith(LIGHT_QUEUE):
+                ranges += self._of_queue(key, queue, gaps.get(key, []))
+        ranges += self._stale()
+        messages = sum(one.messages for one in ranges)
+        middle = sum(stretch.high - stretch.low for stretch in self._check.stretches if not stretch.is_tail)
+        unnamed = max(0, middle - self._named_bytes)
+        return Losses(tuple(ranges[:MAX_RANGES]), messages, max(0, len(ranges) - MAX_RANGES), unnamed)
+
+    def _of_queue(self, key: tuple[str, int], queue: Queue, gaps: list[tuple[int, int]]) -> list[LostRange]:
+        """Numbers before and after those that the log has records of, and the gaps between them."""
+        covered = queue.end if queue.covered_from is None else queue.covered_from
+        spans = self._lost_units(queue, queue.first, covered)
+        if queue.covered_from is not None:
+            spans += self._lost_units(queue, queue.next, queue.end)
+            for first, end in gaps:
+                # A record that states a wrong number makes gaps too: there the units point to good records, or there are none.
+                spans += self._lost_units(queue, first, min(end, max(queue.end, queue.next)), with_absent=True)
+        back = self._restored.get(key, set())
+        return [LostRange(*key, first, last) for first, end in sorted(spans) for first, last in _without(first, end, back)]
+
+    def _lost_units(self, queue: Queue, first: int, end: int, with_absent: bool = False) -> list[tuple[int, int]]:
+        """Runs [first, end) of units that point into damaged parts of the log, or at and after its end; `with_absent` those that are zero too."""
+        spans: list[tuple[int, int]] = []
+        for at in range(first, end, _UNITS_AT_ONCE):
+            units = queue.units(at, min(_UNITS_AT_ONCE, end - at))
+            offsets, sizes = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
+            is_unit = (sizes > 0) & (offsets >= 0) & ~((offsets == 0) & (sizes == PRE_BLANK_SIZE))
+            if self._check.limit is not None:
+                is_unit &= offsets < self._check.limit
+            inside = np.zeros(len(units), dtype=bool)
+            if len(self._lows):
+                place = np.searchsorted(self._lows, offsets, side="right") - 1
+                inside = (place >= 0) & (offsets < self._highs[place])
+            self._named_bytes += int(sizes[is_unit & inside].sum())
+            lost = np.flatnonzero((is_unit & (inside | (offsets >= self._check.log_end))) | ((sizes == 0) & with_absent))
+            breaks = np.flatnonzero(np.diff(lost) != 1) + 1
+            for run in np.split(lost, breaks) if len(lost) else ():
+                spans.append((at + int(run[0]), at + int(run[-1]) + 1))
+        return spans
+
+    def _stale(self) -> list[LostRange]:
+        """Whole records in the tail that is cut, by queue."""
+        found: dict[tuple[str, int], list[int]] = {}
+        for stretch in self._check.stretches:
+            if stretch.is_tail:
+                for message in self._check.records_between(stretch.low, stretch.high, _MOST_STALE):
+                    if message.is_queued:
+                        found.setdefault((message.topic, message.queue_id), []).append(message.queue_offset)
+        return [LostRange(*key, min(numbers), max(numbers), True) for key, numbers in sorted(found.items())]
+
+
+def _without(first: int, end: int, numbers: set[int]) -> list[tuple[int, int]]:
+    """[first, end) without `numbers`, as pairs (first, last)."""
+    pairs, begin = [], first
+    for number in sorted(number for number in numbers if first <= number < end):
+        if number > begin:
+            pairs.append((begin, number - 1))
+        begin = number + 1
+    if begin < end:
+        pairs.append((begin, end - 1))
+    return pairs
