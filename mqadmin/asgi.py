@@ -1,4 +1,4 @@
-"""The application that uvicorn serves: the hot routes in front, then Django for HTTP and Channels for the websocket."""
+"""The application that uvicorn serves: allowed names only, then the hot routes, then Django for HTTP and Channels for the websocket."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ django_application = get_asgi_application()
 
 # These need the applications that the line above has loaded.
 from channels.auth import AuthMiddlewareStack  # noqa: E402
-from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.routing import ProtocolTypeRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
-from django.urls import path  # noqa: E402
 
 from broker_store.server.http import HotRoutes  # noqa: E402
+from broker_store.server.problems import Problem  # noqa: E402
 from broker_store.slices import ask_for_long_slices  # noqa: E402
 from mqadmin import clusters, tokens  # noqa: E402
 from mqadmin.api.auth import local_caller  # noqa: E402
 from mqadmin.gateway import REPEATS, ClusterGateway  # noqa: E402
 from mqadmin.live import LiveConsumer  # noqa: E402
+from mqadmin.refused_requests import AllowedHosts, Websockets, refuse  # noqa: E402
+from mqadmin.web import count_refusal  # noqa: E402
 
 # A page of another site may open a socket to us with the user's cookie; its Origin gives it away.
-websockets = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter([path("ws/v1/", LiveConsumer.as_asgi())])))
+websockets = Websockets(AllowedHostsOriginValidator(AuthMiddlewareStack(LiveConsumer.as_asgi())), "/ws/v1/")
 
 
 def _gateway() -> ClusterGateway | None:
@@ -33,33 +35,57 @@ def _gateway() -> ClusterGateway | None:
     return ClusterGateway(cluster) if cluster.state()["state"] in ("running", "read_only") else None
 
 
-
 class KeptThreads:
     """Gives each request a thread for what Django does in one, and keeps it, with its connection to the database, for a later one.
-    Django by itself starts two threads for each request."""
+    Django by itself starts two threads for each request.
+
+    Requests that have no answer yet are bounded, since each may have a thread; those of the local socket are not part of the
+    bound, nor is who reads an answer slowly."""
 
     MOST_IDLE = 8
+    MOST_UNDER_WAY = 128  # without an answer
 
     def __init__(self, application):
         self._application = application
         self._idle: list[ThreadPoolExecutor] = []
+        self._under_way = 0
 
     async def __call__(self, scope, receive, send) -> None:
+        if self._under_way >= self.MOST_UNDER_WAY and local_caller(scope) is None:
+            problem = Problem("busy", f"{self.MOST_UNDER_WAY} requests are under way")
+            client = scope.get("client") or ("", 0)
+            count_refusal("HTTP requests under way", value=self._under_way + 1, limit=self.MOST_UNDER_WAY, who=f"{client[0]}:{client[1]}", said=problem.detail)
+            return await refuse(problem, scope, receive, send)
         executor = self._idle.pop() if self._idle else ThreadPoolExecutor(1, thread_name_prefix="request", initializer=ask_for_long_slices)
+        is_under_way = True
+        self._under_way += 1
+
+        def answered() -> None:
+            nonlocal is_under_way
+            self._under_way -= is_under_way
+            is_under_way = False
+
+        async def send_on(event) -> None:
+            answered()
+            await send(event)
+
         try:
             async with ThreadSensitiveContext(executor=executor):
-                await self._application(scope, receive, send)
+                await self._application(scope, receive, send_on)
         finally:
+            answered()
             if len(self._idle) < self.MOST_IDLE:
                 self._idle.append(executor)
             else:
                 executor.shutdown(wait=False)
 
 
-application = HotRoutes(
-    ProtocolTypeRouter({"http": KeptThreads(django_application), "websocket": websockets}),
-    gateway=_gateway,
-    tokens=tokens.TABLE,
-    local_caller=local_caller,
-    repeats=REPEATS,
+application = AllowedHosts(
+    HotRoutes(
+        ProtocolTypeRouter({"http": KeptThreads(django_application), "websocket": websockets}),
+        gateway=_gateway,
+        tokens=tokens.TABLE,
+        local_caller=local_caller,
+        repeats=REPEATS,
+    )
 )

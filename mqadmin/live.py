@@ -50,6 +50,7 @@ from broker_store.server.problems import Problem
 from mqadmin import clusters, jobs, parts
 from mqadmin.inside import cache, checks, layout, recoveries
 from mqadmin.middleware import MUST_SET_PASSWORD
+from mqadmin.web import count_refusal
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,8 @@ TURN_SECONDS = 0.5  # a look waits no longer for those of other streams, which r
 PAST_POINTS = 130  # kept for charts
 PAST_APART_MS = 950  # so that they are one a second
 MAX_BAD_FRAMES = 5  # then the socket is closed
+MAX_FRAMES = 100  # from a browser at once ...
+FRAMES_PER_SECOND = 10.0  # ... and in the long run: each may begin a measurement
 
 # Codes of our own, from the range for applications.
 CLOSE_BAD_FRAMES, CLOSE_LOGGED_OUT, CLOSE_TOO_MANY, CLOSE_TOO_BIG = 4400, 4401, 4429, 1009
@@ -412,6 +415,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     watcher: Watcher | None = None
     tasks: tuple[asyncio.Task, ...] = ()
     bad_frames = 0
+    allowance, allowed_s = float(MAX_FRAMES), 0.0
 
     async def connect(self) -> None:
         await self.accept()  # a code of ours reaches the browser only through an open socket
@@ -426,6 +430,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.watcher = Watcher()
         sampler.add(self.watcher)
         self.tasks = (asyncio.create_task(self._send_frames()), asyncio.create_task(self._check_login()))
+
+    async def _leave(self, code: int) -> None:
+        """Close from our side. Nothing that still comes is obeyed, and nothing more is measured for it."""
+        await self.disconnect(code)
+        await self.close(code)
 
     async def disconnect(self, code: int) -> None:
         if self.watcher is None:
@@ -443,12 +452,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if self.watcher is None:
             return
         if text_data is None or len(text_data) > MAX_FRAME_BYTES:
-            return await self.close(CLOSE_TOO_BIG)
+            return await self._leave(CLOSE_TOO_BIG)
+        now_s = time.monotonic()
+        self.allowance = min(self.allowance + (now_s - self.allowed_s) * FRAMES_PER_SECOND, MAX_FRAMES) - 1
+        self.allowed_s = now_s
+        if self.allowance < 0:
+            count_refusal("websocket frames", value=MAX_FRAMES + 1, limit=MAX_FRAMES, who=f"user {self.user_id}")
+            return await self._leave(CLOSE_TOO_MANY)
         reason = self._obey(text_data)
         if reason:
             self.bad_frames += 1
             if self.bad_frames >= MAX_BAD_FRAMES:
-                return await self.close(CLOSE_BAD_FRAMES)
+                return await self._leave(CLOSE_BAD_FRAMES)
             await self.send(text_data=json.dumps([{"stream": "", "name": "", "seq": 0, "at": int(time.time() * 1000), "kind": "error", "data": {"code": "invalid", "detail": reason}}]))
 
     def _obey(self, text: str) -> str:

@@ -4,7 +4,8 @@ uvicorn wants to own the process: it takes over the signals, raises the one it c
 ends only when all responses have. Here runbroker owns the process, so the signals are left alone, `stop` asks for the
 end, and open streams are cut after `GRACE_SECONDS`. Lifespan is off: the pages must answer while the store recovers.
 
-Two doors: TCP, and a Unix socket (mode 0600, in a directory of mode 0700) for commands and jobs of the same user.
+Two doors: TCP, and a Unix socket (mode 0600, in a directory of mode 0700) for commands and jobs of the same user. What a
+peer may hold of them is in mqadmin/http_door.py.
 """
 
 from __future__ import annotations
@@ -12,11 +13,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
+import logging
 import os
 import socket
 from pathlib import Path
 
 import uvicorn
+
+from broker_store.errors import StoreClosedError
+from mqadmin.http_door import BoundedHttp, BoundedWebsocket, Door
+
+log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 2  # uvicorn wants whole seconds; all of runbroker has five
 BACKLOG = 512
@@ -57,6 +65,7 @@ async def serve(loop: asyncio.AbstractEventLoop, host: str, port: int, unix_sock
     """Start listening; returns when both doors answer. OSError with a sentence when an address is taken."""
     if application is None:
         from mqadmin.asgi import application
+    door = Door(count_refusal)
     sockets = [_tcp_socket(host, port)]
     if unix_socket_path is not None:
         try:
@@ -67,7 +76,8 @@ async def serve(loop: asyncio.AbstractEventLoop, host: str, port: int, unix_sock
     config = uvicorn.Config(
         application,
         lifespan="off",
-        ws="websockets-sansio",
+        http=functools.partial(BoundedHttp, door=door),
+        ws=functools.partial(BoundedWebsocket, door=door),
         ws_max_size=MAX_WEBSOCKET_FRAME_BYTES,
         ws_per_message_deflate=False,  # frames are small and many: compressing costs the loop more than loopback saves
         timeout_graceful_shutdown=GRACE_SECONDS,
@@ -88,6 +98,17 @@ async def serve(loop: asyncio.AbstractEventLoop, host: str, port: int, unix_sock
             raise OSError(f"the dashboard did not start on {host}:{port}")
         await asyncio.sleep(0.005)
     return Web(server, sockets, task, unix_socket_path)
+
+
+def count_refusal(cause: str, **case) -> None:
+    """Add to what the broker refused (`value`, `limit`, `who`, `said`). While there is no broker to count, the log has it."""
+    from mqadmin import clusters
+
+    cluster = clusters.current()
+    try:
+        cluster.call(functools.partial(cluster.refuse, cause, **case))
+    except StoreClosedError:
+        log.info("refused, %s: %s", cause, case)
 
 
 def _tcp_socket(host: str, port: int) -> socket.socket:

@@ -174,7 +174,7 @@ class World:
         return answer
 
     async def websocket(self, caller: str) -> str:
-        headers = {"origin": "http://localhost:8080", **await sync_to_async(self.headers)(caller)}
+        headers = {"host": "localhost:8080", "origin": "http://localhost:8080", **await sync_to_async(self.headers)(caller)}
         communicator = WebsocketCommunicator(self.application, "/ws/v1/", [(name.encode(), value.encode()) for name, value in headers.items()])
         assert await communicator.connect()
         await communicator.send("{")

@@ -276,6 +276,22 @@ async def test_a_frame_beyond_its_bound_or_of_bytes_closes_the_socket(viewer):
 
 
 @socket
+async def test_a_browser_that_floods_its_socket_is_closed_and_has_begun_few_measurements(viewer, fake_cluster, monkeypatch):
+    monkeypatch.setattr(live, "FRAMES_PER_SECOND", 0.0)
+    measured = []
+    monkeypatch.setattr(fake_cluster, "group", lambda name: measured.append(name) or {})
+    communicator = _communicator(viewer)
+    await communicator.connect()
+    for number in range(500):
+        name = f"group-{number}"
+        await communicator.send({"kind": "subscribe", "stream": "group", "name": name})
+        await communicator.send({"kind": "unsubscribe", "stream": "group", "name": name})
+    assert await communicator.closed() == live.CLOSE_TOO_MANY
+    assert len(measured) == live.MAX_FRAMES // 2
+    assert fake_cluster.refused[-1][0] == "websocket frames"
+
+
+@socket
 async def test_a_socket_watches_a_bounded_number_of_streams(viewer, monkeypatch):
     communicator = _communicator(viewer)
     await communicator.connect()

@@ -73,11 +73,15 @@ class FakeCluster:
         self.asked: list[tuple] = []  # every call that would change something
         self.flags: list[dict] = []
         self.extra_messages: list[bytes] = []
+        self.refused: list[tuple[str, dict]] = []
 
     # -- what is known in every state
 
     def call(self, function, *arguments):
         return function(*arguments)
+
+    def refuse(self, cause, **case) -> None:
+        self.refused.append((cause, case))
 
     def state(self) -> dict:
         sentences = {

@@ -1,0 +1,400 @@
+"""What a peer may hold of the dashboard's port: connections, headers, bodies, unread answers, frames of a websocket.
+
+uvicorn and its parser have no bound on a header's size or time, on a body, on requests sent in advance (pipelined) or on what
+a peer leaves unread. The protocols here are uvicorn's with these bounds: `BoundedHttp` judges each piece before and while it
+is parsed, `BoundedWebsocket` takes the connection over after an upgrade, and one `Door` knows the connections of both and
+looks at them each second. Who goes beyond a bound is answered with a status where HTTP still allows one, and counted.
+
+The Unix socket has the same bounds on time and size. Its connections are not part of MAX_CONNECTIONS, so commands of the
+same user work while the port is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from broker_store.server.problems import MEDIA_TYPE, Problem
+
+MAX_CONNECTIONS = 1_000  # of the port, websockets among them; a browser opens at most seven
+MAX_LINGERING = 100  # beyond MAX_CONNECTIONS, while they are told that there is no room
+HEADER_SECONDS = 10.0  # from the first byte of a request, or from the connection, to the end of its header
+BODY_SECONDS = 30.0  # from there to the last byte of its body
+UNREAD_SECONDS = 60.0  # in which a peer must take something of what waits for it
+LINGER_SECONDS = 2.0  # in which a peer may read why it was refused
+SWEEP_SECONDS = 1.0
+MAX_TARGET_BYTES = 8 << 10  # path and query
+MAX_HEADER_BYTES = 32 << 10
+MAX_HEADERS = 100
+MAX_HEADER_LINE_BYTES = 8_000  # of a websocket's handshake: its parser ends at 8,192
+MAX_BODY_BYTES = 16 << 20  # as broker_store.server.http takes
+MAX_BODIES_BYTES = 128 << 20  # of all requests that are not answered; the routes of messages refuse at half of it
+MAX_PIPELINED = 16  # requests of one connection that wait for the answers of those before
+MAX_UNSENT_BYTES = 256 << 20  # of all connections; the one with most ends
+WEBSOCKET_BURST_BYTES = 256 << 10  # from a browser, at once ...
+WEBSOCKET_BYTES_PER_SECOND = 16 << 10  # ... and in the long run
+MAX_FRAGMENTS = 64  # of one websocket message
+MAX_WEBSOCKET_UNSENT_BYTES = 4 << 20
+SLICE_BYTES = 16 << 10  # parsed at once: what a header may be beyond its bound
+
+# (cause, value=, limit=, who=, said=), as broker_store/broker/flow.py keeps it.
+Refused = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request, or its whole connection, goes no further. `value` went over `limit`."""
+
+    cause: str
+    problem: Problem
+    value: int | None = None
+    limit: int | None = None
+
+
+class _Stop(Exception):
+    """Leaves the parser, which then says that a callback failed; the refusal waits in the protocol."""
+
+
+class Peer:
+    """One connection, from its first byte to its end; an upgrade to a websocket gives it another protocol."""
+
+    __slots__ = ("transport", "who", "is_local", "protocol", "waits_for", "since_s", "unsent", "unsent_since_s", "ends_at_s")
+
+    def __init__(self, transport: asyncio.Transport, protocol: BoundedHttp, now_s: float):
+        peer = transport.get_extra_info("peername")
+        self.is_local = not isinstance(peer, tuple)
+        self.transport = transport
+        self.who = "local socket" if self.is_local else f"{peer[0]}:{peer[1]}"
+        self.protocol: BoundedHttp | BoundedWebsocket = protocol
+        self.waits_for, self.since_s = "connection", now_s  # then "header", "body" or "", with the time from which it counts
+        self.unsent, self.unsent_since_s = 0, now_s
+        self.ends_at_s: float | None = None  # of one that was refused
+
+    def wait_for(self, what: str, now_s: float) -> None:
+        self.waits_for, self.since_s = what, now_s
+
+    def takes_nothing(self, now_s: float) -> bool:
+        """Whether the peer has left something unread for UNREAD_SECONDS without taking any of it."""
+        unsent = self.transport.get_write_buffer_size()
+        if self.unsent == 0 or unsent < self.unsent:
+            self.unsent_since_s = now_s
+        self.unsent = unsent
+        return unsent > 0 and now_s - self.unsent_since_s > UNREAD_SECONDS
+
+
+class Door:
+    """The connections of the port and of the local socket, and what they hold together. `refused` counts."""
+
+    def __init__(self, refused: Refused, max_connections: int = MAX_CONNECTIONS):
+        self.refused = refused
+        self.max_connections = max_connections
+        self.body_bytes = 0
+        self._peers: dict[asyncio.Transport, Peer] = {}
+        self._remote = 0  # of them that came over TCP
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(self._peers.values())
+
+    def peer_of(self, transport: asyncio.Transport) -> Peer:
+        return self._peers[transport]
+
+    def take(self, transport: asyncio.Transport, protocol: BoundedHttp) -> tuple[Peer, bool]:
+        """The peer of a new connection, and whether there is room for it. One that rests between two requests makes room."""
+        loop = protocol.loop
+        peer = Peer(transport, protocol, loop.time())
+        has_room = peer.is_local or self._remote < self.max_connections or self._end_one_that_rests()
+        self._peers[transport] = peer
+        self._remote += not peer.is_local
+        if self._timer is None:
+            self._timer = loop.call_later(SWEEP_SECONDS, self._swept, loop)
+        return peer, has_room
+
+    def is_crowded(self) -> bool:
+        """Whether so many are told that there is no room that the next is not even told."""
+        return self._remote > self.max_connections + MAX_LINGERING
+
+    def gone(self, transport: asyncio.Transport) -> None:
+        peer = self._peers.pop(transport, None)
+        if peer is not None:
+            self._remote -= not peer.is_local
+        if not self._peers and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def sweep(self, now_s: float) -> None:
+        """End what is overdue at loop time `now_s`, and what holds most while all together hold too much."""
+        for peer in list(self._peers.values()):
+            if peer.ends_at_s is not None:
+                if now_s >= peer.ends_at_s:
+                    peer.transport.abort()
+                continue
+            if peer.takes_nothing(now_s):
+                self.refused("answer not read", value=round(now_s - peer.unsent_since_s), limit=round(UNREAD_SECONDS), who=peer.who)
+                peer.transport.abort()
+            elif peer.waits_for:
+                peer.protocol.judge_time(now_s)
+        unsent = sum(peer.unsent for peer in self._peers.values())
+        for peer in sorted(self._peers.values(), key=lambda peer: peer.unsent, reverse=True):
+            if unsent <= MAX_UNSENT_BYTES:
+                break
+            self.refused("unread answers", value=unsent, limit=MAX_UNSENT_BYTES, who=peer.who)
+            peer.transport.abort()
+            unsent -= peer.unsent
+
+    def _swept(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(SWEEP_SECONDS, self._swept, loop)
+        self.sweep(loop.time())
+
+    def _end_one_that_rests(self) -> bool:
+        """The one that has rested longest, so that those that ask come first."""
+        resting = [peer for peer in self._peers.values() if isinstance(peer.protocol, BoundedHttp) and peer.protocol.rests and not peer.is_local]
+        if not resting:
+            return False
+        longest = min(resting, key=lambda peer: peer.since_s)
+        longest.transport.abort()
+        self.gone(longest.transport)
+        return True
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 within the bounds of this module."""
+
+    def __init__(self, *arguments, door: Door, **named):
+        super().__init__(*arguments, **named)
+        self.door = door
+        self.peer: Peer = None  # type: ignore[assignment]
+        self._refusal: Refusal | None = None
+        self._header_bytes = self._incomplete_bytes = self._body_bytes = self._held_bytes = 0
+        self._cycles: list[RequestResponseCycle] = []  # not answered yet, the one that runs first
+
+    # What the loop calls
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.peer, has_room = self.door.take(transport, self)
+        if not has_room:
+            many = self.door.max_connections
+            self._refuse(Refusal("too many HTTP connections", Problem("busy", f"{many:,} connections are open"), many + 1, many))
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        peer = self.peer
+        if peer.waits_for in ("", "connection") and peer.ends_at_s is None:
+            peer.wait_for("header", self.loop.time())
+        for at in range(0, len(data), SLICE_BYTES):
+            if peer.ends_at_s is not None or peer.protocol is not self or self.transport.is_closing():
+                return
+            self._parse(data if len(data) <= SLICE_BYTES else data[at : at + SLICE_BYTES])
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._let_go()
+        self.door.gone(self.transport)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.peer.unsent_since_s = self.loop.time()
+
+    def judge_time(self, now_s: float) -> None:
+        """Refuse a request that does not come; for the door."""
+        peer = self.peer
+        if self.flow.read_paused:
+            return peer.wait_for(peer.waits_for, now_s)  # it is not read at all: that time is not the peer's
+        limit_s = BODY_SECONDS if peer.waits_for == "body" else HEADER_SECONDS
+        waited_s = now_s - peer.since_s
+        if waited_s <= limit_s:
+            return None
+        if peer.waits_for == "connection":  # browsers open some in advance
+            return self.transport.close()
+        problem = Problem("request_timeout", f"the {peer.waits_for} of the request did not come within {limit_s:g} s")
+        return self._refuse(Refusal(f"slow HTTP {peer.waits_for}", problem, round(waited_s), round(limit_s)))
+
+    @property
+    def rests(self) -> bool:
+        """Whether all that was asked is answered and nothing more has begun."""
+        return self.peer.waits_for == "" and not self._cycles and self.peer.ends_at_s is None and not self.transport.get_write_buffer_size()
+
+    # Parsing
+
+    def _parse(self, piece: bytes) -> None:
+        self._incomplete_bytes += len(piece)
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+            else:  # it is answered as if nothing but this request had come
+                self.cycle.keep_alive = False
+                self.flow.pause_reading()
+        except httptools.HttpParserError as error:
+            self._refuse(self._refusal or Refusal("malformed HTTP request", Problem("invalid", f"the request is no HTTP/1.1: {error}"[:200])))
+        else:
+            if self.peer.waits_for == "header" and self._incomplete_bytes > MAX_HEADER_BYTES:
+                self._refuse(_header_too_large(self._incomplete_bytes))
+
+    def _stop(self, refusal: Refusal) -> _Stop:
+        self._refusal = refusal
+        return _Stop()
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise self._stop(Refusal("pipelined HTTP requests", Problem("busy"), len(self.pipeline) + 1, MAX_PIPELINED))
+        super().on_message_begin()
+        self._header_bytes = self._incomplete_bytes = self._body_bytes = 0
+        if self.peer.waits_for != "header":
+            self.peer.wait_for("header", self.loop.time())
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > MAX_TARGET_BYTES:
+            problem = Problem("target_too_long", f"path and query have more than {MAX_TARGET_BYTES:,} bytes")
+            raise self._stop(Refusal("HTTP target too long", problem, len(self.url), MAX_TARGET_BYTES))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._header_bytes += len(name) + len(value) + 4
+        if self._header_bytes > MAX_HEADER_BYTES:
+            raise self._stop(_header_too_large(self._header_bytes))
+        if len(self.headers) > MAX_HEADERS:
+            problem = Problem("header_too_large", f"the request has more than {MAX_HEADERS} header fields")
+            raise self._stop(Refusal("HTTP header fields", problem, len(self.headers), MAX_HEADERS))
+
+    def on_headers_complete(self) -> None:
+        announced = next((int(value) for name, value in self.headers if name == b"content-length" and value.isdigit()), 0)
+        if announced > MAX_BODY_BYTES:
+            raise self._stop(_body_too_large(announced))
+        if self.parser.should_upgrade() and self._should_upgrade():
+            self._judge_handshake()
+        super().on_headers_complete()
+        self.peer.wait_for("body", self.loop.time())
+
+    def _judge_handshake(self) -> None:
+        """uvicorn gives the request to a second parser, which knows no answer to what it does not take."""
+        longest = max(len(name) + len(value) for name, value in self.headers)
+        if longest > MAX_HEADER_LINE_BYTES:
+            raise self._stop(_header_too_large(longest, MAX_HEADER_LINE_BYTES))
+        if len(self.url) > MAX_HEADER_LINE_BYTES or not self.url.isascii() or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
+            raise self._stop(Refusal("malformed HTTP request", Problem("invalid", "a websocket begins with a GET of HTTP/1.1 for an ASCII path")))
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        if self._body_bytes > MAX_BODY_BYTES:
+            raise self._stop(_body_too_large(self._body_bytes))
+        if self._cycles:  # what comes after its answer is dropped
+            self._held_bytes += len(body)
+            self.door.body_bytes += len(body)
+            if self.door.body_bytes > MAX_BODIES_BYTES:
+                problem = Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
+                raise self._stop(Refusal("HTTP bodies under way", problem, self.door.body_bytes, MAX_BODIES_BYTES))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self.peer.wait_for("", self.loop.time())
+
+    # Answers
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app) -> None:
+        self._cycles = [cycle]
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        self._cycles = []
+        if self.peer.waits_for == "":
+            self.peer.since_s = self.loop.time()
+        if not self.pipeline:
+            self._give_bodies_back()
+        super().on_response_complete()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer with the refusal when no other answer has begun, read nothing more, and end."""
+        self.door.refused(refusal.cause, value=refusal.value, limit=refusal.limit, who=self.peer.who, said=refusal.problem.detail)
+        can_answer = not self.pipeline and not any(cycle.response_started for cycle in self._cycles) and not self.door.is_crowded()
+        self._let_go()
+        self.peer.ends_at_s = self.loop.time() + LINGER_SECONDS
+        if not can_answer or self.transport.is_closing():
+            return self.transport.abort()
+        body = refusal.problem.body()
+        head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[refusal.problem.status] + head.encode() + body)
+        # What still comes is read and dropped for a while: a close with bytes unread would take the answer back.
+        self.transport.write_eof()
+        return self.flow.resume_reading()
+
+    def _let_go(self) -> None:
+        """Those who work for this connection hear that it has ended, those who wait in line too."""
+        for cycle in (*self._cycles, *(cycle for cycle, _ in self.pipeline)):
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._cycles = []
+        self.pipeline.clear()
+        self._give_bodies_back()
+        self._unset_keepalive_if_required()
+
+    def _give_bodies_back(self) -> None:
+        self.door.body_bytes -= self._held_bytes
+        self._held_bytes = 0
+
+
+class BoundedWebsocket(WebSocketsSansIOProtocol):
+    """uvicorn's websocket within the bounds of this module."""
+
+    def __init__(self, *arguments, door: Door, **named):
+        super().__init__(*arguments, **named)
+        self.door = door
+        self.peer: Peer = None  # type: ignore[assignment]
+        self._allowance = float(WEBSOCKET_BURST_BYTES)
+        self._allowed_s = self.loop.time()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.peer = self.door.peer_of(transport)
+        self.peer.protocol = self
+        self.peer.wait_for("", self.loop.time())
+
+    def data_received(self, data: bytes) -> None:
+        now_s = self.loop.time()
+        grown = self._allowance + (now_s - self._allowed_s) * WEBSOCKET_BYTES_PER_SECOND
+        self._allowance, self._allowed_s = min(grown, WEBSOCKET_BURST_BYTES) - len(data), now_s
+        if self._allowance < 0:
+            return self._end("websocket flood", WEBSOCKET_BURST_BYTES - round(self._allowance), WEBSOCKET_BURST_BYTES)
+        super().data_received(data)
+        if len(self.frames) > MAX_FRAGMENTS:
+            return self._end("websocket fragments", len(self.frames), MAX_FRAGMENTS)
+        unsent = self.transport.get_write_buffer_size()
+        if unsent > MAX_WEBSOCKET_UNSENT_BYTES:
+            self._end("answer not read", unsent, MAX_WEBSOCKET_UNSENT_BYTES)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self.door.gone(self.transport)
+
+    async def send(self, message) -> None:
+        await super().send(message)
+        if self.close_sent:  # uvicorn takes a handshake that was answered with a status for one without an answer
+            self.handshake_complete = True
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.peer.unsent_since_s = self.loop.time()
+
+    def judge_time(self, now_s: float) -> None:
+        """Nothing more must come over a websocket; uvicorn's pings find who is gone."""
+
+    def _end(self, cause: str, value: int, limit: int) -> None:
+        self.door.refused(cause, value=value, limit=limit, who=self.peer.who)
+        self.transport.abort()
+
+
+def _header_too_large(found: int, limit: int = MAX_HEADER_BYTES) -> Refusal:
+    return Refusal("HTTP header too large", Problem("header_too_large", f"the header has more than {limit:,} bytes"), found, limit)
+
+
+def _body_too_large(found: int) -> Refusal:
+    return Refusal("HTTP body too large", Problem("too_large", f"the body has {found:,} bytes or more, allowed are {MAX_BODY_BYTES:,}"), found, MAX_BODY_BYTES)

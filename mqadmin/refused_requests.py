@@ -1,0 +1,110 @@
+"""Requests that go no further than the application's door: under another name, to no websocket of ours, too many at once.
+
+The rule of ALLOWED_HOSTS holds for every address, those that are answered before Django (broker_store/server/http.py) among
+them: else a page of another site could reach this one under a name of its own (DNS rebinding). Django finds such a request
+after its first layers and writes a traceback for each; here it is answered 400 and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+
+from broker_store.server.problems import MEDIA_TYPE, Problem
+from mqadmin.web import count_refusal
+
+Application = Callable[[dict, Callable[[], Awaitable[dict]], Callable[[dict], Awaitable[None]]], Awaitable[None]]
+
+CAUSES = {"django.security.csrf": "CSRF check"}
+SECURITY = "django.security."
+OTHER_CAUSE = "suspicious HTTP request"
+
+
+class AllowedHosts:
+    """`application` for requests under an allowed name. The local socket has no name: what is asked there is asked of localhost."""
+
+    def __init__(self, application: Application):
+        self._application = application
+
+    async def __call__(self, scope: dict, receive, send) -> None:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) == 1 and is_allowed_host(hosts[0]):
+            return await self._application(scope, receive, send)
+        if _is_local(scope):
+            others = [(name, value) for name, value in scope["headers"] if name != b"host"]
+            return await self._application(scope | {"headers": [*others, (b"host", b"localhost")]}, receive, send)
+        asked = b", ".join(hosts).decode("latin-1")[:100]
+        problem = Problem("invalid", f"nothing is served under the name {asked!r}", "ask under localhost or a name of BROKER_WEB_HOST, in one Host header")
+        count_refusal("wrong Host", who=_who(scope), said=problem.detail)
+        return await refuse(problem, scope, receive, send)
+
+
+class Websockets:
+    """`application` for websockets to `path` from an Origin that can be read; others are answered 404 and 403."""
+
+    def __init__(self, application: Application, path: str):
+        self._application, self._path = application, path
+
+    async def __call__(self, scope: dict, receive, send) -> None:
+        if scope["path"] != self._path:
+            return await refuse(Problem("not_found", "there is no websocket at this address"), scope, receive, send)
+        for name, value in scope["headers"]:
+            if name == b"origin" and not _is_address(value):
+                return await refuse(Problem("forbidden", "the Origin is no address"), scope, receive, send)
+        return await self._application(scope, receive, send)
+
+
+async def refuse(problem: Problem, scope: dict, receive, send) -> None:
+    """Answer a request, or a websocket's handshake, with a problem."""
+    kind, body = "http.response", problem.body()
+    if scope["type"] == "websocket":
+        await receive()  # its beginning
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            return await send({"type": "websocket.close", "code": 1008})
+        kind = "websocket.http.response"
+    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
+    await send({"type": f"{kind}.start", "status": problem.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": body})
+    return None
+
+
+class CountsSecurity(logging.Filter):
+    """Of a log's handler: what Django refuses for security's sake is counted, and leaves no line and no traceback, since who asks
+    again and again would fill the log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith(SECURITY):
+            return True
+        scope = getattr(getattr(record, "request", None), "scope", {})
+        count_refusal(CAUSES.get(record.name, OTHER_CAUSE), who=_who(scope), said=record.getMessage())
+        return False
+
+
+@lru_cache(maxsize=256)
+def is_allowed_host(host: bytes) -> bool:
+    """Whether Django would serve a request with this Host header."""
+    domain, _ = split_domain_port(host.decode("latin-1"))
+    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
+
+
+def _is_address(origin: bytes) -> bool:
+    try:
+        urlsplit(origin.decode("latin-1"))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_local(scope: dict) -> bool:
+    server = scope.get("server")
+    return bool(server) and server[1] is None
+
+
+def _who(scope: dict) -> str:
+    client = scope.get("client")
+    return f"{client[0]}:{client[1]}" if client else "local socket" if _is_local(scope) else ""
