@@ -24,7 +24,7 @@ Shapes (times are ms since 1970, sizes bytes, rates per second):
                   "earliest_store_ms", "last_store_ms"}], "readers": [{"group", "lag", "clients"}]; NotFoundError
     groups()     [{"name", "kind": "normal|system", "consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times",
                    "clients", "model", "topics": [name], "lag", "out_per_s"}]
-    group(name)  the same, and "lag_ms", "queues": [{"topic", "queue_id", "min_offset", "max_offset", "consumer_offset", "lag",
+    group(name)  the same, and "lag_ms", "largest_lag" (of one queue), "queues": [{"topic", "queue_id", "min_offset", "max_offset", "consumer_offset", "lag",
                   "lag_ms", "last_consumed_ms", "client_id"}], "retrying": {"topic", "messages", "lag"},
                   "dead": {"topic", "messages", "last_store_ms"}, "members": [{"client_id", "address", "language", "version",
                   "heartbeat_ms"}], "subscriptions": [{"topic", "expression", "clients"}]; NotFoundError
@@ -587,6 +587,7 @@ class EmbeddedCluster:
                 queues.append(self._group_queue(name, topic, queue_id, now_ms, timed=len(queues) < TIMED_QUEUES))
         return facts | {
             "lag_ms": max((queue["lag_ms"] for queue in queues if queue["lag_ms"] is not None), default=None),
+            "largest_lag": max((queue["lag"] for queue in queues if queue["lag"] is not None), default=None),
             "queues": queues,
             "retrying": self._kept(names.retry_topic(name)) | {"lag": self._lag_in_retries(name)},
             "dead": self._kept(names.dead_letter_topic(name)) | {"last_store_ms": self._last_store_ms(names.dead_letter_topic(name))},

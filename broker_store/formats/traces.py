@@ -72,7 +72,7 @@ def _sent(fields: list[str]) -> TraceEvent:
 
 def _handed(fields: list[str]) -> TraceEvent:
     tries = _number(fields[5]) or 0
-    words = "was given it" if not tries else f"was given it again, for the {_ordinal(tries + 1)} time"
+    words = "was given it" if not tries else f"was given it again, for the {ordinal(tries + 1)} time"
     return TraceEvent("handed", fields[4], _number(fields[0]), fields[2], None, None, fields[3], words)
 
 
@@ -101,6 +101,7 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def _ordinal(number: int) -> str:
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th; 11th, 12th and 13th in each hundred. `number` is 1 or more."""
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in (11, 12, 13) else "th"
-    return f"{number}{ending}"
+    return f"{number:,}{ending}"

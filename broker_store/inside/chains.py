@@ -43,8 +43,8 @@ def chains(directory: StoreDirectory, name: str) -> dict:
         if newer and not moving:
             walk.compare(newer_below=behind)  # nobody fills the file, so these are wrong
         walk.gather()
-        unreachable, looped, followed = walk.follow_broken(bounded_count(now, geometry))
-        longest = [_chain(directory, reader, geometry, bounded_count(now, geometry), slot, length) for length, slot in walk.longest]
+        unreachable, looped, followed = walk.follow_broken()
+        longest = [_chain(directory, reader, geometry, behind, slot, length) for length, slot in walk.longest]
     entries, squares = walk.sums[kernels.G_ENTRIES], walk.sums[kernels.G_SQUARES]
     slots, broken = geometry.slots, walk.sums[kernels.G_BROKEN]
     return {
@@ -113,16 +113,16 @@ class _Walk:
         self.longest = [(int(longest[2 * n]), int(longest[2 * n + 1])) for n in range(kept)]
         self._broken = broken[: self.sums[kernels.G_LISTED]].tolist()
 
-    def follow_broken(self, behind_now: int) -> tuple[int, int, bool]:
+    def follow_broken(self) -> tuple[int, int, bool]:
         """(entries that no walk from their slot reaches, chains that turn back, whether all were followed) of the broken chains."""
         unreachable = looped = steps = 0
         for slot in self._broken:
             length = int(self._table[slot]) & 0x7FFFFFFF
             reached = 0
             previous = None
-            for number, entry in follow(self._reader, self._geometry, slot, behind_now):
+            for number, entry in follow(self._reader, self._geometry, slot, self._behind):
                 steps += 1
-                reached += number < self._behind and entry.key_hash >= 0 and entry.key_hash % self._geometry.slots == slot
+                reached += entry.key_hash >= 0 and entry.key_hash % self._geometry.slots == slot
                 previous = (number, entry.previous)
                 if steps >= BROKEN_STEPS:
                     return unreachable, looped, False
@@ -132,11 +132,21 @@ class _Walk:
 
 
 def follow(reader: Reader, geometry: IndexGeometry, slot: int, behind: int) -> Iterator[tuple[int, IndexEntry]]:
-    """(number, entry) of a slot's chain, newest first, as long as it descends and stays below `behind`."""
+    """(number, entry) of a slot's chain below `behind`, newest first, as long as it descends.
+
+    While a writer adds to the file its slots name newer entries: those are passed over. Where nobody writes, a slot that names an
+    entry which the header does not count leads nowhere, as for a lookup.
+    """
     number = index_file.decode_slot(reader.read(geometry.slot_at(slot), SLOT.size))
-    while 0 < number < behind:
+    if number >= behind:
+        now = bounded_count(index_file.decode_header(reader.read(0, HEADER.size)), geometry)
+        top = geometry.entries if now > behind else behind
+    else:
+        top = behind
+    while 0 < number < top:
         entry = index_file.decode_entry(reader.read(geometry.entry_at(number), ENTRY.size))
-        yield number, entry
+        if number < behind:
+            yield number, entry
         if entry.previous >= number:
             return
         number = entry.previous
@@ -213,9 +223,9 @@ def _findings(count: int, geometry: IndexGeometry, wrong: int, broken: int, unre
     if count > geometry.entries:
         yield f"The header counts {count - FIRST_ENTRY:,} entries, the file has room for {geometry.entries - FIRST_ENTRY:,}; those were looked at."
     if wrong:
-        yield f"{wrong:,} entries have a negative hash, which no key has."
+        yield f"{wrong:,} {'entry has' if wrong == 1 else 'entries have'} a negative hash, which no key has."
     if broken:
         least = "" if followed else "at least "
-        yield f"{broken:,} chains are not whole: {least}{unreachable:,} of their entries are not reached from their slot, so no lookup finds them."
+        yield f"{broken:,} {'chain is' if broken == 1 else 'chains are'} not whole: {least}{unreachable:,} of the entries {'is' if unreachable == 1 else 'are'} not reached from the slot, so no lookup finds {'it' if unreachable == 1 else 'them'}."
     if looped:
-        yield f"{looped:,} chains name an entry that is not older; a lookup ends there."
+        yield f"{looped:,} {'chain names' if looped == 1 else 'chains name'} an entry that is not older; a lookup ends there."

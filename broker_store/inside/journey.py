@@ -185,15 +185,19 @@ def _reader(group: dict, stored: StoredMessage, behind: list[StoredMessage]) -> 
     if not wants:
         return stop("group", title, "absent", f"Passed over: it wants {group['expression']}, and the message's tag is {stored.tags or 'none'}.", offset=at)
     if at is None:
-        return stop("group", title, "unknown", "It has no position in this queue yet." + (f" {online:,} of its clients are connected." if online else ""))
+        return stop("group", title, "unknown", "It has no position in this queue yet." + (_connected(online) if online else ""))
     if at <= stored.queue_offset:
         ahead = stored.queue_offset - at
-        who = "" if online is None else f" {online:,} of its clients are connected." if online else " None of its clients is connected."
-        return stop("group", title, "waiting", (f"{ahead:,} messages of the queue come before it." if ahead else "It is the next of the queue.") + who, offset=at)
-    returned = sum(copy.topic == retry_topic(name) for copy in behind)
+        before = "It is the next of the queue." if not ahead else "1 message of the queue comes before it." if ahead == 1 else f"{ahead:,} messages of the queue come before it."
+        return stop("group", title, "waiting", before + ("" if online is None else _connected(online)), offset=at)
+    returned = sum(copy.topic == retry_topic(name) and copy.reconsume_times > 0 for copy in behind)
     filtered = " By an expression the broker cannot judge here, so it may have been passed over." if group["expression"] not in (None, "*", "") and group["tags"] is None else ""
     sent_back = f" It was sent back {returned:,} times since, as told below." if returned > 1 else " It was sent back since, as told below." if returned else ""
     return stop("group", title, "done", f"Done with: its position is {at:,}.{filtered}{sent_back}", offset=at)
+
+
+def _connected(online: int) -> str:
+    return f" {online:,} of its clients {'is' if online == 1 else 'are'} connected." if online else " None of its clients is connected."
 
 
 def _fate(knows: Knowing, stored: StoredMessage, behind: list[StoredMessage]) -> list[dict]:
@@ -225,7 +229,7 @@ def _form_words(form: str, stored: StoredMessage, knows: Knowing, others: list[S
         words = f"Put aside {goes} by delay level {stored.queue_id + 1}"
     elif form == "prepared":
         asked = _number(stored, CHECK_TIMES)
-        words = f"Prepared {goes}, to wait for its producer's word" + (f"; stored again to ask for it, for the {_ordinal(asked)} time" if asked else "")
+        words = f"Prepared {goes}, to wait for its producer's word" + (f"; stored again to ask for it, for the {traces.ordinal(asked)} time" if asked else "")
     else:
         words = f"Put on the timer wheel {goes}"
     due_ms = (fate or {}).get("due_ms") or (_number(stored, properties.TIMER_OUT_MS) if form == "timed" else None)
@@ -314,11 +318,22 @@ def _copy(copy: StoredMessage, others: list[StoredMessage], knows: Knowing) -> d
             group = copy.topic.removeprefix(prefix)
             where = f"Offset {copy.queue_offset:,} of queue {copy.queue_id} of {copy.topic}."
             if kind == "dead":
-                return stop(kind, _FORM_TITLES[kind], "done", f"{group} gave it up after {copy.reconsume_times:,} {'try' if copy.reconsume_times == 1 else 'tries'}. {where}", **place)
+                return stop(kind, _FORM_TITLES[kind], "done", f"{_given_up(group, copy.reconsume_times)} {where}", **place)
             fate = knows.fate(copy) or {"waits": None}
             taken = {None: "Whether it was taken again is not known.", True: "It was not taken again yet.", False: "It was taken again since."}[fate["waits"]]
-            return stop(kind, _FORM_TITLES[kind], "waiting" if fate["waits"] else "done", f"By {group}, for the {_ordinal(copy.reconsume_times)} time. {where} {taken}", **place)
+            return stop(kind, _FORM_TITLES[kind], "waiting" if fate["waits"] else "done", f"{_sent_back(group, copy.reconsume_times)} {where} {taken}", **place)
     return stop("real", _FORM_TITLES["real"], "done", f"Queue {copy.queue_id} of {copy.topic}, offset {copy.queue_offset:,}.", **place)
+
+
+def _given_up(group: str, tries: int) -> str:
+    if tries < 1:
+        return f"{group} gave it up. How many tries it had is not stated."
+    return f"{group} gave it up after {tries:,} {'try' if tries == 1 else 'tries'}."
+
+
+def _sent_back(group: str, tries: int) -> str:
+    """A record of a group's retry topic without a failed try was put there by a program: so dead letters are sent again."""
+    return f"By {group}, for the {traces.ordinal(tries)} time." if tries > 0 else f"To {group} alone, by its retry topic; no failed try is counted, as when a dead letter is sent again."
 
 
 # What its clients wrote
@@ -354,7 +369,3 @@ def _number(stored: StoredMessage, name: str) -> int | None:
 
 def _clock(time_ms: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_ms / 1000)) + f".{time_ms % 1000:03d} UTC" if 0 < time_ms < 253_402_300_800_000 else f"{time_ms} ms"
-
-
-def _ordinal(number: int) -> str:
-    return f"{number}{'th' if 10 <= number % 100 <= 20 else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

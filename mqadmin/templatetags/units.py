@@ -221,6 +221,12 @@ def ago(value):
 
 
 @register.filter
+def ago_text(value):
+    """The same as text alone, inside an element that a stream gives newer times."""
+    return UNKNOWN if moment_text(value) is None else f"{duration_text(max(0, int(time.time() * 1000) - value))} ago"
+
+
+@register.filter
 def until(value):
     """In how long a time comes; live.js keeps it going."""
     if moment_text(value) is None:

@@ -44,8 +44,9 @@ async def groups(request):
 @page()
 async def group(request, name):
     facts = clusters.current().group(names.check_group(name))
-    largest = max((queue["lag"] for queue in facts["queues"] if queue["lag"] is not None), default=0)
-    context = {"group": facts, "largest_lag": largest, "retries": await asyncio.to_thread(clusters.current().retries, name)}
+    if request.htmx:  # the list of clients or of subscriptions has got another length
+        return render(request, "group_clients.html", {"group": facts})
+    context = {"group": facts, "retries": await asyncio.to_thread(clusters.current().retries, name)}
     return render(request, "group.html", context | timelines.picture(await asyncio.to_thread(clusters.current().timeline, name)))
 
 

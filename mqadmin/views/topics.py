@@ -46,4 +46,5 @@ async def topics(request):
 
 @page()
 async def topic(request, name):
-    return render(request, "topic.html", {"topic": clusters.current().topic(names.check_topic(name))})
+    facts = clusters.current().topic(names.check_topic(name))
+    return render(request, "topic_readers.html" if request.htmx else "topic.html", {"topic": facts})  # the list of readers has got another length

@@ -62,6 +62,10 @@ const live = (() => {
     return data;
   };
   const known = (value) => value !== null && value !== undefined;
+  const tellAge = (element) => {
+    const text = format.ago(Number(element.dataset.ago));
+    if (element.dataset.ago && element.textContent !== text) element.textContent = text;
+  };
 
   // ---- writing a frame into the page
   const write = (section, data) => {
@@ -71,7 +75,10 @@ const live = (() => {
         const other = at(data, element.dataset.minus);
         value = known(value) && known(other) ? value - other : undefined;
       }
-      if (element.dataset.ago !== undefined && known(value)) { element.dataset.ago = value; continue; }
+      if (element.dataset.ago !== undefined) {
+        element.dataset.ago = known(value) ? value : "";
+        if (known(value)) { tellAge(element); element.classList.remove("unknown"); continue; }
+      }
       const text = known(value) ? (format[element.dataset.format || "text"])(value) : element.dataset.none ?? unknown;
       if (element.textContent !== text) element.textContent = text;
       element.classList.toggle("unknown", !known(value) && element.dataset.none === undefined);
@@ -112,10 +119,26 @@ const live = (() => {
 
   // ---- the socket
   const sections = [...document.querySelectorAll("[data-stream]")];
-  const light = document.querySelector("[data-live]");
-  let socket = null, failures = 0, lastFrame = 0, loggedOut = false;
+  const light = document.querySelector("[data-live]"), broker = document.querySelector("[data-broker-state]");
+  let socket = null, failures = 0, lastFrame = Date.now(), loggedOut = false;
 
   const show = (text, kind) => { if (light) { light.textContent = text; light.className = `pill ${kind}`; } };
+  // What the broker does is known while it says so, and not a moment longer: a page without news must not go on to say "running".
+  const showBroker = (state, sentence) => {
+    if (!broker) return;
+    broker.textContent = state.replace("_", " ");
+    broker.className = `pill ${state === "running" ? "good" : state === "failed" || state === "closed" ? "bad" : "warn"}`;
+    broker.title = sentence;
+    document.body.classList.remove("stale");
+  };
+  const lose = (text, kind) => {
+    show(text, kind);
+    if (!broker || document.body.classList.contains("stale")) return;
+    broker.title = `The broker does not answer this page. The last it said was “${broker.textContent}”: ${broker.title}`;
+    broker.textContent = "state unknown";
+    broker.className = "pill";
+    document.body.classList.add("stale");
+  };
   const say = (frame) => { if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(frame)); };
   const wanted = () => new Map(sections.map((s) => [`${s.dataset.stream} ${s.dataset.name || ""}`, { stream: s.dataset.stream, name: s.dataset.name || "" }])).values();
 
@@ -124,18 +147,18 @@ const live = (() => {
       if (section.dataset.stream !== frame.stream || (section.dataset.name || "") !== frame.name) continue;
       if (frame.kind === "snapshot") write(section, frame.data);
       section.classList.toggle("failed", frame.kind !== "snapshot");
+      section.dataset.why = frame.kind === "snapshot" ? "" : `Not measured now: ${frame.data.detail}. What stands here is what was measured last.`;
     }
     // While the broker starts each page shows that instead of itself, and a store that takes no more messages says why:
     // a change of state is the moment to load again.
     const state = frame.stream === "state" && frame.data.state, before = document.body.dataset.state;
-    if (state && before && state !== before) location.reload();
+    if (state && before && state !== before) location.reload(); else if (state) showBroker(state, frame.data.sentence);
   };
 
   const open = () => {
     socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/v1/`);
     socket.onopen = () => {
       failures = 0;
-      lastFrame = Date.now();
       for (const stream of wanted()) say({ kind: "subscribe", ...stream });
       if (document.hidden) say({ kind: "pause" });
     };
@@ -145,9 +168,9 @@ const live = (() => {
       for (const frame of JSON.parse(event.data)) receive(frame);
     };
     socket.onclose = (event) => {
-      if (event.code === 4401) { loggedOut = true; show("logged out", "bad"); location.reload(); return; }
-      if (event.code === 4429) { show("too many pages open", "warn"); return; }
-      show("no connection", "bad");
+      if (event.code === 4401) { loggedOut = true; lose("logged out", "bad"); location.reload(); return; }
+      if (event.code === 4429) { lose("too many pages open", "warn"); return; }
+      lose("no connection", "bad");
       setTimeout(open, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]);
     };
   };
@@ -157,17 +180,15 @@ const live = (() => {
     if (document.hidden) show("paused", ""); else lastFrame = Date.now();
   });
   setInterval(() => {
-    if (!document.hidden && !loggedOut && socket?.readyState === WebSocket.OPEN && Date.now() - lastFrame > STALE_MS) show("no news for a while", "warn");
-    for (const element of document.querySelectorAll("[data-ago]")) {
-      const text = format.ago(Number(element.dataset.ago));
-      if (element.dataset.ago && element.textContent !== text) element.textContent = text;
-    }
+    const opening = socket?.readyState === WebSocket.CONNECTING || socket?.readyState === WebSocket.OPEN;
+    if (!document.hidden && !loggedOut && opening && Date.now() - lastFrame > STALE_MS) lose("no news for a while", "warn");
+    for (const element of document.querySelectorAll("[data-ago]")) tellAge(element);
   }, 1000);
 
   setInterval(() => {
     for (const element of document.querySelectorAll("[data-until]")) { const left = Number(element.dataset.until) - Date.now(); element.textContent = left > 0 ? `in ${format.duration(left)}` : "now"; }
     for (const element of document.querySelectorAll("[data-since]")) element.textContent = format.duration(Math.max(0, Date.now() - Number(element.dataset.since)));
   }, 1000);
-  if (sections.length) open(); else if (light) light.hidden = true;
+  if (light) open();  // also on a page without a stream of its own: it shows the broker's state
   return { format, at, known, sections, write };
 })();

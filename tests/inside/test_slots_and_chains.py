@@ -109,7 +109,7 @@ def test_a_chain_that_loops_is_counted_within_bounds_and_said_to_turn_back(tmp_p
     write(path, SMALL.entry_at(30) + index_file.ENTRY.offset["previous"], (35).to_bytes(4, "big"))
     _, told = agrees(directory, SMALL, path.name)
     assert told["broken"] == 1 and told["unreachable"] > 0
-    assert "1 chains are not whole" in told["findings"][0] and "not older" in told["findings"][1]
+    assert "1 chain is not whole" in told["findings"][0] and "not older" in told["findings"][1]
 
 
 def test_a_chain_cut_short_or_led_astray_loses_its_older_entries(tmp_path):
@@ -183,6 +183,33 @@ def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_pat
         assert slots.follow(directory, name, during, during.header)
         agrees(directory, geometry, name)
         assert during.cells.tolist() == slots.tally_of(directory, name).cells.tolist()
+
+
+@pytest.mark.parametrize("more", [1, 40])
+def test_the_longest_chain_is_told_while_a_writer_adds_to_it(tmp_path, monkeypatch, more):
+    geometry = IndexGeometry(50, 2000)
+    with opened(tmp_path / "store", Clock(), max_hash_slot_num=geometry.slots, max_index_num=geometry.entries) as store:
+        for number in range(60):
+            store.put(message(keys=("hot",)))
+        directory, name = StoreDirectory(store.root, geometry=geometry), store.index_files()[0]["name"]
+        quiet = chains.chains(directory, name)
+        read, headers = disk.Reader.read, []
+
+        def interrupted(reader, offset, length):
+            found = read(reader, offset, length)
+            headers.append(offset == 0)
+            if sum(headers) == 2:  # the end of the count is known; the chains are not followed yet
+                monkeypatch.undo()
+                for _ in range(more):
+                    store.put(message(keys=("hot",)))
+            return found
+
+        monkeypatch.setattr(disk.Reader, "read", interrupted)
+        during = chains.chains(directory, name)
+        assert during["longest"] == quiet["longest"]
+        assert during["longest"][0]["looked_at"] == during["longest"][0]["entries"] >= 60
+        assert (during["unreachable"], during["findings"]) == (0, [])
+        agrees(directory, geometry, name)
 
 
 def test_a_chain_that_no_writer_makes_is_not_followed(tmp_path, monkeypatch):

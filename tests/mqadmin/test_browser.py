@@ -144,6 +144,74 @@ def test_a_page_whose_stream_is_slow_stays_live_until_the_broker_sends_nothing(p
     assert page.evaluate(light) == "no news for a while"
 
 
+def _frame(stream: str, name: str, data: dict, kind: str = "snapshot") -> str:
+    return json.dumps([{"stream": stream, "name": name, "kind": kind, "data": data}])
+
+
+def test_a_page_without_news_does_not_go_on_to_say_that_the_broker_runs(page, address):
+    """By a connection that ends, that falls silent, and one that never opens; also on a page that watches nothing."""
+    sockets, broker = [], "document.querySelector('[data-broker-state]')"
+    running = _frame("state", "", {"state": "running", "sentence": "Everything runs."})
+
+    def connected() -> None:
+        sockets[-1].send(running)
+        page.wait_for_function(f"() => {broker}.textContent === 'running' && {broker}.classList.contains('good') && !document.body.classList.contains('stale')")
+
+    def unknown() -> None:
+        page.wait_for_function(f"() => {broker}.textContent === 'state unknown' && !{broker}.classList.contains('good')")
+        assert "The last it said was “running”" in page.locator("[data-broker-state]").get_attribute("title")
+        assert page.evaluate("document.body.classList.contains('stale')")
+
+    page.clock.install()
+    page.route_web_socket("**/ws/v1/", lambda socket: sockets.append(socket))
+    for path in ("/", "/messages/", "/store/disk/"):
+        page.goto(f"{address}{path}")
+        connected()
+        page.clock.run_for(4_000)
+        unknown()
+        connected()
+        count = len(sockets)
+        sockets[-1].close()
+        unknown()
+        page.clock.run_for(600)
+        while len(sockets) == count:
+            page.evaluate("0")
+        connected()
+    page.goto(f"{address}/groups/")
+    page.clock.run_for(4_000)
+    unknown()
+
+
+def test_lag_bars_are_measured_by_the_largest_lag_of_now(page, address):
+    sockets = []
+    page.route_web_socket("**/ws/v1/", lambda socket: sockets.append(socket))
+    page.goto(f"{address}/groups/billing/")
+    bars = page.locator("rect[data-width^='queues.']")
+    queues = [{"lag": lag} for lag in (1_000_000, 250_000, 0, None)]
+    sockets[-1].send(_frame("group", "billing", {"largest_lag": 1_000_000, "queues": queues}))
+    page.wait_for_function("() => document.querySelector('rect[data-width^=\"queues.1.\"]').getAttribute('width') === '25.000%'")
+    assert [bars.nth(n).get_attribute("width") for n in range(4)] == ["100.000%", "25.000%", "0.000%", "0.000%"]
+
+
+def test_figures_about_clients_and_readers_move_and_a_failed_stream_says_so(page, address):
+    sockets = []
+    page.route_web_socket("**/ws/v1/", lambda socket: sockets.append(socket))
+    page.goto(f"{address}/groups/billing/")
+    member = {"client_id": "another@1", "address": "10.0.0.9:1", "language": "GO", "version": "V5", "heartbeat_ms": 0}
+    sockets[-1].send(_frame("group", "billing", {"clients": 0, "consume_enable": False, "members": [member | {"heartbeat_ms": page.evaluate("Date.now()")}, member], "dead": {"messages": 0}, "retry_max_times": 3}))
+    page.wait_for_function("() => document.querySelector('[data-path=\"members.0.client_id\"]').textContent === 'another@1'")
+    assert page.inner_text("[data-path='members.0.heartbeat_ms']").endswith("ms ago")
+    assert page.inner_text(".lead").strip() == "Consuming is switched off for this group. No client of this group is connected."
+    assert "given up after 3 retries" in page.inner_text("dl.tiles")
+    sockets[-1].send(_frame("group", "billing", {"code": "failed", "detail": "a file could not be read"}, "error"))
+    page.wait_for_function("() => document.querySelector('section[data-name=billing]').dataset.why.includes('a file could not be read')")
+    assert "a file could not be read" in page.evaluate("getComputedStyle(document.querySelector('section[data-name=billing]'), '::before').content")
+    page.goto(f"{address}/topics/orders/")
+    sockets[-1].send(_frame("topic", "orders", {"readers": [{"group": "late", "lag": 77_001, "clients": 3}] * 2, "write_queues": 9, "queues": []}))
+    page.wait_for_function("() => document.querySelector('[data-path=\"readers.0.lag\"]').textContent === '77,001'")
+    assert page.locator("[data-path='readers.0.group']").get_attribute("href") == "/topics/late/".replace("topics", "groups")
+
+
 def test_the_server_says_each_second_that_it_lives_whatever_a_page_watches(page, address):
     heard = []
     page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: heard.extend(one["stream"] for one in json.loads(frame))))

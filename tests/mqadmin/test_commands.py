@@ -119,7 +119,7 @@ async def test_the_store_is_shown_by_the_running_broker(cluster, tmp_path):
         assert "Index file 20251123050000000" in picture and len([line for line in picture.splitlines() if "█" in line or "▇" in line]) >= 50
         assert json.loads(await run(tmp_path, "store", "slots", "20251122090000000", "--json"))["name"] == "20251122090000000"
         told = await run(tmp_path, "store", "chains")
-        assert "31 of orders#customer-9; 8 of hash 77" in told and "1 chains are not whole" in told
+        assert "31 of orders#customer-9; 8 of hash 77" in told and "1 chain is not whole" in told
         with pytest.raises(CommandError, match="no index file"):
             await run(tmp_path, "store", "chains", "20010101000000000")
         with pytest.raises(CommandError, match="17 digits"):

@@ -141,6 +141,33 @@ async def test_retries_and_the_dead_letter_of_a_message_are_told_in_order(cluste
     assert [one["log_offset"] for one in from_the_end["stops"] if one["log_offset"] is not None] == [int(receipt["log_offset"]), *kept[:-1]]
 
 
+@pytest.mark.parametrize(("tries", "words"), [(0, "To billing alone, by its retry topic; no failed try is counted"), (1, "the 1st"), (2, "the 2nd"), (3, "the 3rd"), (4, "the 4th"), (11, "the 11th"), (13, "the 13th"), (21, "the 21st"), (112, "the 112th")])  # fmt: skip
+async def test_which_try_a_record_of_a_retry_topic_is_for_is_told_by_its_ordinal(cluster, tries, words):  # noqa: F811
+    cluster._process.parts.topics.put(TopicConfig(retry_topic("billing"), 1, 1))
+    (receipt,) = await cluster.send_batch("orders", [NewMessage(b"a", "paid", (), {}, 0)])
+    cluster._process.parts.offsets.commit("billing", "orders", 0, 1)
+    _put(cluster, retry_topic("billing"), 0, UNIQ_KEY=receipt["message_id"], RETRY_TOPIC="orders", RECONSUME_TIME=str(tries))
+    found = await cluster.journey_of(int(receipt["log_offset"]))
+    assert words in of(found, "retry")["sentence"] and "0th" not in of(found, "retry")["sentence"]
+    assert ("sent back" in of(found, "group")["sentence"]) == (tries > 0)
+
+
+@pytest.mark.parametrize(("tries", "words"), [(0, "billing gave it up. How many tries it had is not stated."), (1, "after 1 try."), (2, "after 2 tries.")])
+async def test_how_many_tries_a_dead_letter_had_is_told_as_far_as_it_is_stated(cluster, tries, words):  # noqa: F811
+    cluster._process.parts.topics.put(TopicConfig(dead_letter_topic("billing"), 1, 1))
+    cluster._process.parts.offsets.commit("billing", "orders", 0, 1)
+    at = _put(cluster, dead_letter_topic("billing"), 0, UNIQ_KEY="K", RETRY_TOPIC="orders", RECONSUME_TIME=str(tries))
+    found = await cluster.journey_of(_put(cluster, "orders", 0, UNIQ_KEY="K"))
+    assert of(found, "dead")["log_offset"] == at and words in of(found, "dead")["sentence"]
+
+
+async def test_how_many_come_before_a_message_is_told_in_the_singular_too(cluster):  # noqa: F811
+    receipts = await cluster.send_batch("orders", [NewMessage(b"a", "", (), {}, 0)] * 3)
+    cluster._process.parts.offsets.commit("billing", "orders", 0, 0)
+    told = [of(await cluster.journey_of(int(receipt["log_offset"])), "group")["sentence"] for receipt in receipts]
+    assert [one.partition(".")[0] for one in told] == ["It is the next of the queue", "1 message of the queue comes before it", "2 messages of the queue come before it"]
+
+
 async def test_a_prepared_message_and_what_was_committed_are_one_journey(cluster):  # noqa: F811
     parts = cluster._process.parts
     _put(cluster, "orders", 0)  # 0 as the place of a half means that there is none

@@ -330,7 +330,7 @@ def test_a_lookup_is_told_with_what_was_dropped_and_why_it_ended(fake_cluster, c
 def test_chains_come_as_a_piece_and_only_of_a_file_that_is_there(fake_cluster, client_of_role):
     client = client_of_role("viewer")
     piece = client.get("/store/index/?file=20251122090000000&part_of=chains", headers={"HX-Request": "true"}).content.decode()
-    assert "<html" not in piece and "16 to 31" in piece and "customer-9" in piece and "1 chains are not whole" in piece
+    assert "<html" not in piece and "16 to 31" in piece and "customer-9" in piece and "1 chain is not whole" in piece
     assert "Count the chains" in client.get("/store/index/").content.decode()
     assert client.get("/store/index/?file=20010101000000000").status_code == 404
     assert client.get("/store/index/?file=../x").status_code == 404

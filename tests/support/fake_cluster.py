@@ -441,6 +441,7 @@ class FakeCluster:
                 )  # fmt: skip
         group |= {
             "lag_ms": None if group["lag"] is None else max((queue["lag_ms"] for queue in queues), default=None),
+            "largest_lag": None if group["lag"] is None else max((queue["lag"] for queue in queues), default=None),
             "queues": queues,
             "members": [{"client_id": client, "address": f"10.0.3.{14 + n}:51{n}22", "language": "JAVA", "version": "V5_3_3", "heartbeat_ms": now_ms - 4_000 - n * 900} for n, client in enumerate(clients)],
             "subscriptions": [{"topic": topic, "expression": "*", "clients": group["clients"]} for topic in group["topics"]],
@@ -690,7 +691,7 @@ class FakeCluster:
             "used": facts["counted"], "expected_used": 3_814_000.2, "mean": 1.44, "mean_used": 1.89, "touched_by_hit": 2.61, "even_touched_by_hit": 2.44, "touched_by_miss": 1.44,
             "lengths": [{"from": low, "to": high, "slots": slots, "expected": even} for low, high, slots, even in lengths],
             "longest": [{"slot": 2_734_551 + n, "entries": 41 - n, "looked_at": 41 - n, "foreign": 10, "foreign_share": 10 / (41 - n), "hashes": 4, "keys": keys} for n in range(10)],
-            "broken": 1, "unreachable": 2, "unreachable_is_exact": True, "findings": ["1 chains are not whole: 2 of their entries are not reached from their slot, so no lookup finds them."],
+            "broken": 1, "unreachable": 2, "unreachable_is_exact": True, "findings": ["1 chain is not whole: 2 of the entries are not reached from the slot, so no lookup finds them."],
         }  # fmt: skip
 
     def watched_chains(self, name) -> dict:
