@@ -17,6 +17,7 @@ Shapes (times are ms since 1970, sizes bytes, rates per second):
                   "rates": {"in_per_s", "out_per_s", "in_bytes_per_s", "out_bytes_per_s"},
                   "counts": {"topics", "groups", "producers", "consumers"}, "worst_lag": {"group", "lag"} | None,
                   "top_topics": [{"name", "in_per_s", "out_per_s"}]}
+    condition()  {"severity": "bad|warn|unknown|good", "sentence", "notices": [{"severity", "kind", "sentence", "number", "page", "of"}]}
     topic_kinds()  {name: kind}
     topics()     [{"name", "kind": "normal|retry|dlq|system", "read_queues", "write_queues", "perm", "order",
                    "messages", "in_per_s", "out_per_s", "groups"}]
@@ -78,8 +79,8 @@ from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
 from broker_store.server.runtime_info import RUNNING_VERSION
-from mqadmin import waiting
-from mqadmin.inside import cache, layout, recoveries
+from mqadmin import condition, waiting
+from mqadmin.inside import cache, layout, recoveries, signs
 from mqadmin.inside.forecast import Forecasts
 from mqadmin.inside.knowing import FromBroker
 from mqadmin.inside.shared import SharedLooks
@@ -91,6 +92,7 @@ READ_BYTES = 1 << 20  # asked for in one read of a queue
 SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time
 SCAN_SECONDS = 5.0
 READ_THREADS = 2  # for browsing, beside the broker's own readers
+CONDITION_REST = 50  # times the processor time of a look at all signs
 CHAINS_REST = 100  # times the processor time of a count: who watches chains costs at most a hundredth of a core
 TIMED_QUEUES = 64  # of a group: each needs a read of a record for its lag in time
 GROUPS_A_LOOK = 50  # whose lag is measured for one overview
@@ -107,7 +109,7 @@ SENTENCES = {
     "opening": STARTING,
     "starting": STARTING,
     "recovering": "The store is being recovered.",
-    "running": "Everything runs.",
+    "running": "Messages are taken and given.",
     "closed": "The broker is stopping.",
 }
 # What a REST message may not carry: transactions and timers have their own ways in, the rest is the broker's to write.
@@ -179,6 +181,8 @@ class EmbeddedCluster:
         self._cache_looks = cache.CacheLooks(self)
         self._chain_looks = SharedLooks(CHAINS_REST)
         self._layout_looks = layout.LayoutLooks(self)
+        self._condition_looks = SharedLooks(CONDITION_REST)
+        self.children: Callable[[], dict] | None = None  # what runs beside the broker, of mqadmin/children.py
 
     # -- in every state
 
@@ -412,6 +416,17 @@ class EmbeddedCluster:
     def refuse(self, cause: str, **case) -> None:
         """Count what REST refused: `value`, `limit`, `who` and `said` as broker_store/broker/flow.py keeps them."""
         self._parts.statistics.refuse(cause, **case)
+
+    def condition(self) -> dict:
+        """How the broker is, of all signs: {"severity", "sentence", "notices"} of mqadmin/condition.py. For a thread."""
+        if not self.call(lambda: self._is_open):
+            state = self.call(self.state)
+            return condition.judge_state(int(time.time() * 1000), state["state"], state["sentence"]).document()
+        return self._condition_looks.of("condition", lambda: condition.judge(signs.of(self, self.children)).document())
+
+    def facts_for_signs(self) -> tuple:
+        """(parts, store's facts, state, what was refused of late) as the loop has them."""
+        return self._parts, self.store(), self.state(), self._parts.statistics.refusals.recent()
 
     def overview(self) -> dict:
         parts, store = self._parts, self.store()

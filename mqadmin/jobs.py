@@ -510,6 +510,25 @@ def _jobs_of(queue: Any) -> list[Job]:
     return [job for job in jobs if job is not None]
 
 
+def failed_since(time_ms: int) -> int:
+    """How many jobs ended by failing at or after a time, of the newest MAX_LISTED of each queue."""
+    with _redis_problems():
+        ids = [id for queue in _queues() for id in queue.failed_job_registry.get_job_ids(0, MAX_LISTED - 1, desc=True, cleanup=False)]
+        found = [describe(job) for job in AllowedJob.fetch_many(ids, connection=_queues()[0].connection, serializer=JSONSerializer) if job is not None]
+    return sum(job["state"] == "failed" and (job["ended_ms"] or 0) >= time_ms for job in found)
+
+
+def last_done(kind: str) -> dict | None:
+    """The job of a kind that was done last, among the newest MAX_LISTED of its queue."""
+    with _redis_problems():
+        queue = next(queue for queue in _queues() if queue.name == KINDS[kind].queue)
+        for id in queue.finished_job_registry.get_job_ids(0, MAX_LISTED - 1, desc=True, cleanup=False):
+            [job] = AllowedJob.fetch_many([id], connection=queue.connection, serializer=JSONSerializer)
+            if job is not None and job.kind == kind:
+                return describe(job)
+    return None
+
+
 def moving(*, runs_only: bool = False) -> dict:
     """How far each job is, or each run of the pipeline, newest first, for those who watch."""
     found = [job for job in listing() if job["pipeline"] or not runs_only]

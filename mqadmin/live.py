@@ -148,6 +148,7 @@ class Stream:
 STREAMS: dict[str, Stream] = {
     "state": Stream(lambda cluster, name: cluster.state(), 4),
     "overview": Stream(lambda cluster, name: cluster.overview(), 4, past=lambda data: {"rates": data["rates"]}),
+    "condition": Stream(lambda cluster, name: cluster.condition(), 8, in_thread=True),
     "store.positions": Stream(_positions, 1, past=lambda data: {"race": {"sinks": data["race"]["sinks"]}}),
     "store.write": Stream(lambda cluster, name: cluster.write_path(), 4, in_thread=True, in_turn=False),
     "store.exposure": Stream(lambda cluster, name: cluster.exposure(), 8, in_thread=True),

@@ -15,6 +15,7 @@ was found, what the limit is, when, and who it was. Causes are words of ours, so
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -28,6 +29,8 @@ PAGE_CACHE_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 PAGE_CACHE_BUSY_WAITED = "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {waited_ms}ms, size of queue: {waiting}"
 
 MAX_WHO_CHARACTERS = 120
+RECENT_MS = 5 * 60_000  # what counts as refused of late
+STRETCH_MS = 10_000  # that such refusals are counted by
 MAX_SAID_CHARACTERS = 200
 
 # Requests for which Apache has no limit: lookups, offsets, replies, and what clients ask of each other.
@@ -76,6 +79,7 @@ class Refusals:
     def __init__(self, clock: Callable[[], int]):
         self._clock = clock
         self._causes: dict[str, Refused] = {}
+        self._stretches: deque[tuple[int, Counter[str]]] = deque()  # (when it began, how often by cause)
 
     def add(self, cause: str, count: int = 1, *, value: int | None = None, limit: int | None = None, who: str = "", said: str = "") -> None:
         """Something was refused; `cause` is a word of ours, never text from outside."""
@@ -83,12 +87,25 @@ class Refusals:
         if refused is None:
             refused = self._causes[cause] = Refused(cause)
         refused.count += count
-        refused.at_ms = self._clock()
+        refused.at_ms = now_ms = self._clock()
+        if not self._stretches or not 0 <= now_ms - self._stretches[-1][0] < STRETCH_MS:
+            self._forget(now_ms)
+            self._stretches.append((now_ms, Counter()))
+        self._stretches[-1][1][cause] += count
         refused.value, refused.limit = value, limit
         refused.who, refused.said = who[:MAX_WHO_CHARACTERS], said[:MAX_SAID_CHARACTERS]
 
     def counts(self) -> dict[str, int]:
         return {refused.cause: refused.count for refused in self._causes.values()}
+
+    def recent(self) -> Counter[str]:
+        """How often each cause was met in the last RECENT_MS, exact to STRETCH_MS."""
+        self._forget(self._clock())
+        return sum((counts for _, counts in self._stretches), Counter())
+
+    def _forget(self, now_ms: int) -> None:
+        while self._stretches and not 0 <= now_ms - self._stretches[0][0] < RECENT_MS:
+            self._stretches.popleft()
 
     def facts(self) -> list[dict]:
         """Every cause with its last case, the latest first."""

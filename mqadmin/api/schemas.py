@@ -70,6 +70,21 @@ class Info(Schema):
     compatible_with: str
 
 
+class Notice(Schema):
+    severity: Literal["bad", "warn", "unknown"]
+    kind: str = Field(description="state, flag, refused, disk, damage, lag, jobs, children or samples")
+    sentence: str
+    number: Int64 | None = Field(description="what the sentence counts; null where no number decides")
+    page: str = Field(description="the name of the dashboard's page that shows more")
+    of: str = Field(description="what it is of: a group, a flag")
+
+
+class Condition(Schema):
+    severity: Literal["bad", "warn", "unknown", "good"]
+    sentence: str
+    notices: list[Notice]
+
+
 class Me(Schema):
     name: str
     role: Role

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from typing import Annotated, Any
 
@@ -55,6 +56,13 @@ async def info(request: HttpRequest):
         "started_ms": broker.get("started_ms"),
         "compatible_with": COMPATIBLE_WITH,
     }
+
+
+@router.get("/condition", response=schemas.Condition)
+async def condition(request: HttpRequest):
+    """How the broker is, in one sentence, and each thing that is not as it should be, the most severe first: refused sends, the disk's
+    forecast, flags and damage, lags that grow, failed jobs. `unknown` is what could not be measured."""
+    return await asyncio.to_thread(clusters.current().condition)
 
 
 @router.get("/overview", response=dict[str, Any])

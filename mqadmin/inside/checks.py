@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker_store.inside.doctor import HARMLESS
 from broker_store.server.problems import Problem
 from mqadmin import jobs
 
@@ -44,6 +45,13 @@ def watched(run_id: str) -> dict:
     run = find(run_id)
     brief = [{name: finding[name] for name in ("grade", "kind", "file", "offset", "what")} for finding in run["findings"][:STREAMED]]
     return {"mark": run["mark"], "run": {name: run[name] for name in ("id", "state", "progress", "ok", "grades")}, "findings": brief}
+
+
+def last_findings() -> int:
+    """How many findings the last check that was done has, but for the harmless; 0 when there was none."""
+    done = jobs.last_done(KIND)
+    grades = ((done or {}).get("result") or {}).get("grades") or {}
+    return sum(count for grade, count in grades.items() if grade != HARMLESS)
 
 
 def _told(job: dict) -> dict:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from django.shortcuts import render
 
-from mqadmin import clusters, live
+from mqadmin import clusters, condition, live
 from mqadmin.views.page import page
+
+CONDITION_SECONDS = 1.0  # that the page waits for the first look; its stream brings what comes later
 
 
 @page()
 async def overview(request):
     cluster = clusters.current()
+    if request.htmx and request.GET.get("part_of") == "condition":
+        return render(request, "condition.html", {"condition": await _condition(cluster)})
     if request.htmx:  # the table of topics has got another length
         return render(request, "top_topics.html", {"overview": cluster.overview()})
     context = {"overview": cluster.overview(), "recovery": cluster.recovery(), "past": live.sampler.past("overview")}
-    return render(request, "overview.html", context)
+    return render(request, "overview.html", context | {"condition": await _condition(cluster)})
+
+
+async def _condition(cluster) -> dict:
+    """How the broker is; a look that takes long goes on for those who ask later."""
+    look = asyncio.get_running_loop().run_in_executor(None, cluster.condition)
+    done, _ = await asyncio.wait({look}, timeout=CONDITION_SECONDS)
+    return look.result() if done else condition.not_measured().document()

@@ -12,6 +12,7 @@
 //                                                         tables whose rows the server sorts and cuts. With a value,
 //                                                         also when the first frame's `mark` is another
 //     <div data-html="html">                               what the server drew, whole; of the stream `part`
+//     <span data-severity="severity">                      how grave it is: good, warn, bad or unknown, as a pill
 //     <p data-when="sync.count">, <p data-unless="...">   shown when the value is there and not 0, or when it is not
 //     <time data-until="1764000000000">                   in how long a time comes; data-ago and data-since: how long it is over
 //     <div data-chart="rates.in_per_s" data-format="rate">  see charts.js
@@ -67,6 +68,8 @@ const live = (() => {
     if (element.dataset.ago && element.textContent !== text) element.textContent = text;
   };
 
+  const severities = { good: "good", warn: "look here", bad: "act now", unknown: "not known" };
+
   // ---- writing a frame into the page
   const write = (section, data) => {
     for (const element of section.querySelectorAll("[data-path]")) {
@@ -84,6 +87,11 @@ const live = (() => {
       element.classList.toggle("unknown", !known(value) && element.dataset.none === undefined);
       // A name that moves takes its link along.
       if (element.dataset.link && known(value)) element.href = element.dataset.link.replace("NAME", encodeURIComponent(value));
+    }
+    for (const element of section.querySelectorAll("[data-severity]")) {
+      const severity = at(data, element.dataset.severity) ?? "unknown";
+      element.className = `pill ${severity === "unknown" ? "" : severity}`;
+      element.textContent = severities[severity];
     }
     for (const element of section.querySelectorAll("[data-when]")) element.hidden = !at(data, element.dataset.when);
     for (const element of section.querySelectorAll("[data-unless]")) element.hidden = Boolean(at(data, element.dataset.unless));

@@ -189,7 +189,7 @@ def test_a_count_that_a_writer_comes_into_is_of_the_moment_when_it_began(tmp_pat
 def test_the_longest_chain_is_told_while_a_writer_adds_to_it(tmp_path, monkeypatch, more):
     geometry = IndexGeometry(50, 2000)
     with opened(tmp_path / "store", Clock(), max_hash_slot_num=geometry.slots, max_index_num=geometry.entries) as store:
-        for number in range(60):
+        for _ in range(60):
             store.put(message(keys=("hot",)))
         directory, name = StoreDirectory(store.root, geometry=geometry), store.index_files()[0]["name"]
         quiet = chains.chains(directory, name)

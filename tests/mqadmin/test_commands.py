@@ -111,6 +111,8 @@ async def test_messages_are_sent_found_and_followed(cluster, tmp_path):
 async def test_the_store_is_shown_by_the_running_broker(cluster, tmp_path):
     async with broker(tmp_path):
         assert json.loads(await run(tmp_path, "store", "status", "--json"))["state"] == "running"
+        cluster.signs = {"refused": {"WAITED_TOO_LONG": 144}, "failed_jobs": None}
+        assert (await run(tmp_path, "store", "condition")).splitlines()[:2] == ["bad: 144 sends were refused in the last 5 minutes, for “waited too long”. And 1 more.", "bad      144 sends were refused in the last 5 minutes, for “waited too long”."]
         assert len(json.loads(await run(tmp_path, "store", "files", "--json", "--kind", "index"))) == 2
         assert re.search(r"^commitlog .* map .* writing ", await run(tmp_path, "store", "files", "--kind", "commitlog"), re.MULTILINE)
         assert "slot 2734551" in await run(tmp_path, "store", "explain", "orders", "order-1")

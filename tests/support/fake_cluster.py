@@ -13,6 +13,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from asgiref.sync import async_to_sync
@@ -29,6 +30,7 @@ from broker_store.inside.fields import to_log
 from broker_store.inside.journey import stop
 from broker_store.messages import Message
 from mqadmin.clusters import STARTING, Found, Traces
+from mqadmin.condition import Refusal, Signs, judge, judge_state
 from tests.support import stores
 
 MIB = 1 << 20
@@ -72,6 +74,7 @@ class FakeCluster:
         self.started = clock()
         self.asked: list[tuple] = []  # every call that would change something
         self.flags: list[dict] = []
+        self.signs: dict = {}  # of mqadmin/condition.py, where they are not quiet
         self.extra_messages: list[bytes] = []
         self.refused: list[tuple[str, dict]] = []
 
@@ -87,7 +90,7 @@ class FakeCluster:
         sentences = {
             "starting": STARTING,
             "recovering": "The store is being recovered after an unclean stop.",
-            "running": "Everything runs.",
+            "running": "Messages are taken and given.",
             "read_only": "The store takes no messages: a sync failed.",
             "failed": "The broker did not start: commitlog/00000000000000000000 at 4096: a record states another place in the log.",
         }
@@ -379,6 +382,14 @@ class FakeCluster:
         }  # fmt: skip
 
     # -- topics
+
+    def condition(self) -> dict:
+        """As `signs` say, which a test may set."""
+        state = self.state()
+        if self.state_name in ("starting", "recovering", "failed"):
+            return judge_state(self._now_ms(), state["state"], state["sentence"]).document()
+        quiet = Signs(self._now_ms(), state["state"], state["sentence"], tuple((flag["name"], flag["cause"]) for flag in self.flags), {}, (), Refusal(90, False, None), 0, ())
+        return judge(replace(quiet, **self.signs)).document()
 
     def topic_kinds(self) -> dict[str, str]:
         self._running()

@@ -162,10 +162,11 @@ class Run:
 
         from django.conf import settings
 
-        from mqadmin import jobs
+        from mqadmin import clusters, jobs
         from mqadmin.children import Children
 
         self._children = Children(self._start.data, redis_url=os.environ.get("REDIS_URL"), redis_password=settings.REDIS_PASSWORD, manage=MANAGE)
+        clusters.current().children = self._children.state
         for failure in await self._children.start(jobs.mark_interrupted):
             self._complain(failure)
         self._watches.append(asyncio.get_running_loop().create_task(self._children.watch(), name="children"))

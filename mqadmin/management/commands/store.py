@@ -6,10 +6,10 @@ from broker_store.formats.index_file import IndexGeometry
 from broker_store.inside.directory import StoreDirectory
 from mqadmin import run_file
 from mqadmin.management.base import BrokerCommand
-from mqadmin.management.store_verbs import bytes, cache, disk, files, index, journey, layout, recoveries, status, write
+from mqadmin.management.store_verbs import bytes, cache, condition, disk, files, index, journey, layout, recoveries, status, write
 from mqadmin.rest_client import NotRunningError
 
-MODULES = (status, files, index, disk, bytes, journey, recoveries, write, cache, layout)
+MODULES = (status, condition, files, index, disk, bytes, journey, recoveries, write, cache, layout)
 
 
 class Command(BrokerCommand):

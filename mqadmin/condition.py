@@ -1,0 +1,189 @@
+"""How the broker is: one sentence for the overview, made of everything that is known to be wrong.
+
+`judge` is the whole rule. It takes signs that were measured elsewhere, so it touches nothing and has one answer. Each sign that
+is bad enough becomes a notice with its number and the page that shows more; the most severe one gives the sentence. A sign that
+could not be measured is a notice as well: what is not known is not good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from broker_store.broker.flow import RECENT_MS
+from broker_store.messages import PutStatus
+from mqadmin.templatetags.units import duration_text
+
+Severity = Literal["bad", "warn", "unknown", "good"]
+ORDER: tuple[Severity, ...] = ("bad", "warn", "unknown", "good")
+
+LEAST_GROWTH = 100  # messages: less is the beat of sends and pulls
+LEAST_GROWN_SHARE = 0.1  # of the lag: a large one that moves a little is not growing
+SOON_MS = 3_600_000  # a refusal that is so near is bad
+AHEAD_MS = 24 * 3_600_000  # one that is farther away than this is not worth a notice
+NOTED_FLAGS = frozenset({"inspect", "slave", "page_cache_busy", "deleted_early", "cleaning_failed"})  # messages are taken, or nobody expects that they are
+# Refusals of a send: by what the store answered, or by its flag. Others are of a connection or of another request.
+SEND_CAUSES = frozenset(status.name for status in PutStatus) | {"disk full", "no room", "sync failed", "dispatch failed", "page cache busy", "REST bodies under way"}
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The lag of a group, and by how much it grew over a stretch of time."""
+
+    group: str
+    lag: int
+    grown: int
+    over_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """When sends will be refused for lack of room, by the disk's forecast. `at_ms` None: not within the forecast."""
+
+    percent: int
+    is_reached: bool
+    at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What was measured; None is "could not be measured"."""
+
+    now_ms: int
+    state: str
+    sentence: str  # of the state
+    flags: tuple[tuple[str, str], ...] = ()  # name, cause
+    refused: Mapping[str, int] | None = None  # by cause, of the last RECENT_MS
+    lags: tuple[Growth, ...] | None = None  # of groups whose lag was sampled twice
+    disk: Refusal | None = None
+    failed_jobs: int | None = None  # of the last day
+    stopped_children: tuple[str, ...] | None = None
+    findings: int | None = 0  # of the last check of the store, worse than harmless
+    samples_failed: str = ""  # why; "" when they are taken
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing that is not as it should be. `number` is what `sentence` counts, `page` the name of the page's address."""
+
+    severity: Severity
+    kind: str
+    sentence: str
+    number: int | None
+    page: str
+    of: str = ""  # what of: the group of a lag
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    severity: Severity
+    sentence: str
+    notices: tuple[Notice, ...]
+
+    def document(self) -> dict:
+        return asdict(self) | {"notices": [asdict(notice) for notice in self.notices]}
+
+
+def judge(signs: Signs) -> Condition:
+    """The notices that signs give, the most severe first, and the sentence that stands above them."""
+    notices = [*_of_state(signs), *_of_flags(signs), *_of_refused(signs), *_of_disk(signs), *_of_findings(signs), *_of_lags(signs), *_of_jobs(signs), *_of_samples(signs)]
+    notices.sort(key=lambda notice: ORDER.index(notice.severity))
+    if not notices:
+        return Condition("good", "Everything runs.", ())
+    more = len(notices) - 1
+    first = notices[0].sentence
+    if notices[0].severity == "unknown":
+        first = f"Nothing is known to be wrong, but not everything is known. {first}"
+    return Condition(notices[0].severity, first + (f" And {more} more." if more else ""), tuple(notices))
+
+
+def judge_state(now_ms: int, state: str, sentence: str) -> Condition:
+    """The same of a broker that does not serve: nothing but its state is known."""
+    return Condition("warn" if state not in ("failed", "closed") else "bad", sentence, tuple(_of_state(Signs(now_ms, state, sentence))))
+
+
+def not_measured() -> Condition:
+    """While the first look is under way."""
+    return Condition("unknown", "How the broker is, is being looked at.", ())
+
+
+def _of_state(signs: Signs) -> list[Notice]:
+    if signs.state == "running":
+        return []
+    severity: Severity = "bad" if signs.state in ("failed", "closed", "read_only") else "warn"
+    if signs.state == "read_only" and any(name in NOTED_FLAGS for name, _ in signs.flags):
+        severity = "warn"
+    return [Notice(severity, "state", signs.sentence, None, "recovery")]
+
+
+def _of_flags(signs: Signs) -> list[Notice]:
+    if signs.state == "read_only":  # its sentence has the causes
+        return []
+    return [Notice("warn" if name in NOTED_FLAGS else "bad", "flag", f"The store notes: {cause.rstrip('.')}.", None, "store", name) for name, cause in signs.flags]
+
+
+def _of_refused(signs: Signs) -> list[Notice]:
+    if signs.refused is None:
+        return [Notice("unknown", "refused", "What was refused is not known.", None, "store_write")]
+    found, minutes = [], RECENT_MS // 60_000
+    for severity, what, causes in (("bad", "send", signs.refused.keys() & SEND_CAUSES), ("warn", "other request or connection", signs.refused.keys() - SEND_CAUSES)):
+        count = sum(signs.refused[cause] for cause in causes)
+        if count:
+            worst = max(sorted(causes), key=lambda cause: signs.refused[cause])
+            plural = what + "s" if what == "send" else "other requests or connections"
+            said = f"{count:,} {what if count == 1 else plural} {'was' if count == 1 else 'were'} refused in the last {minutes} minutes, {'' if len(causes) == 1 else f'{signs.refused[worst]:,} of them '}for “{words_of(worst)}”."
+            found.append(Notice(severity, "refused", said, count, "store_write"))
+    return found
+
+
+def words_of(cause: str) -> str:
+    """A cause as it stands in a sentence."""
+    return cause.replace("_", " ").lower() if cause.isupper() else cause
+
+
+def _of_disk(signs: Signs) -> list[Notice]:
+    if signs.disk is None:
+        return [Notice("unknown", "disk", "The forecast of the disk is not known.", None, "disk")]
+    mark = signs.disk
+    if mark.is_reached:
+        return [Notice("bad", "disk", f"The disk is {mark.percent} % full: sends are refused.", mark.percent, "disk")]
+    if mark.at_ms is None or mark.at_ms - signs.now_ms > AHEAD_MS:
+        return []
+    left = max(0, mark.at_ms - signs.now_ms)
+    return [Notice("bad" if left <= SOON_MS else "warn", "disk", f"In about {duration_text(left)} the disk is {mark.percent} % full, and sends are refused.", left, "disk")]
+
+
+def _of_findings(signs: Signs) -> list[Notice]:
+    if not signs.findings:
+        return []
+    one = signs.findings == 1
+    return [Notice("bad", "damage", f"The last check of the store found {signs.findings:,} {'place' if one else 'places'} that {'is' if one else 'are'} damaged.", signs.findings, "doctor")]
+
+
+def _of_lags(signs: Signs) -> list[Notice]:
+    if signs.lags is None:
+        return [Notice("unknown", "lag", "Whether the lag of groups grows is not known.", None, "groups")]
+    growing = sorted((lag for lag in signs.lags if lag.grown >= LEAST_GROWTH and lag.grown >= lag.lag * LEAST_GROWN_SHARE), key=lambda lag: (-lag.grown, lag.group))
+    return [
+        Notice("warn", "lag", f"The lag of {lag.group} grows: {lag.lag:,} messages, {lag.grown:,} more than {duration_text(lag.over_ms)} ago.", lag.lag, "group", lag.group)
+        for lag in growing
+    ]
+
+
+def _of_jobs(signs: Signs) -> list[Notice]:
+    found = []
+    if signs.stopped_children:
+        names, one = ", ".join(signs.stopped_children), len(signs.stopped_children) == 1
+        found.append(Notice("warn", "children", f"{names} {'does' if one else 'do'} not run, so jobs wait. Messages are not touched by that.", len(signs.stopped_children), "jobs"))
+    if signs.failed_jobs:
+        found.append(Notice("warn", "jobs", f"{signs.failed_jobs:,} {'job' if signs.failed_jobs == 1 else 'jobs'} failed in the last 24 h.", signs.failed_jobs, "jobs"))
+    elif signs.failed_jobs is None or signs.stopped_children is None:
+        found.append(Notice("unknown", "jobs", "Whether jobs failed, and what the last check of the store found, is not known: the queue of jobs does not answer.", None, "jobs"))
+    return found
+
+
+def _of_samples(signs: Signs) -> list[Notice]:
+    if not signs.samples_failed:
+        return []
+    return [Notice("warn", "samples", f"Samples over time are missing, so rates and forecasts are behind: {signs.samples_failed.rstrip('.')}.", None, "disk")]

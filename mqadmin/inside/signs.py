@@ -1,0 +1,90 @@
+"""The signs by which mqadmin/condition.py judges the broker, measured. For a thread: the disk's forecast reads files, jobs are in Redis.
+
+What cannot be measured is None; an error of one sign does not hide the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from broker_store.engine import samples
+from broker_store.engine.samples import Sample
+from broker_store.errors import BrokerStoreError
+from broker_store.inside.progress import LEAST_MS, SPEED_MS, recent
+from broker_store.server.problems import Problem
+from mqadmin import jobs
+from mqadmin.condition import Growth, Refusal, Signs
+from mqadmin.inside import checks
+
+JOBS_MS = 24 * 3_600_000  # failures that old are noticed
+Sign = TypeVar("Sign")
+
+
+def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
+    """The signs of the broker of this process."""
+    parts, store, state, refused = cluster.call(cluster.facts_for_signs)
+    now_ms = parts.clock()
+    history = parts.history
+    return Signs(
+        now_ms=now_ms,
+        state=state["state"],
+        sentence=state["sentence"],
+        flags=tuple((flag["name"], flag["cause"]) for flag in store["flags"]),
+        refused=refused,
+        lags=None if history is None else _known(lambda: lags_of(history.read(_is_place, now_ms - SPEED_MS), now_ms)),
+        disk=_known(lambda: refusal_of(cluster.disk())),
+        failed_jobs=_known(lambda: jobs.failed_since(int(time.time() * 1000) - JOBS_MS)),
+        stopped_children=None if children is None else stopped(children()),
+        findings=_known(checks.last_findings),
+        samples_failed="" if history is None else history.failed or "",
+    )
+
+
+def _known(measure: Callable[[], Sign]) -> Sign | None:
+    try:
+        return measure()
+    except (BrokerStoreError, Problem, TimeoutError):
+        return None
+
+
+def _is_place(name: str) -> bool:
+    return name.startswith(("at\t", "max\t"))
+
+
+def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
+    """Each group's lag and what it gained over the samples of the present; None before there are two that are far enough apart.
+
+    Only queues that both samples have count: one that came meanwhile has no lag before.
+    """
+    now = recent(found, now_ms)
+    if len(now) < 2 or now[-1].at_ms - now[0].at_ms < LEAST_MS:
+        return None
+    first, last = now[0].values, now[-1].values
+    before: dict[str, int] = defaultdict(int)
+    after: dict[str, int] = defaultdict(int)
+    for name, at in last.items():
+        if not name.startswith("at\t"):
+            continue
+        _, group, topic, queue_id = name.split("\t")
+        end = samples.maximum_of(topic, int(queue_id))
+        if name in first and end in first and end in last:
+            before[group] += max(0, first[end] - first[name])
+            after[group] += max(0, last[end] - at)
+    return tuple(Growth(group, lag, lag - before[group], now[-1].at_ms - now[0].at_ms) for group, lag in sorted(after.items()))
+
+
+def refusal_of(disk: dict) -> Refusal | None:
+    """The mark from which sends are refused, of the facts of inside/disk.py."""
+    for mark in disk["marks"]:
+        if mark["what"] == "refused":
+            return Refusal(mark["percent"], mark["is_reached"], mark["at_ms"])
+    return None
+
+
+def stopped(state: dict) -> tuple[str, ...]:
+    """The children that do not run, of mqadmin/children.py's state."""
+    names = ["Redis"] if state["redis"] == "stopped" else []
+    return (*names, *(f"the worker {name}" for name, runs in sorted(state["workers"].items()) if not runs))

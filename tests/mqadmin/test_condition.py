@@ -1,0 +1,166 @@
+"""The overview's sentence: the whole rule as a table, and each sign measured on a live broker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+
+import pytest
+
+from broker_store.broker.flow import RECENT_MS, Refusals
+from broker_store.broker.history import SAMPLE_MS, History
+from broker_store.broker.topics import TopicConfig
+from broker_store.engine.samples import Sample, SampleFiles, maximum_of, position_of
+from broker_store.errors import StoreError
+from broker_store.server.http import NewMessage
+from broker_store.server.problems import Problem
+from mqadmin import condition, jobs
+from mqadmin.condition import Growth, Refusal, Signs, judge
+from mqadmin.inside import checks, signs
+from mqadmin.views import overview
+from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
+
+NOW, MINUTE, HOUR = 1_764_000_000_000, 60_000, 3_600_000
+QUIET = Signs(NOW, "running", "Messages are taken and given.", (), {}, (), Refusal(90, False, None), 0, (), 0, "")
+FULL = ("disk_full", "the disk is 91 % full")
+
+# (signs that are not quiet, severity, sentence, [(severity, kind, number, page)])
+RULES = [
+    ({}, "good", "Everything runs.", []),
+    ({"refused": {"WAITED_TOO_LONG": 144}}, "bad", "144 sends were refused in the last 5 minutes, for “waited too long”.", [("bad", "refused", 144, "store_write")]),
+    ({"refused": {"WAITED_TOO_LONG": 1}}, "bad", "1 send was refused in the last 5 minutes, for “waited too long”.", [("bad", "refused", 1, "store_write")]),
+    ({"refused": {"disk full": 9, "no room": 2}}, "bad", "11 sends were refused in the last 5 minutes, 9 of them for “disk full”.", [("bad", "refused", 11, "store_write")]),
+    ({"refused": {"malformed frame": 3}}, "warn", "3 other requests or connections were refused in the last 5 minutes, for “malformed frame”.", [("warn", "refused", 3, "store_write")]),
+    ({"refused": {"malformed frame": 1, "WAITED_TOO_LONG": 2}}, "bad", "2 sends were refused in the last 5 minutes, for “waited too long”. And 1 more.", [("bad", "refused", 2, "store_write"), ("warn", "refused", 1, "store_write")]),
+    ({"refused": None}, "unknown", "Nothing is known to be wrong, but not everything is known. What was refused is not known.", [("unknown", "refused", None, "store_write")]),
+    ({"lags": (Growth("slow", 5_000, 1_200, 5 * MINUTE),)}, "warn", "The lag of slow grows: 5,000 messages, 1,200 more than 5 min 0 s ago.", [("warn", "lag", 5_000, "group")]),
+    ({"lags": (Growth("beat", 5_000, 99, MINUTE), Growth("large", 50_000, 4_999, MINUTE), Growth("less", 10, -900, MINUTE))}, "good", "Everything runs.", []),
+    ({"lags": (Growth("a", 900, 900, MINUTE), Growth("b", 9_000, 2_000, MINUTE))}, "warn", "The lag of b grows: 9,000 messages, 2,000 more than 1 min 0 s ago. And 1 more.", [("warn", "lag", 9_000, "group"), ("warn", "lag", 900, "group")]),
+    ({"lags": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether the lag of groups grows is not known.", [("unknown", "lag", None, "groups")]),
+    ({"disk": Refusal(90, True, None)}, "bad", "The disk is 90 % full: sends are refused.", [("bad", "disk", 90, "disk")]),
+    ({"disk": Refusal(90, False, NOW + HOUR)}, "bad", "In about 1 h 0 min the disk is 90 % full, and sends are refused.", [("bad", "disk", HOUR, "disk")]),
+    ({"disk": Refusal(90, False, NOW + HOUR + MINUTE)}, "warn", "In about 1 h 1 min the disk is 90 % full, and sends are refused.", [("warn", "disk", HOUR + MINUTE, "disk")]),
+    ({"disk": Refusal(90, False, NOW + 24 * HOUR + 1)}, "good", "Everything runs.", []),
+    ({"disk": None}, "unknown", "Nothing is known to be wrong, but not everything is known. The forecast of the disk is not known.", [("unknown", "disk", None, "disk")]),
+    ({"flags": (("damage_found", "a record is damaged."),)}, "bad", "The store notes: a record is damaged.", [("bad", "flag", None, "store")]),
+    ({"flags": (("deleted_early", "files go before their time"),)}, "warn", "The store notes: files go before their time.", [("warn", "flag", None, "store")]),
+    ({"state": "read_only", "sentence": "Messages can be read, but none are taken: a sync failed.", "flags": (("sync_failed", "a sync failed"),)}, "bad", "Messages can be read, but none are taken: a sync failed.", [("bad", "state", None, "recovery")]),
+    ({"state": "read_only", "sentence": "It is a look.", "flags": (("inspect", "a look"),)}, "warn", "It is a look.", [("warn", "state", None, "recovery")]),
+    ({"failed_jobs": 1}, "warn", "1 job failed in the last 24 h.", [("warn", "jobs", 1, "jobs")]),
+    ({"failed_jobs": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether jobs failed, and what the last check of the store found, is not known: the queue of jobs does not answer.", [("unknown", "jobs", None, "jobs")]),
+    ({"stopped_children": ("Redis", "the worker spark"), "failed_jobs": None}, "warn", "Redis, the worker spark do not run, so jobs wait. Messages are not touched by that. And 1 more.", [("warn", "children", 2, "jobs"), ("unknown", "jobs", None, "jobs")]),
+    ({"findings": 1}, "bad", "The last check of the store found 1 place that is damaged.", [("bad", "damage", 1, "doctor")]),
+    ({"samples_failed": "no room"}, "warn", "Samples over time are missing, so rates and forecasts are behind: no room.", [("warn", "samples", None, "disk")]),
+    (
+        {"samples_failed": "x", "findings": 2, "failed_jobs": 3, "lags": (Growth("g", 900, 900, MINUTE),), "refused": {"a": 1, "no room": 1}, "flags": (FULL,), "disk": Refusal(90, True, None)},
+        "bad", "The store notes: the disk is 91 % full. And 7 more.",
+        [("bad", "flag", None, "store"), ("bad", "refused", 1, "store_write"), ("bad", "disk", 90, "disk"), ("bad", "damage", 2, "doctor"), ("warn", "refused", 1, "store_write"), ("warn", "lag", 900, "group"), ("warn", "jobs", 3, "jobs"), ("warn", "samples", None, "disk")],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "severity", "sentence", "notices"), RULES)
+def test_the_rule_gives_each_sign_its_notice_and_the_most_severe_the_sentence(changes, severity, sentence, notices):
+    found = judge(replace(QUIET, **changes))
+    assert (found.severity, found.sentence) == (severity, sentence)
+    assert [(notice.severity, notice.kind, notice.number, notice.page) for notice in found.notices] == notices
+    assert [notice["sentence"] for notice in found.document()["notices"]] == [notice.sentence for notice in found.notices]
+
+
+@pytest.mark.parametrize("state", ["starting", "recovering", "closed", "failed"])
+def test_a_broker_that_does_not_serve_is_judged_by_its_state_alone(state):
+    found = condition.judge_state(NOW, state, "It says why.")
+    assert (found.severity, found.sentence) == ("bad" if state in ("failed", "closed") else "warn", "It says why.")
+
+
+def test_refusals_of_late_are_counted_by_cause_and_forgotten_in_time():
+    now = [NOW]
+    refusals = Refusals(lambda: now[0])
+    refusals.add("no room", 40)
+    now[0] += RECENT_MS - 1
+    refusals.add("no room", 4)
+    refusals.add("malformed frame")
+    assert refusals.recent() == {"no room": 44, "malformed frame": 1}
+    now[0] += 1
+    assert refusals.recent() == {"no room": 4, "malformed frame": 1}
+    now[0] -= RECENT_MS  # a clock that was set back takes no refusal for one of the future
+    assert refusals.recent() == {}
+    assert refusals.counts() == {"no room": 44, "malformed frame": 1}
+
+
+def _sample(at_ms: int, *places: tuple[str, int, int, int]) -> Sample:
+    values = {}
+    for group, queue_id, at, end in places:
+        values |= {position_of(group, "orders", queue_id): at, maximum_of("orders", queue_id): end}
+    return Sample(at_ms, SAMPLE_MS, values)
+
+
+def test_a_lag_that_grows_is_measured_between_samples_of_the_present_and_over_the_same_queues():
+    first = _sample(NOW - 20_000, ("slow", 0, 10, 100), ("quick", 1, 50, 50))
+    last = _sample(NOW, ("slow", 0, 20, 400), ("quick", 1, 90, 90), ("slow", 2, 0, 9_999))
+    between = _sample(NOW - 10_000, ("slow", 0, 15, 200))
+    assert signs.lags_of([first, between, last], NOW) == (Growth("quick", 0, 0, 20_000), Growth("slow", 380, 290, 20_000))
+    assert signs.lags_of([last], NOW) is None and signs.lags_of([], NOW) is None
+
+
+async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatch):  # noqa: F811
+    parts = cluster._process.parts
+    monkeypatch.setattr(jobs, "failed_since", lambda time_ms: 2)
+    monkeypatch.setattr(checks, "last_findings", lambda: 0)
+    monkeypatch.setattr(cluster, "disk", lambda: {"marks": [{"what": "refused", "percent": 90, "is_reached": False, "at_ms": None}]})
+    now = [parts.clock()]
+    parts.history = History(parts.store, parts.offsets, parts.clients, SampleFiles(parts.store.disk, tmp_path / "samples"), clock=lambda: now[0])
+    parts.offsets.commit("slow", "orders", 0, 0)
+    for ago in (30_000, 20_000, 10_000, 0):
+        await cluster.send_batch("orders", [NewMessage(b"x", "", (), {}, 0)] * 60)
+        await asyncio.to_thread(parts.history.step, now[0] - ago)
+    for _ in range(144):
+        parts.statistics.refuse("WAITED_TOO_LONG", value=300, limit=200, who="10.0.0.7:1")
+    cluster.children = lambda: {"redis": "own", "workers": {"default": True, "spark": False}}
+    found = await asyncio.to_thread(cluster.condition)
+    assert found["severity"] == "bad" and found["sentence"].startswith("144 sends were refused in the last 5 minutes")
+    assert [(notice["kind"], notice["number"]) for notice in found["notices"]] == [("refused", 144), ("lag", 240), ("children", 1), ("jobs", 2)]
+    assert "The lag of slow grows: 240 messages, 180 more than 30.0 s ago." in [notice["sentence"] for notice in found["notices"]]
+
+
+async def test_what_cannot_be_measured_is_not_known_and_hides_no_other_sign(cluster, monkeypatch):  # noqa: F811
+    def fails(*_):
+        raise Problem("jobs_unavailable")
+
+    def unread(*_):
+        raise StoreError("no")
+
+    monkeypatch.setattr(jobs, "failed_since", fails)
+    monkeypatch.setattr(checks, "last_findings", fails)
+    monkeypatch.setattr(cluster, "disk", unread)
+    cluster._process.parts.topics.put(TopicConfig("orders", 1, 1))
+    found = await asyncio.to_thread(cluster.condition)
+    assert found["severity"] == "unknown"
+    assert {notice["kind"] for notice in found["notices"]} == {"disk", "lag", "jobs"}
+
+
+def test_children_that_do_not_run_are_named():
+    assert signs.stopped({"redis": "stopped", "workers": {"spark": True, "default": False}}) == ("Redis", "the worker default")
+    assert signs.stopped({"redis": "external", "workers": {"default": True}}) == ()
+
+
+def test_page_rest_and_command_say_the_same(client_of_role, fake_cluster):
+    fake_cluster.signs = {"refused": {"WAITED_TOO_LONG": 144}, "lags": (Growth("billing", 5_000, 1_200, 5 * MINUTE),)}
+    client = client_of_role("viewer")
+    html = client.get("/").content.decode()
+    assert "Everything runs" not in html and "144 sends were refused" in html and 'href="/groups/billing/"' in html and 'href="/store/write/"' in html
+    piece = client.get("/?part_of=condition", headers={"HX-Request": "true"}).content.decode()
+    assert "<html" not in piece and "The lag of billing grows" in piece
+    told = client.get("/api/v1/condition").json()
+    assert (told["severity"], [notice["kind"] for notice in told["notices"]]) == ("bad", ["refused", "lag"]) and told["notices"][0]["number"] == "144"
+
+
+def test_the_page_does_not_wait_for_a_long_look(client_of_role, fake_cluster, monkeypatch):
+    ends = threading.Event()
+    monkeypatch.setattr(overview, "CONDITION_SECONDS", 0.01)
+    monkeypatch.setattr(fake_cluster, "condition", lambda: ends.wait(30) and {})
+    try:
+        assert "is being looked at" in client_of_role("viewer").get("/").content.decode()
+    finally:
+        ends.set()
