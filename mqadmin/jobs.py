@@ -48,8 +48,8 @@ from broker_store.lab.experiment import MOST_MESSAGES, Experiment
 from broker_store.server.documents import time_text
 from broker_store.server.http import Caller
 from broker_store.server.problems import Problem
-from mqadmin import children, clusters, dead_letters, exports, pipeline, run_file
-from mqadmin.inside import recoveries
+from mqadmin import children, dead_letters, exports, pipeline, run_file
+from mqadmin.inside.recovery_paths import without_paths
 from mqadmin.rest_client import RestClient, segment
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
@@ -138,11 +138,6 @@ class JobWorker(Worker):
         end_with_parent()
         super().main_work_horse(job, queue)
 
-    def _start_scheduler(self, *arguments: Any, **options: Any) -> None:
-        # Its process is forked in here and inherits nothing of the kernel's parent-death signal: it asks on its own.
-        os.register_at_fork(after_in_child=end_with_parent)
-        super()._start_scheduler(*arguments, **options)
-
 
 def end_with_parent() -> None:
     """Have the kernel kill this process when the thread that forked it ends."""
@@ -189,7 +184,7 @@ def dry_run(accept_damage: bool) -> dict:
     more = ("--accept-damage",) if accept_damage else ()
     found = _run_command("store", "dry-run", "--store", str(run_file.store_directory(data_directory())), "--keep", "--progress", *more)
     facts = ("state", "kind", "took_ms", "scanned_bytes", "messages", "cut_bytes", "redispatched", "log_end", "error")
-    told = recoveries.without_paths(found | {"store": str(run_file.store_directory(data_directory()))})
+    told = without_paths(found | {"store": str(run_file.store_directory(data_directory()))})
     return {"recovery": found["id"], **{name: told[name] for name in facts}, "findings": len(found["findings"])}
 
 
@@ -608,6 +603,8 @@ def _clean_after(job: Job, kind: Kind) -> None:
     if kind.function is export_messages:
         exports.remove_unfinished(data_directory() / "exports", job.id)
     elif kind.function is rebuild_index:
+        from mqadmin import clusters  # of the broker's process, where this is called: a worker imports nothing of it
+
         cluster = clusters.current()
         cluster.call(cluster.cancel_rebuild)
 

@@ -16,10 +16,16 @@ from django.db import models
 
 from broker_store.errors import NameError_
 from broker_store.formats.names import check_group, check_topic
-from mqadmin import clusters
 
 MAX_QUEUES = 128
 PERMISSIONS = ((6, "read and write"), (4, "read only"), (2, "write only"))
+
+
+def _cluster() -> Any:
+    """The cluster of this process, imported when it is asked for: a child of runbroker knows the models and has none."""
+    from mqadmin import clusters
+
+    return clusters.current()
 
 
 class ClusterQuerySet(models.QuerySet):
@@ -206,7 +212,7 @@ class Topic(ClusterObject):
 
     @classmethod
     def rows(cls) -> list[Topic]:
-        cluster = clusters.current()
+        cluster = _cluster()
         return [cls.of(facts) for facts in cluster.call(cluster.topics)]
 
 
@@ -232,5 +238,5 @@ class Group(ClusterObject):
 
     @classmethod
     def rows(cls) -> list[Group]:
-        cluster = clusters.current()
+        cluster = _cluster()
         return [cls.of(facts) for facts in cluster.call(cluster.groups)]

@@ -4,7 +4,10 @@ import socket
 import time
 from pathlib import Path
 
-SETTLE_S = 10
+STEP_S = 2
+STILL_STEPS = 5  # as many looks that find the same
+STILL_MB = 1.0
+SETTLE_LIMIT_S = 180
 
 
 def free_port() -> int:
@@ -14,10 +17,25 @@ def free_port() -> int:
 
 
 def at_rest(pid: int) -> dict:
-    """Megabytes of the process and of it with all its descendants, some seconds after the start."""
-    time.sleep(SETTLE_S)
-    each = {one: rss_anon_mb(one) for one in family(pid)}
+    """Megabytes of the process and of it with all its descendants, once these stay as they are: children go on importing after READY.
+
+    Raises RuntimeError when they still change after SETTLE_LIMIT_S.
+    """
+    each = settled(pid)
     return {"broker_rss_anon_mb": each[pid], "all_rss_anon_mb": sum(each.values()), "processes": len(each)}
+
+
+def settled(pid: int) -> dict[int, float]:
+    """Megabytes of each process of the family, when STILL_STEPS looks found the same processes and the same sum."""
+    deadline = time.monotonic() + SETTLE_LIMIT_S
+    looks: list[dict[int, float]] = []
+    while time.monotonic() < deadline:
+        looks = [*looks[1 - STILL_STEPS:], {one: rss_anon_mb(one) for one in family(pid)}]
+        sums = [sum(look.values()) for look in looks]
+        if len(looks) == STILL_STEPS and len({frozenset(look) for look in looks}) == 1 and max(sums) - min(sums) < STILL_MB:
+            return looks[-1]
+        time.sleep(STEP_S)
+    raise RuntimeError(f"memory of process {pid} and its children still changes after {SETTLE_LIMIT_S} s: {looks[-1]}")
 
 
 def family(pid: int) -> list[int]:

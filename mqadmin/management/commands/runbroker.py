@@ -110,9 +110,11 @@ class Run:
                 with_name_server=self._start.has_name_server,
                 lock=self._start.lock,
             )
-        password = None
+        admin = None
         if not arguments.no_web:
-            password = await loop.run_in_executor(None, self._prepare_database)
+            await loop.run_in_executor(None, self._prepare_database)
+            # Making the hash of a password takes long and holds no interpreter: the rest of the start goes on meanwhile.
+            admin = loop.run_in_executor(None, self._prepare_admin)
             from mqadmin import clusters, tokens, web
 
             clusters.install(clusters.EmbeddedCluster(self._process, loop))
@@ -127,7 +129,7 @@ class Run:
         self._start.write_run_file(ports)
         if not arguments.no_web:
             await self._start_children()
-        self._introduce(ports, password)
+        self._introduce(ports, None if admin is None else await admin)
         self._say("READY " + " ".join(f"{name}={place}" for name, place in ports.items()))
         sys.stdout.flush()
         LongLived().start()
@@ -141,17 +143,25 @@ class Run:
             # Just such a store one wants to look at: pages that need no more than its files work, and the others say why.
             self._complain(f"A start would be refused: {error}")
 
-    def _prepare_database(self) -> str | None:
-        """Tables as this version wants them, and the first user; the one-time password to print."""
+    def _prepare_database(self) -> None:
+        """Tables as this version wants them."""
         from django.core.management import call_command
         from django.db import connection
         from django.db.migrations.executor import MigrationExecutor
 
+        try:
+            executor = MigrationExecutor(connection)
+            if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+                call_command("migrate", verbosity=0, interactive=False)
+        finally:
+            connection.close()
+
+    def _prepare_admin(self) -> str | None:
+        """The first user; the one-time password to print."""
+        from django.db import connection
+
         from mqadmin import first_start
 
-        executor = MigrationExecutor(connection)
-        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-            call_command("migrate", verbosity=0, interactive=False)
         try:
             return first_start.ensure_admin()
         finally:

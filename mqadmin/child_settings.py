@@ -1,0 +1,17 @@
+"""Django's settings of the processes beside the broker that run jobs and start scheduled runs.
+
+They answer no request: pages, REST, the admin's pages and the websocket stay out of their memory. What is left are the models
+that they read and write, and the queues.
+"""
+
+from mqadmin.settings import *  # noqa: F403
+
+INSTALLED_APPS = [
+    "django.contrib.admin.apps.SimpleAdminConfig",  # the audit trail's table, without the admin's pages
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django_rq",
+    "mqadmin",
+]
+MIDDLEWARE: list[str] = []
+TEMPLATES: list[dict[str, object]] = []

@@ -1,0 +1,55 @@
+"""The processes beside the broker: what they import, and so how much memory each of them holds for as long as the broker runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqadmin import children
+
+PROJECT = Path(__file__).resolve().parents[2]
+MAX_CHILD_MB = 75.0  # 57 when this was written: Django's models, rq and redis; with the pages, REST and the kernels it was 122
+# What only the broker's process needs: the kernels, REST, the admin's pages, the websocket.
+OF_THE_BROKER = ("numba", "llvmlite", "numpy", "pydantic", "ninja", "unfold", "channels", "uvicorn", "mqadmin.urls", "mqadmin.clusters", "broker_store.engine.store")
+LOOK = """
+import json, sys
+import django
+django.setup()
+from django.core.management import get_commands, load_command_class
+from django.core.management.base import BaseCommand
+command = load_command_class(get_commands()[sys.argv[1]], sys.argv[1])
+for module in sys.argv[2:]:
+    __import__(module)
+line = next(line for line in open("/proc/self/status") if line.startswith("RssAnon:"))
+print(json.dumps({"modules": sorted(sys.modules), "rss_anon_mb": int(line.split()[1]) / 1000, "checks": list(command.requires_system_checks)}))
+"""
+
+
+@pytest.mark.parametrize(("command", "module"), [("run_jobs", "mqadmin.jobs"), ("run_schedules", "mqadmin.cron")])
+def test_a_child_imports_nothing_that_only_the_broker_needs(tmp_path, command, module):
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": children.SETTINGS, "BROKER_DATA_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", LOOK, command, module], cwd=PROJECT, env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert [name for name in OF_THE_BROKER if name in found["modules"]] == []
+    assert found["checks"] == [], "Django's checks import every page"
+    assert module in found["modules"]
+    assert found["rss_anon_mb"] < MAX_CHILD_MB
+
+
+def test_the_redis_program_is_found_without_importing_its_package(tmp_path):
+    look = "import sys; from mqadmin.children import redis_program; print(redis_program()); print([name for name in sys.modules if name.startswith('valkey')])"
+    done = subprocess.run([sys.executable, "-c", look], cwd=PROJECT, capture_output=True, text=True, check=True)
+    program, imported = done.stdout.splitlines()
+    assert os.access(program, os.X_OK)
+    assert imported == "[]"
+
+
+def test_a_machine_for_which_there_is_no_redis_is_told_what_to_do(monkeypatch):
+    monkeypatch.setattr(children.platform, "machine", lambda: "riscv64")
+    with pytest.raises(ImportError, match="linux-riscv64/valkey-server is not there.*set REDIS_URL"):
+        children.redis_program()
