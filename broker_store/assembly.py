@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker_store.broker.history import SAMPLE_MS, History
@@ -24,7 +24,9 @@ from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.engine.worker import Worker
 from broker_store.errors import StoreError
 from broker_store.nameserver.handlers import NameServer
+from broker_store.server.audited_requests import note_name_server
 from broker_store.server.broker import Broker, NameServerPort
+from broker_store.server.change_records import ChangeRecord
 from broker_store.server.parts import BrokerParts, build_parts
 from broker_store.server.registration import own_broker
 
@@ -81,6 +83,8 @@ class BrokerProcess:
         self.broker: Broker | None = None
         self.parts: BrokerParts | None = None
         self._sampler: Worker | None = None
+        # Writes records of changes, in a thread; the log takes them where nothing else does.
+        self.write_changes: Callable[[Sequence[ChangeRecord]], None] | None = None
         self.store = MessageStore(
             settings.store,
             wake=self._wake,
@@ -109,6 +113,8 @@ class BrokerProcess:
                 nameserver = build_name_server(self.settings.name_server, place)
             parts = build_parts(self.settings.broker, self.settings.store, self.store, wall_clock_ms, nameserver)
             self.store.appender.store_host = parts.store_host
+            if self.write_changes is not None:
+                parts.changes.write = self.write_changes
             broker = Broker(parts)
             await self._in_thread(broker.load)
             self.store.start()
@@ -120,6 +126,7 @@ class BrokerProcess:
             if nameserver is not None:
                 nameserver.own = own_broker(parts)  # before the port opens: nobody may be there first
                 nameserver.refuse = lambda cause, **case: parts.statistics.refuse(f"name server: {cause}", **case)
+                nameserver.answered = lambda command, channel, answer: note_name_server(parts.changes, parts.clock(), command, channel, answer)
                 self.name_server_port = NameServerPort(nameserver, wall_clock_ms, self.settings.name_server.scan_not_active_broker_interval)
                 await self.name_server_port.start(self.bind, self.settings.name_server.listen_port)
             self.broker = broker

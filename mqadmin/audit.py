@@ -2,21 +2,24 @@
 
 Django's own table is used, so that the admin's history pages, its recent actions and changes made over REST or by a
 command stand in one place. An entry needs a user: a token and the local socket get one of their caller's name that
-cannot log in. The broker itself is never asked to wait for the audit, but what cannot be recorded is not done:
+cannot log in. Changes through the ports of broker and name server come from `server/change_records.py`, after the fact. The broker itself is never asked to wait for the audit, but what cannot be recorded is not done:
 `audited` writes the entry of an intent first and its outcome after.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 
 from asgiref.sync import sync_to_async
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
+from django.db import connection
 
+from broker_store.server.change_records import ChangeRecord
 from broker_store.server.http import Caller
 from broker_store.server.problems import problem_of
 
@@ -62,10 +65,11 @@ def end(entry: LogEntry, outcome: str, detail: dict | None = None) -> None:
     entry.save(update_fields=["change_message"])
 
 
-def _message(action: str, kind: str, outcome: str, detail: dict | None) -> str:
-    text = json.dumps({"action": action, "kind": kind, "outcome": outcome, "detail": detail or {}}, default=str)
+def _message(action: str, kind: str, outcome: str, detail: dict | None, **more: str) -> str:
+    head = {"action": action, "kind": kind, "outcome": outcome, **more}
+    text = json.dumps(head | {"detail": detail or {}}, default=str)
     if len(text) > MAX_DETAIL:
-        text = json.dumps({"action": action, "kind": kind, "outcome": outcome, "detail": {"cut": True}})
+        text = json.dumps(head | {"detail": {"cut": True}})
     return text
 
 
@@ -104,6 +108,41 @@ async def aaudited(caller: Caller, action: str, kind: str, name: str, **detail: 
     await sync_to_async(end)(entry, "done", more)
 
 
+WIRE = "wire:clients"  # stands for all who ask through the broker's ports, where nobody logs in
+
+
+def write_changes(records: Sequence[ChangeRecord]) -> None:
+    """Write an entry for each change through the ports of broker and name server. Called in a thread of its own."""
+    try:
+        LogEntry.objects.bulk_create(_entries_of(records))
+    except Exception:
+        connection.close()  # one that broke is no use for the next time
+        raise
+
+
+def _entries_of(records: Sequence[ChangeRecord]) -> list[LogEntry]:
+    user = user_for(Caller(WIRE))
+    types = {kind: ContentType.objects.get_by_natural_key("mqadmin", kind) for kind in MODELLED}
+    return [
+        LogEntry(
+            user=user,
+            action_time=datetime.fromtimestamp(record.at_ms / 1000, UTC),
+            content_type=types.get(record.kind),
+            object_id=record.name[:255],
+            object_repr=record.name[:200],
+            action_flag=FLAGS.get(record.action, CHANGE),
+            change_message=_message(record.action, record.kind, record.outcome, _detail_of(record), by=f"wire:{record.address}"),
+        )
+        for record in records
+    ]
+
+
+def _detail_of(record: ChangeRecord) -> dict:
+    """What stands in the detail of an entry: the request's code, what its client says of itself, how many there were, and the rest."""
+    client = {"client_id": record.client_id, "language": record.language, "version": record.version}
+    return {"code": record.code, **client, **({"count": record.count} if record.count > 1 else {}), **record.detail}
+
+
 def read(entry: LogEntry) -> dict:
     """An entry as REST and pages show it; those that the admin wrote itself carry its own message."""
     try:
@@ -114,10 +153,15 @@ def read(entry: LogEntry) -> dict:
     flags = {flag: action for action, flag in FLAGS.items()}
     return {
         "at": entry.action_time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "by": entry.user.get_username() if ":" in entry.user.get_username() else f"user:{entry.user.get_username()}",
+        "by": known.get("by") or _caller_name(entry),
         "action": known.get("action", flags.get(entry.action_flag, "update")),
         "kind": known.get("kind", entry.content_type.model if entry.content_type else ""),
         "name": entry.object_id or entry.object_repr,
         "outcome": known.get("outcome", "done"),
         "detail": known.get("detail") or {},
     }
+
+
+def _caller_name(entry: LogEntry) -> str:
+    name = entry.user.get_username()
+    return name if ":" in name else f"user:{name}"

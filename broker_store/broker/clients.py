@@ -7,6 +7,7 @@ or topics change, `on_group_changed(group)` is called, so that its members can s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
@@ -192,6 +193,11 @@ class Clients:
     def subscription(self, group: str, topic: str) -> Subscription | None:
         found = self._consumers.get(group)
         return found.subscriptions.get(topic) if found else None
+
+    def id_on(self, channel: Channel) -> str | None:
+        """The id of the client on a channel, where it has sent a heartbeat. Looks through all groups."""
+        groups = itertools.chain(self._producers.values(), (group.members for group in self._consumers.values()))
+        return next((members[channel].client_id for members in groups if channel in members), None)
 
     def all(self) -> list[Client]:
         """Every client once a channel, whatever its groups."""

@@ -74,6 +74,8 @@ class NameServer:
         self._config = dict(config or {})
         self._kv = _read_kv(kv_config) if kv_config else {}
         self.refuse: Callable[..., None] = lambda cause, **case: None
+        # Called with each request, its channel and its answer: who keeps records of changes sees them here.
+        self.answered: Callable[[Command, Channel | None, Command], None] = lambda command, channel, answer: None
         # The broker in whose process this name server runs; None for a name server alone.
         self.own: OwnBroker | None = None
         self._handlers = {
@@ -118,6 +120,7 @@ class NameServer:
             except PeerError as error:
                 self.refuse(type(error).__name__, who=who, said=str(error))
                 answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        self.answered(command, channel, answer)
         return None if command.is_oneway else answer
 
     def listens_on(self, port: int) -> None:

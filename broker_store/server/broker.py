@@ -146,6 +146,7 @@ class Broker:
         await self._wait_until(lambda: parts.store.flushed >= parts.delay.unsaved_end())
         self._save_delay()
         await self.keeper.close()
+        await parts.changes.close()
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         """Give the store's flusher up to a second."""
@@ -164,6 +165,7 @@ class Broker:
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)
         parts.statistics.timed(parts.timer.counts["enqueued"], parts.timer.counts["delivered"])
         parts.statistics.tick(now_ms)
+        parts.changes.tick(now_ms)
         if now_ms - self._scanned_ms >= SCAN_INTERVAL_MS:
             self._scanned_ms = now_ms
             parts.locks.scan(now_ms)

@@ -21,6 +21,7 @@ from broker_store.broker.topics import Topics
 from broker_store.broker.transactions import Transactions
 from broker_store.config import BrokerSettings, StoreSettings, properties_of
 from broker_store.messages import LOOPBACK_HOST
+from broker_store.server.change_records import ChangeRecords
 
 
 @dataclass
@@ -28,7 +29,7 @@ class BrokerParts:
     """The parts of one broker. `clock` gives milliseconds since 1970; `address` is what clients are told (`host:port`).
 
     `nameserver` is the embedded name server or None; `sends`, `pulls` and `registration` are set by `server.broker`,
-    `history` by `assembly` where one is kept.
+    `history` by `assembly` where one is kept. `changes` takes the records of what is changed through the ports.
     """
 
     settings: BrokerSettings
@@ -55,6 +56,7 @@ class BrokerParts:
     pulls: Any = None
     registration: Any = None
     history: Any = None
+    changes: ChangeRecords = field(init=False)
     listeners: list = field(default_factory=list)
 
     def listens_on(self, port: int) -> None:
@@ -151,6 +153,7 @@ def build_parts(
         store_host=LOOPBACK_HOST,
         nameserver=nameserver,
     )
+    parts.changes = ChangeRecords(clock, dropped=lambda count: parts.statistics.refuse("record of a change dropped", count))
     parts.listens_on(settings.listen_port)
     return parts
 

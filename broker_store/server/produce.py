@@ -286,6 +286,8 @@ class Produce:
         self._unique_ids = _UniqueIds(parts)
         self._answers: dict[Channel, list[bytes]] = {}
         group.on_answered = self._write_answers
+        # Called with the command, its channel and the topic that a send has brought into being.
+        self.on_topic_created: Callable[[Command, Channel, TopicConfig], None] = lambda command, channel, config: None
 
     def send(self, command: Command, channel: Channel) -> Command | None:
         """A send of any of the three codes."""
@@ -297,7 +299,7 @@ class Produce:
             header = read_send(command)
             config = self._topic_of(header.topic)
             if config is None or header.reconsume_times > 0 or header.topic[0] == "%" or header.topic in FORBIDDEN_TO_SEND:
-                config = self._check_topic(header, config, channel)
+                config = self._check_topic(header, config, channel, command)
             queue_id = self._check_queue(header, config, channel)
             if not command.body:
                 raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal, its body is empty", "empty body")
@@ -367,13 +369,15 @@ class Produce:
 
     # Checks, in Apache's order
 
-    def _check_topic(self, header: SendHeader, config: TopicConfig | None, channel: Channel) -> TopicConfig:
+    def _check_topic(self, header: SendHeader, config: TopicConfig | None, channel: Channel, command: Command) -> TopicConfig:
         topic = header.topic
         try:
             if topic in FORBIDDEN_TO_SEND:
                 raise Refusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", "forbidden topic")
             if config is None:
                 config = self._create_topic(header)
+                if config is not None:
+                    self.on_topic_created(command, channel, config)
         except NameError_ as error:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error), "topic name") from None
         except TooManyTopicsError as error:

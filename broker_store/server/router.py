@@ -16,6 +16,7 @@ from broker_store.errors import FieldError, FormatError, LimitError, NotFoundErr
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
+from broker_store.server import audited_requests
 from broker_store.server.admin import Admin
 from broker_store.server.client_handlers import ClientHandlers
 from broker_store.server.consume import Consume
@@ -47,6 +48,7 @@ class Router:
         self._tasks: set[asyncio.Task] = set()
         self._limits = flow.WaitLimits(parts.settings)
         self.produce = Produce(parts, parts.sends)
+        self.produce.on_topic_created = lambda command, channel, config: audited_requests.auto_created(parts, command, channel, config.name, config.queues)
         self.consume = parts.pulls = Consume(parts)
         self.clients = ClientHandlers(parts)
         self.admin = Admin(parts, lambda: len(self._tasks), MAX_TASKS)
@@ -67,6 +69,8 @@ class Router:
             **self.admin.handlers(),
         }
         self._handlers = {int(code): handler for code, handler in self._handlers.items()}
+        for code in map(int, audited_requests.BROKER):
+            self._handlers[code] = audited_requests.recorded(parts, code, self._handlers[code])
 
     def handle(self, command: Command, channel: Channel) -> Command | None:
         handler = self._handlers.get(command.code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -11,8 +12,10 @@ from django.test import Client
 from redis.exceptions import ConnectionError as NoRedis
 
 from broker_store.errors import DiskFullError
+from broker_store.server.change_records import ChangeRecord
 from broker_store.server.problems import Problem
 from mqadmin import audit
+from mqadmin.api.system import _audit_page
 
 pytestmark = pytest.mark.django_db
 
@@ -135,3 +138,25 @@ def test_an_action_that_cannot_be_recorded_is_not_done(administrator, fake_clust
     monkeypatch.setattr(LogEntry.objects, "create", fails)
     assert ask(administrator, *DANGEROUS[0][:4]).status_code == 500
     assert fake_cluster.asked == []
+
+
+def test_changes_through_the_brokers_port_stand_in_the_same_trail(administrator):
+    change = ChangeRecord(
+        1_795_244_402_754, "update", "topic", "orders", "done", "10.0.0.5:51000", "UPDATE_AND_CREATE_TOPIC (17)", "10.0.0.5@7", "JAVA", 505,
+        detail={"before": None, "after": {"perm": 6}},
+    )  # fmt: skip
+    many = dataclasses.replace(change, name="T0", address="10.0.0.5", count=99_000, client_id=None, detail={"names": ["T0", "T1"]})
+    audit.write_changes([change, many])
+    first, second = records()
+    assert (first["by"], first["action"], first["kind"], first["name"], first["outcome"]) == ("wire:10.0.0.5:51000", "update", "topic", "orders", "done")
+    assert first["at"] == "2026-11-21T07:00:02.754Z" and first["detail"]["client_id"] == "10.0.0.5@7" and first["detail"]["after"] == {"perm": 6}
+    assert second["detail"]["count"] == 99_000 and get_user_model().objects.filter(username__startswith="wire:").count() == 1
+    assert not get_user_model().objects.get(username="wire:clients").is_active
+    assert [item["by"] for item in _audit_page(None, 10)["items"]] == ["wire:10.0.0.5", "wire:10.0.0.5:51000"]
+    assert "wire:10.0.0.5:51000" in administrator.get("/admin/admin/logentry/").content.decode()
+
+
+def test_a_request_cannot_write_another_name_into_its_record(administrator):
+    ask(administrator, "api", "post", "/api/v1/jobs", {"kind": "export_messages", "parameters": {"topic": "orders", "by": "user:another"}})
+    (record,) = records()
+    assert record["by"] == "user:the-admin"

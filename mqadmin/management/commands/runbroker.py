@@ -115,8 +115,10 @@ class Run:
             await loop.run_in_executor(None, self._prepare_database)
             # Making the hash of a password takes long and holds no interpreter: the rest of the start goes on meanwhile.
             admin = loop.run_in_executor(None, self._prepare_admin)
-            from mqadmin import clusters, tokens, web
+            from mqadmin import audit, clusters, tokens, web
 
+            if self._process is not None:
+                self._process.write_changes = audit.write_changes
             clusters.install(clusters.EmbeddedCluster(self._process, loop))
             socket_path = self._start.data / "run" / "web.sock"
             self._watches.append(loop.create_task(tokens.watch(), name="tokens"))

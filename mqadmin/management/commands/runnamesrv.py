@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -13,6 +14,8 @@ from django.core.management.base import BaseCommand, CommandError
 from broker_store.config import load_name_server_settings
 from broker_store.errors import BrokerStoreError, ConfigError
 from broker_store.launch import check_bind, pairs_of
+
+CHANGES_INTERVAL_S = 1.0  # how often records of changes are written to the log
 
 
 class Command(BaseCommand):
@@ -41,15 +44,23 @@ class Command(BaseCommand):
     async def _run(self, settings, options) -> None:
         from broker_store.assembly import build_name_server
         from broker_store.engine.store import wall_clock_ms
+        from broker_store.server.audited_requests import note_name_server
         from broker_store.server.broker import NameServerPort
+        from broker_store.server.change_records import ChangeRecords
 
         stopped = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         nameserver = build_name_server(settings, Path(options["data"]).absolute() / "namesrv")
+        changes = ChangeRecords(wall_clock_ms)
+        nameserver.answered = lambda command, channel, answer: note_name_server(changes, wall_clock_ms(), command, channel, answer)
         port = NameServerPort(nameserver, wall_clock_ms, settings.scan_not_active_broker_interval)
         await port.start(options["bind"], settings.listen_port)
         self.stdout.write(f"READY nameserver={options['bind']}:{port.listener.port}")
         sys.stdout.flush()
-        await stopped.wait()
+        while not stopped.is_set():
+            changes.tick(wall_clock_ms())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), CHANGES_INTERVAL_S)
         await port.stop()
+        await changes.close()

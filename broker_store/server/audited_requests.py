@@ -1,0 +1,202 @@
+"""Which requests change what an administrator decides, and what the record of such a request says.
+
+`recorded` wraps a handler: it notes what was there before, lets the handler work, and leaves one record with the outcome,
+also when the request was refused or is not even well formed. What clients do for themselves (sends, pulls, their offsets,
+locks, heartbeats) is no administration; a topic that a send brings into being is (`auto_created`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker_store.errors import PeerError
+from broker_store.protocol import fastjson
+from broker_store.protocol.codes import RequestCode as R
+from broker_store.protocol.codes import ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.server.change_records import MAX_NAMES, ChangeRecord, ChangeRecords
+from broker_store.server.parts import BrokerParts
+from broker_store.server.produce import Refusal
+from broker_store.server.transport import Channel
+
+MAX_NAME_CHARACTERS = 255
+MAX_SAID_CHARACTERS = 200
+# A longer list is not read a second time for its record, which then says how long it was.
+MAX_LIST_BYTES = 64 << 10
+
+Handler = Callable[[Command, Channel], Command | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What a code changes: `name` is the header field that names it, `items` the list and field of its body that do."""
+
+    action: str
+    kind: str
+    name: str = ""
+    items: tuple[str, str] | None = None
+    others: tuple[str, ...] = ()  # further header fields that the record keeps
+
+
+BROKER: dict[int, Audited] = {
+    R.UPDATE_AND_CREATE_TOPIC: Audited("update", "topic", "topic"),
+    R.UPDATE_AND_CREATE_TOPIC_LIST: Audited("update", "topic", items=("topicConfigList", "topicName")),
+    R.DELETE_TOPIC_IN_BROKER: Audited("delete", "topic", "topic"),
+    R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Audited("update", "group", items=("", "groupName")),
+    R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Audited("update", "group", items=("groupConfigList", "groupName")),
+    R.DELETE_SUBSCRIPTIONGROUP: Audited("delete", "group", "groupName", others=("cleanOffset",)),
+    R.UPDATE_AND_GET_GROUP_FORBIDDEN: Audited("forbid", "group", "group", others=("topic", "readable")),
+    R.INVOKE_BROKER_TO_RESET_OFFSET: Audited("reset_offset", "group", "group", others=("topic", "timestamp", "queueId", "offset")),
+    R.CLONE_GROUP_OFFSET: Audited("clone_offset", "group", "destGroup", others=("srcGroup", "topic")),
+    R.RESUME_CHECK_HALF_MESSAGE: Audited("resume_check", "message", "msgId", others=("topic",)),
+    R.UPDATE_BROKER_CONFIG: Audited("update", "config"),
+    R.DELETE_EXPIRED_COMMITLOG: Audited("clean", "store"),
+}
+NAME_SERVER: dict[int, Audited] = {
+    R.PUT_KV_CONFIG: Audited("update", "kv", "key", others=("namespace", "value")),
+    R.DELETE_KV_CONFIG: Audited("delete", "kv", "key", others=("namespace",)),
+    R.WIPE_WRITE_PERM_OF_BROKER: Audited("wipe_write_perm", "broker", "brokerName"),
+    R.ADD_WRITE_PERM_OF_BROKER: Audited("add_write_perm", "broker", "brokerName"),
+    R.DELETE_TOPIC_IN_NAMESRV: Audited("delete", "route", "topic", others=("clusterName",)),
+    R.REGISTER_TOPIC_IN_NAMESRV: Audited("create", "route", "topic"),
+    R.UPDATE_NAMESRV_CONFIG: Audited("update", "config"),
+}
+# Brokers do these every few seconds. Only what is refused leaves a record: somebody spoke in another broker's name.
+NAME_SERVER_WHEN_REFUSED: dict[int, Audited] = {
+    R.REGISTER_BROKER: Audited("register", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
+    R.UNREGISTER_BROKER: Audited("unregister", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
+    R.BROKER_HEARTBEAT: Audited("register", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
+    R.QUERY_DATA_VERSION: Audited("register", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
+}
+
+
+def recorded(parts: BrokerParts, code: int, handler: Handler) -> Handler:
+    """The handler of an audited code, with one record a request."""
+    audited = BROKER[code]
+
+    def handle(command: Command, channel: Channel) -> Command | None:
+        name, detail = _subject(audited, command)
+        before = _picture(parts, audited, command, name)
+        try:
+            answer = handler(command, channel)
+        except Exception as error:
+            _note(parts, command, channel, audited, name, detail | _said(error), _outcome_of(error))
+            raise
+        if before is not None:
+            detail |= {"before": before[0], "after": _picture(parts, audited, command, name)[0]}
+        _note_answer(command, channel, name, detail, answer)
+        return answer
+
+    async def handle_later(command: Command, channel: Channel) -> Command | None:
+        name, detail = _subject(audited, command)
+        try:
+            answer = await handler(command, channel)
+        except Exception as error:
+            _note(parts, command, channel, audited, name, detail | _said(error), _outcome_of(error))
+            raise
+        _note_answer(command, channel, name, detail, answer)
+        return answer
+
+    def _note_answer(command: Command, channel: Channel, name: str, detail: dict, answer: Command | None) -> None:
+        if answer is not None and answer.code and answer.remark:
+            detail["said"] = answer.remark[:MAX_SAID_CHARACTERS]
+        _note(parts, command, channel, audited, name, detail, _outcome(0 if answer is None else answer.code))
+
+    return handle_later if inspect.iscoroutinefunction(handler) else handle
+
+
+def note_name_server(changes: ChangeRecords, now_ms: int, command: Command, channel: Channel | None, answer: Command) -> None:
+    """Note what the name server answered: each change, and each claim that was refused. A channel of None is this process."""
+    audited = NAME_SERVER.get(command.code)
+    if audited is None and answer.code:
+        audited = NAME_SERVER_WHEN_REFUSED.get(command.code)
+    if audited is None or channel is None:
+        return
+    name, detail = _subject(audited, command)
+    if answer.code and answer.remark:
+        detail["said"] = answer.remark[:MAX_SAID_CHARACTERS]
+    changes.note(_record(now_ms, command, channel, audited, name, detail, _outcome(answer.code)))
+
+
+def auto_created(parts: BrokerParts, command: Command, channel: Channel, topic: str, queues: int) -> None:
+    """A send has brought a topic into being."""
+    audited = Audited("auto_create", "topic")
+    _note(parts, command, channel, audited, topic, {"queues": queues}, "done")
+
+
+def _note(parts: BrokerParts, command: Command, channel: Channel, audited: Audited, name: str, detail: dict, outcome: str) -> None:
+    record = _record(parts.clock(), command, channel, audited, name, detail, outcome)
+    parts.changes.note(record, lambda: parts.clients.id_on(channel))
+
+
+def _record(now_ms: int, command: Command, channel: Channel, audited: Audited, name: str, detail: dict, outcome: str) -> ChangeRecord:
+    code = f"{R(command.code).name} ({command.code})"
+    language = command.language if isinstance(command.language, str) else str(command.language)
+    return ChangeRecord(
+        now_ms, audited.action, audited.kind, name[:MAX_NAME_CHARACTERS], outcome, channel.remote, code,
+        language=language[:20], version=command.version, detail=detail,
+    )  # fmt: skip
+
+
+def _subject(audited: Audited, command: Command) -> tuple[str, dict]:
+    """What a request names, as far as it can be read; a request may lack anything."""
+    fields = command.fields or {}
+    detail: dict = {field: fields[field][:MAX_SAID_CHARACTERS] for field in audited.others if field in fields}
+    if audited.items is None:
+        return str(fields.get(audited.name, ""))[:MAX_NAME_CHARACTERS], detail
+    names = _names_in(command.body, *audited.items)
+    if names is None:
+        return "", detail | {"body_bytes": len(command.body)}
+    if len(names) > 1:
+        detail |= {"names": names[:MAX_NAMES], "items": len(names)}
+    return names[0] if names else "", detail
+
+
+def _names_in(body: bytes, list_name: str, name: str) -> list[str] | None:
+    """The names of the items of a body; None for one that is long, or is none."""
+    if len(body) > MAX_LIST_BYTES:
+        return None
+    try:
+        value = fastjson.loads(body)
+    except PeerError:
+        return None
+    items = value.get(list_name) if list_name and isinstance(value, dict) else [value]
+    if not isinstance(items, list):
+        return None
+    return [str(item.get(name, ""))[:MAX_NAME_CHARACTERS] for item in items if isinstance(item, dict)]
+
+
+def _picture(parts: BrokerParts, audited: Audited, command: Command, name: str) -> tuple[object] | None:
+    """What is known of the subject now, in a tuple of one; None where a record shows no before and after."""
+    if audited.action == "reset_offset":
+        topic = (command.fields or {}).get("topic", "")
+        return (parts.offsets.of(name, topic),)
+    if audited.items is not None and audited.items[0]:
+        return None  # a list: its names are enough
+    if audited.kind == "topic" and name:
+        config = parts.topics.get(name)
+        return (None if config is None else config.to_json(),)
+    if audited.kind == "group" and audited.action in ("update", "delete") and name:
+        group = parts.groups.get(name)
+        return (None if group is None else group.to_json(),)
+    return None
+
+
+def _outcome(code: int) -> str:
+    return "done" if code == 0 else ResponseCode(code).name.lower() if code in _CODES else f"code {code}"
+
+
+_CODES = frozenset(int(code) for code in ResponseCode)
+
+
+def _outcome_of(error: Exception) -> str:
+    if isinstance(error, Refusal):
+        return _outcome(error.code)
+    return _outcome(ResponseCode.INVALID_PARAMETER) if isinstance(error, PeerError) else type(error).__name__
+
+
+def _said(error: Exception) -> dict:
+    """The sentence of a refusal; those of the store name files of this machine and are for the log."""
+    return {"said": str(error)[:MAX_SAID_CHARACTERS]} if isinstance(error, Refusal | PeerError) else {}

@@ -1,0 +1,198 @@
+"""Records of what was changed through the broker's and the name server's ports: at whose request, what, and with what result.
+
+Nobody logs in at these ports, so a record names an address and what a client says of itself. `note` is called on the loop
+and only appends; a thread writes what came, once a second, to the audit trail of the dashboard, or to the log where there
+is no dashboard. What is written is bounded, whatever is asked for:
+
+- each record costs a token; there are MAX_TOKENS, and another each TOKEN_MS, so a day has at most 9,640 records;
+- without a token, and for a repeat within a minute, requests of one address, code and outcome are counted together, with
+  the first of their names; such a sum becomes a record when there is a token again, at the latest at the end;
+- a writer that fails keeps what it has and is tried again; beyond MAX_PENDING records are dropped, counted, and a record
+  says how many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+log = logging.getLogger(__name__)
+
+MAX_TOKENS = 1_000  # one run of an administrator's script
+TOKEN_MS = 10_000  # a record of about 500 bytes: some 5 MB a day at most
+REPEAT_MS = 60_000
+MAX_REMEMBERED = 1_000  # requests that may be repeated
+MAX_SUMS = 50  # kinds of requests that are counted together at once; further ones share one
+MAX_NAMES = 20  # kept of a sum
+MIN_SUM_MS = 10_000  # how long a sum gathers before it may become a record
+MAX_PENDING = 2_000
+CLOSE_LIMIT_S = 2.0
+ELSEWHERE = "others"  # the address of the sum that takes what has no sum of its own
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRecord:
+    """One change that was asked for, or `count` of a kind. `outcome` is `done` or the name of the answer's code."""
+
+    at_ms: int
+    action: str
+    kind: str
+    name: str
+    outcome: str
+    address: str
+    code: str
+    client_id: str | None = None
+    language: str = ""
+    version: int = 0
+    count: int = 1
+    detail: dict = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Requests that are counted together."""
+
+    first: ChangeRecord
+    count: int = 0
+    last_ms: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def add(self, record: ChangeRecord) -> None:
+        self.count += record.count
+        self.last_ms = record.at_ms
+        if record.name not in self.names and len(self.names) < MAX_NAMES:
+            self.names.append(record.name)
+
+    def record(self, address: str) -> ChangeRecord:
+        detail = {"first_ms": self.first.at_ms, "last_ms": self.last_ms, "names": self.names, "said": self.first.detail.get("said")}
+        return dataclasses.replace(self.first, at_ms=self.last_ms, address=address, count=self.count, detail=detail)
+
+
+def write_to_log(records: Sequence[ChangeRecord]) -> None:
+    """A line of JSON for each record."""
+    for record in records:
+        log.info("change %s", json.dumps(dataclasses.asdict(record), default=str, ensure_ascii=True))
+
+
+class ChangeRecords:
+    """What is to be written. `write(records)` runs in a thread of its own; `dropped(count)` is told of what is lost."""
+
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        write: Callable[[Sequence[ChangeRecord]], None] = write_to_log,
+        dropped: Callable[[int], None] = lambda count: None,
+    ):
+        self._clock, self.write, self._dropped = clock, write, dropped
+        self._tokens = float(MAX_TOKENS)
+        self._refilled_ms = clock()
+        self._seen: dict[tuple, int] = {}
+        self._sums: dict[tuple[str, str, str], _Sum] = {}
+        self._pending: deque[ChangeRecord] = deque()
+        self._lost = 0
+        self._batch: list[ChangeRecord] = []
+        self._writing: Future | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._failed = False
+
+    def note(self, record: ChangeRecord, client_id: Callable[[], str | None] = lambda: None) -> None:
+        """Take a record; `client_id()` is only asked for one that stands by itself."""
+        host = record.address.rpartition(":")[0]
+        what = (host, record.code, record.outcome, record.name, hash(str(record.detail)))
+        is_repeat = self._seen.get(what, -REPEAT_MS) > record.at_ms - REPEAT_MS
+        if is_repeat or not self._take_token():
+            self._add_to_sum(host, record)
+            return
+        if len(self._seen) >= MAX_REMEMBERED:
+            self._seen.clear()
+        self._seen[what] = record.at_ms
+        self._append(dataclasses.replace(record, client_id=client_id()))
+
+    def _add_to_sum(self, host: str, record: ChangeRecord) -> None:
+        key = (host, record.code, record.outcome)
+        if key not in self._sums and len(self._sums) >= MAX_SUMS:
+            key = (ELSEWHERE, "", "")
+        found = self._sums.get(key)
+        if found is None:
+            found = self._sums[key] = _Sum(record)
+        found.add(record)
+
+    def _take_token(self) -> bool:
+        now_ms = self._clock()
+        self._tokens = min(MAX_TOKENS, self._tokens + max(0, now_ms - self._refilled_ms) / TOKEN_MS)
+        self._refilled_ms = now_ms
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _append(self, record: ChangeRecord) -> None:
+        if len(self._pending) >= MAX_PENDING:
+            self._lost += 1
+            self._dropped(1)
+        else:
+            self._pending.append(record)
+
+    def _settle_sums(self, now_ms: int, *, all_of_them: bool = False) -> None:
+        """Make records of sums, the oldest first."""
+        for key, found in list(self._sums.items()):
+            if not all_of_them and (now_ms - found.first.at_ms < MIN_SUM_MS or not self._take_token()):
+                return
+            del self._sums[key]
+            self._append(found.record(key[0]))
+
+    def tick(self, now_ms: int) -> None:
+        """Once a second: have what came written, unless the thread is still at it."""
+        self._settle_sums(now_ms)
+        if self._has_written() and (self._batch or self._pending):
+            self._start_writing()
+
+    def _start_writing(self) -> None:
+        if not self._batch:
+            self._batch = list(self._pending)
+            self._pending.clear()
+            if self._lost:
+                self._batch.append(ChangeRecord(self._clock(), "drop", "audit", "", "dropped", "", "", count=self._lost))
+                self._lost = 0
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="change-records")
+        self._writing = self._thread.submit(self.write, self._batch)
+
+    def _has_written(self) -> bool:
+        """Whether the thread is free; a batch that could not be written stays for the next time."""
+        if self._writing is None:
+            return True
+        if not self._writing.done():
+            return False
+        error, self._writing = self._writing.exception(), None
+        if error is None:
+            self._batch, self._failed = [], False
+        elif not self._failed:
+            self._failed = True
+            log.error("records of changes cannot be written, it is tried again each second: %s", error)
+        return True
+
+    async def close(self, limit_s: float = CLOSE_LIMIT_S) -> None:
+        """Write what is left, for at most `limit_s`; what is not written by then goes to the log."""
+        self._settle_sums(self._clock(), all_of_them=True)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + limit_s
+        while loop.time() < until_s:
+            if self._writing is None:
+                if not self._batch and not self._pending:
+                    break
+                self._start_writing()
+            await asyncio.wait([asyncio.wrap_future(self._writing)], timeout=max(0.0, until_s - loop.time()))
+            if self._has_written() and self._failed:
+                break
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+            self._thread = None
+        write_to_log([*self._batch, *self._pending])
+        self._batch, self._pending = [], deque()

@@ -1,0 +1,202 @@
+"""server.change_records and server.audited_requests: what is changed through the ports leaves a record, and a flood fills no disk."""
+
+import json
+import threading
+
+import pytest
+
+from broker_store.broker.topics import TopicConfig
+from broker_store.nameserver.handlers import NameServer
+from broker_store.nameserver.own_broker import OwnBroker
+from broker_store.protocol import bodies
+from broker_store.protocol.codes import RequestCode as R
+from broker_store.protocol.command import Command
+from broker_store.server import audited_requests, change_records
+from broker_store.server.change_records import MAX_TOKENS, TOKEN_MS, ChangeRecord, ChangeRecords
+from tests.server.test_bad_input import CHANGING, GOOD
+from tests.support.broker_harness import FakeChannel, Harness
+
+TOPIC = dict(topic="T2", defaultTopic="TBW102", readQueueNums=8, writeQueueNums=8, perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False)
+# Changing requests that are no administration: what clients do with messages, and for themselves.
+OF_CLIENTS = {
+    R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2, R.UPDATE_CONSUMER_OFFSET, R.HEART_BEAT,
+    R.UNREGISTER_CLIENT, R.CONSUMER_SEND_MSG_BACK, R.END_TRANSACTION, R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ, R.PULL_MESSAGE, R.LITE_PULL_MESSAGE, R.RECALL_MESSAGE,
+}  # fmt: skip
+
+
+def of(number, **more):
+    values = dict(at_ms=1_000, action="update", kind="topic", name=f"T{number}", outcome="done", address=f"10.0.0.1:{5000 + number % 9}", code="X (17)")
+    return ChangeRecord(**(values | more))
+
+
+@pytest.fixture
+async def harness():
+    """A broker with a topic, a group, and `written`, which has all records so far."""
+    harness = Harness()
+    harness.parts.topics.put(TopicConfig("Orders", 4, 4))
+    harness.parts.groups.find_or_create("CG")
+    harness.records = []
+    harness.parts.changes.note = lambda record, client_id=lambda: None: harness.records.append(record)
+    return harness
+
+
+def test_each_code_that_changes_something_is_audited_or_a_clients_own():
+    assert CHANGING - OF_CLIENTS <= audited_requests.BROKER.keys()
+    assert not OF_CLIENTS & audited_requests.BROKER.keys()
+
+
+@pytest.mark.parametrize("code", sorted(audited_requests.BROKER), ids=lambda code: R(code).name)
+async def test_each_audited_code_leaves_one_record_good_or_bad(harness, code):
+    fields, body = GOOD.get(code, ({}, b""))
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    await harness.ask(code, body, **fields)
+    (record,) = harness.records
+    assert (record.address, record.code) == (harness.channel.remote, f"{R(code).name} ({int(code)})") and record.language == "JAVA"
+    await harness.ask(code, b"\xff[")
+    assert len(harness.records) == 2
+    if code not in (R.DELETE_EXPIRED_COMMITLOG, R.RESUME_CHECK_HALF_MESSAGE, R.UPDATE_BROKER_CONFIG):
+        assert record.outcome in ("done", "subscription_group_not_exist") and record.name and harness.records[1].outcome != "done"
+
+
+async def test_a_record_says_what_was_there_before_and_after(harness):
+    await harness.ask(17, **TOPIC)
+    await harness.ask(17, **(TOPIC | {"perm": 4}))
+    made, changed = harness.records
+    assert made.detail["before"] is None and made.detail["after"]["perm"] == 6
+    assert (changed.detail["before"]["perm"], changed.detail["after"]["perm"]) == (6, 4)
+    harness.parts.offsets.commit("CG", "Orders", 1, 7)
+    await harness.ask(222, group="CG", topic="Orders", timestamp=-1, isForce=True)
+    assert (harness.records[-1].action, harness.records[-1].name, harness.records[-1].detail["topic"]) == ("reset_offset", "CG", "Orders")
+    assert harness.records[-1].detail["before"] == {1: 7}
+    await harness.ask(215, topic="Orders")
+    assert harness.records[-1].detail["before"]["topicName"] == "Orders" and harness.records[-1].detail["after"] is None
+
+
+async def test_a_refused_change_says_why(harness):
+    await harness.ask(17, **(TOPIC | {"perm": 99}))
+    (record,) = harness.records
+    assert record.outcome == "invalid_parameter" and "perm" in record.detail["said"] and record.name == "T2"
+
+
+async def test_a_list_names_its_first_items_and_a_long_one_only_its_length(harness):
+    def body(count):
+        return json.dumps({"topicConfigList": [TopicConfig(f"L{number}").to_json() for number in range(count)]}).encode()
+
+    await harness.ask(18, body(30))
+    assert (harness.records[0].name, harness.records[0].detail["items"], len(harness.records[0].detail["names"])) == ("L0", 30, change_records.MAX_NAMES)
+    long = body(1_000)
+    await harness.ask(18, long)
+    assert harness.records[1].detail == {"body_bytes": len(long)}
+
+
+async def test_a_topic_that_a_send_brings_into_being_is_recorded(harness):
+    await harness.send("Fresh")
+    await harness.send("Fresh")
+    (record,) = harness.records
+    assert (record.action, record.kind, record.name, record.detail) == ("auto_create", "topic", "Fresh", {"queues": 4})
+
+
+async def test_the_name_servers_changes_and_refused_claims_are_recorded():
+    records, server, channel = [], NameServer(lambda: 0), FakeChannel()
+    changes = ChangeRecords(lambda: 0)
+    changes.note = records.append
+    server.answered = lambda command, channel, answer: audited_requests.note_name_server(changes, 5, command, channel, answer)
+    server.own = OwnBroker("C", "broker-a", 0)
+    server.handle(Command.request(100, {"namespace": "N", "key": "k", "value": "v"}), channel)
+    server.handle(Command.request(205, {"brokerName": "broker-a"}), channel)
+    server.handle(Command.request(205, {"brokerName": "broker-a"}), None)
+    server.handle(Command.request(105, {"topic": "T"}), channel)
+    claim = {"brokerName": "broker-a", "brokerAddr": "10.9.9.9:1", "clusterName": "C", "brokerId": "0"}
+    server.handle(Command.request(103, claim, bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {}))), channel)
+    server.handle(Command.request(103, claim | {"brokerName": "b"}, bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {}))), channel)
+    assert [(record.action, record.name, record.outcome) for record in records] == [
+        ("update", "k", "done"), ("wipe_write_perm", "broker-a", "done"), ("register", "broker-a", "system_error"),
+    ]  # fmt: skip
+    assert records[0].detail == {"namespace": "N", "value": "v"} and records[2].detail["brokerAddr"] == "10.9.9.9:1"
+
+
+async def test_a_flood_becomes_few_records_that_say_how_many_there_were():
+    now, written = [0], []
+    changes = ChangeRecords(lambda: now[0], written.extend)
+    for number in range(100_000):
+        changes.note(of(number, at_ms=0))
+    now[0] = 3_600_000
+    changes.tick(now[0])
+    await changes.close()
+    assert MAX_TOKENS <= len(written) <= MAX_TOKENS + change_records.MAX_SUMS + 1
+    assert sum(record.count for record in written) == 100_000
+    assert len(written[-1].detail["names"]) == change_records.MAX_NAMES and written[-1].address == "10.0.0.1"
+    assert sum(len(str(record)) for record in written) < 1 << 20
+
+
+async def test_a_day_of_flood_is_bounded():
+    now, written = [0], []
+    changes = ChangeRecords(lambda: now[0], written.extend)
+    for minute in range(24 * 60):
+        now[0] = minute * 60_000
+        for number in range(50):
+            changes.note(of(number, at_ms=now[0], address=f"10.0.{minute % 200}.{number}:1"))
+        changes.tick(now[0])
+    await changes.close()
+    assert len(written) <= MAX_TOKENS + 86_400_000 // TOKEN_MS + change_records.MAX_SUMS + 1
+    assert sum(record.count for record in written) == 24 * 60 * 50
+
+
+async def test_a_repeat_within_a_minute_is_counted_and_not_written_again():
+    now, written = [0], []
+    changes = ChangeRecords(lambda: now[0], written.extend)
+    for _ in range(5):
+        changes.note(of(1), lambda: "client-1")
+    await changes.close()
+    assert [(record.count, record.client_id) for record in written] == [(1, "client-1"), (4, None)]
+
+
+async def test_a_writer_that_fails_is_tried_again_and_what_is_dropped_is_counted(caplog, monkeypatch):
+    monkeypatch.setattr(change_records, "MAX_PENDING", 3)
+    fails, written, dropped = [True], [], []
+
+    def write(records):
+        if fails[0]:
+            raise OSError("no data base")
+        written.extend(records)
+
+    changes = ChangeRecords(lambda: 0, write, dropped.append)
+    changes.note(of(0))
+    changes.tick(0)
+    while not changes._writing.done():
+        pass
+    for number in range(1, 6):
+        changes.note(of(number))
+    changes.tick(0)  # the batch that failed is tried again, further records wait
+    assert "it is tried again each second: no data base" in caplog.text
+    fails[0] = False
+    await changes.close()
+    assert [record.name for record in written][:1] == ["T0"] and sum(dropped) == 2
+    assert [record.count for record in written if record.action == "drop"] == [2]
+
+
+async def test_the_loop_does_not_wait_for_a_writer_that_takes_long():
+    release, written = threading.Event(), []
+
+    def write(records):
+        release.wait(10)
+        written.extend(records)
+
+    changes = ChangeRecords(lambda: 0, write)
+    changes.note(of(0))
+    changes.tick(0)
+    changes.note(of(1))
+    changes.tick(0)
+    assert written == []
+    release.set()
+    await changes.close()
+    assert [record.name for record in written] == ["T0", "T1"]
+
+
+async def test_without_a_dashboard_records_are_lines_of_the_log(caplog):
+    with caplog.at_level("INFO"):
+        changes = ChangeRecords(lambda: 0)
+        changes.note(of(0, name="line\nbreak"))
+        await changes.close()
+    (line,) = [entry.getMessage() for entry in caplog.records if entry.getMessage().startswith("change ")]
+    assert "\n" not in line and json.loads(line.removeprefix("change "))["name"] == "line\nbreak"
