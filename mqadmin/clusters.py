@@ -89,6 +89,7 @@ from mqadmin.inside.slot_watch import SlotWatch
 TOLD_SECONDS = 1.0  # a start that is over is told as it was told last
 CALL_SECONDS = 3.0
 READ_BYTES = 1 << 20  # asked for in one read of a queue
+MAX_ANSWER_BYTES = 4 << 20  # of records in one answer; a larger one is given alone
 SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time
 SCAN_SECONDS = 5.0
 READ_THREADS = 2  # for browsing, beside the broker's own readers
@@ -809,8 +810,8 @@ class EmbeddedCluster:
 
     def _read_queue(self, topic: str, queue_id: int, offset: int, limit: int, end_ms: int = FOR_EVER_MS, budget: _Budget | None = None) -> tuple[list[StoredMessage], int]:
         """Up to `limit` messages stored before `end_ms`, and the offset behind them. In a thread."""
-        store, messages = self._process.store, []
-        while len(messages) < limit and (budget is None or not budget.is_spent):
+        store, messages, taken = self._process.store, [], 0
+        while len(messages) < limit and (taken < MAX_ANSWER_BYTES if budget is None else not budget.is_spent):
             result = store.get_blocking(GetRequest(topic, queue_id, offset, limit - len(messages), READ_BYTES))
             if result.status is GetStatus.MESSAGE_DAMAGED:
                 if budget is None:
@@ -825,6 +826,7 @@ class EmbeddedCluster:
                     break
                 offset = result.next_offset  # a hole at the queue's beginning, or files that were cleaned away meanwhile
                 continue
+            taken += len(result.body)
             if budget is not None:
                 budget.bytes_left -= len(result.body)
             for stored in record.decode_all(result.body, check_crc=False):
@@ -855,6 +857,8 @@ class EmbeddedCluster:
             messages, _ = self._read_queue(topic, queue_id, begin, behind - begin, end_ms, budget)
             found += messages
         found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset), reverse=True)
+        if (fitting := _fitting(found[:limit])) is not None:
+            return fitting
         if budget.is_spent:
             return Found(found[:limit], False, _SPENT)
         if budget.left_out:
@@ -871,6 +875,8 @@ class EmbeddedCluster:
             messages, _ = self._read_queue(topic, queue_id, begin, limit + 1, end_ms, budget)
             found += [stored for stored in messages if stored.store_timestamp >= begin_ms]
         found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset))
+        if (fitting := _fitting(found[:limit])) is not None:
+            return fitting
         if budget.is_spent:
             return Found(found[:limit], False, _SPENT)
         if budget.left_out:
@@ -895,13 +901,24 @@ class EmbeddedCluster:
         asked = min(limit, MAX_LIMIT)
         walk = store.index.walk(topic, key, asked, begin_ms, end_ms)
 
-        def look_up() -> tuple[list[int], list[bytes | None]]:
+        def look_up() -> tuple[list[int], list[StoredMessage], bool]:
             offsets, _, _ = walk.find()
-            return offsets, [store.record_at(offset, False) for offset in sorted(offsets)]
+            messages, taken = [], 0
+            for offset in sorted(offsets):
+                if taken >= MAX_ANSWER_BYTES:
+                    return offsets, messages, True
+                raw = store.record_at(offset, False)
+                if raw is None:
+                    continue
+                stored = record.decode(raw, check_crc=False)
+                if stored.topic == topic and (key in stored.keys or key == stored.unique_key):
+                    messages.append(stored)
+                    taken += len(raw)
+            return offsets, messages, False
 
-        offsets, records = await self._in_thread(look_up)
-        messages = [record.decode(raw, check_crc=False) for raw in records if raw is not None]
-        messages = [stored for stored in messages if stored.topic == topic and (key in stored.keys or key == stored.unique_key)]
+        offsets, messages, is_full = await self._in_thread(look_up)
+        if is_full:
+            return Found(messages, False, _FULL)
         positions = store.positions()
         if positions["dispatched"] < positions["confirmed"]:
             return Found(messages, False, f"the index is being filled and has come to position {positions['dispatched']:,} of {positions['confirmed']:,}")
@@ -915,9 +932,12 @@ class EmbeddedCluster:
         if self._parts.topics.get(topic) is None:
             return Traces(topic)
         found = await self._by_key(topic, message_id, 0, FOR_EVER_MS, MAX_LIMIT)
-        bodies = [inflate(stored.body, stored.sys_flag) or b"" for stored in found.messages]
-        events = [event for body in bodies for event in traces.decode(body) if event.message_id == message_id]
-        return Traces(topic, traces.in_order(events), found.complete, found.reason)
+
+        def read() -> list[TraceEvent]:
+            bodies = (inflate(stored.body, stored.sys_flag) or b"" for stored in found.messages)
+            return traces.in_order([event for body in bodies for event in traces.decode(body) if event.message_id == message_id])
+
+        return Traces(topic, await self._in_thread(read), found.complete, found.reason)
 
     async def find_by_id(self, id: str, topic: str | None = None) -> Found:
         """The message of an offset message id; or of a message id, which the index knows only together with its topic."""
@@ -945,10 +965,16 @@ class EmbeddedCluster:
 
     async def message(self, log_offset: int) -> tuple[StoredMessage, bytes]:
         """The message whose record begins at a place of the log, and its bytes; its CRC may be wrong."""
-        raw = await self._in_thread(self._parts.store.record_at, log_offset, False)
-        if raw is None:
+        store = self._parts.store
+
+        def read() -> tuple[StoredMessage, bytes] | None:
+            raw = store.record_at(log_offset, False)
+            return None if raw is None else (record.decode(raw, check_crc=False), raw)
+
+        found = await self._in_thread(read)
+        if found is None:
             raise NotFoundError(f"no message begins at position {log_offset:,} of the log; it may have been cleaned away")
-        return record.decode(raw, check_crc=False), raw
+        return found
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
@@ -1098,7 +1124,18 @@ class EmbeddedCluster:
         return parts
 
 
+_FULL = f"the answer is full: its records have {MAX_ANSWER_BYTES >> 20} MiB or more; narrow the time"
 _SPENT = f"the search stopped after {SCAN_SECONDS:g} s or {SCAN_BUDGET_BYTES >> 20} MiB of reading; narrow the time"
+
+
+def _fitting(found: list[StoredMessage]) -> Found | None:
+    """Those that fit into one answer, where not all do."""
+    taken = 0
+    for at, stored in enumerate(found):
+        if taken >= MAX_ANSWER_BYTES:
+            return Found(found[:at], False, _FULL)
+        taken += stored.size
+    return None
 
 
 class _Budget:

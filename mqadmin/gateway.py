@@ -1,4 +1,4 @@
-"""The cluster as the hot routes need it: what it answers, as JSON values.
+"""The cluster as the hot routes need it: what it answers, as values for orjson.
 
 `ClusterGateway(cluster)` is a broker_store.server.http.Gateway; Django's twins of the two routes use it too, so both
 ways answer the same. A large request is worked on in pieces with a turn of the loop between, since every client of the
@@ -8,13 +8,11 @@ broker waits for that loop too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 from broker_store.broker.topics import TooManyTopicsError
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_topic
-from broker_store.formats.record import StoredMessage
-from broker_store.server.documents import message_documents
+from broker_store.server.documents import encoded
 from broker_store.server.http import NewMessage
 from broker_store.server.problems import Problem
 from broker_store.server.repeats import Repeats
@@ -53,21 +51,11 @@ class ClusterGateway:
             "min_offset": _text(found.min_offset),
             "max_offset": _text(found.max_offset),
             "next_offset": _text(found.next_offset),
-            "messages": await documents_of(found.messages),
+            "messages": await encoded(found.messages),
         }
 
     def refuse(self, cause: str, *, value: int, limit: int, who: str, said: str) -> None:
         self._cluster.refuse(cause, value=value, limit=limit, who=who, said=said)
-
-
-async def documents_of(messages: Iterable[StoredMessage]) -> list[dict]:
-    """The messages as JSON values."""
-    documents = []
-    for document in message_documents(messages):
-        documents.append(document)
-        if len(documents) % AT_ONCE == 0:
-            await asyncio.sleep(0)
-    return documents
 
 
 def _text(number: int | None) -> str | None:

@@ -8,15 +8,20 @@ true. Bounds as in RELIABILITY S10: a small compressed body must not become a la
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from broker_store.formats.compression import MAX_INFLATED_BYTES, inflate
+import orjson
+
+from broker_store.formats.compression import MAX_INFLATED_BYTES, MAX_INFLATION, inflate
 from broker_store.formats.message_id import host_text
 from broker_store.formats.record import StoredMessage
 
 MAX_INFLATED_PER_ANSWER = 4 << 20
+MAX_AT_ONCE_BYTES = 64 << 10  # of messages that become JSON on the loop: 1.3 ms when each character is written as six
+PIECE_CHARACTERS = 16 << 10  # of a text that becomes JSON in one call, which lets no other thread work meanwhile
 
 
 def time_text(time_ms: int | None) -> str | None:
@@ -71,3 +76,26 @@ def message_documents(messages: Iterable[StoredMessage]) -> Iterator[dict]:
         if message.is_compressed and not document["body_compressed"]:
             left -= len(document["body"])
         yield document
+
+
+async def encoded(messages: Sequence[StoredMessage]) -> list[orjson.Fragment]:
+    """Several messages as JSON, ready to be put into an answer. Large ones are made in a thread, in short pieces: 4 MiB of
+    quotes and control characters take 80 ms in one call, and sends wait for the loop."""
+    if sum(_weight(message) for message in messages) <= MAX_AT_ONCE_BYTES:
+        return _encode(messages)
+    return await asyncio.to_thread(_encode, messages)
+
+
+def _weight(message: StoredMessage) -> int:
+    return message.size + (min(MAX_INFLATED_BYTES, len(message.body) * MAX_INFLATION) if message.is_compressed else 0)
+
+
+def _encode(messages: Iterable[StoredMessage]) -> list[orjson.Fragment]:
+    return [orjson.Fragment(orjson.dumps(document | {"body": _text(document["body"])})) for document in message_documents(messages)]
+
+
+def _text(text: str) -> str | orjson.Fragment:
+    if len(text) <= PIECE_CHARACTERS:
+        return text
+    pieces = (orjson.dumps(text[at : at + PIECE_CHARACTERS])[1:-1] for at in range(0, len(text), PIECE_CHARACTERS))
+    return orjson.Fragment(b'"' + b"".join(pieces) + b'"')

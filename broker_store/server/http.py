@@ -114,7 +114,7 @@ class Gateway(Protocol):
         """A receipt a message, in order; in place of a receipt {"problem": document} for what was not stored. Raises for a refused topic."""
 
     async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> dict:
-        """Messages of one queue from `offset` (None: its lowest), waiting up to `wait_ms` for the first."""
+        """Messages of one queue from `offset` (None: its lowest), waiting up to `wait_ms` for the first; a value for orjson."""
 
     def refuse(self, cause: str, *, value: int, limit: int, who: str, said: str) -> None:
         """Count a request that was refused because `value` went over `limit`."""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import orjson
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.formats.names import check_topic
 from broker_store.server import http
-from broker_store.server.documents import message_document
+from broker_store.server.documents import encoded
 from broker_store.server.problems import Problem
 from broker_store.server.repeats import MAX_KEY_CHARACTERS, read_key
 from mqadmin import clusters
 from mqadmin.api import schemas
 from mqadmin.api.topics import found_topic
-from mqadmin.gateway import REPEATS, ClusterGateway, documents_of
+from mqadmin.gateway import REPEATS, ClusterGateway
 
 router = Router()
 MAX_TIME = (1 << 63) - 1
@@ -69,7 +70,7 @@ async def pull_messages(
     wait_ms: Annotated[int, Query(ge=0, le=http.MAX_WAIT_MS, description="wait for the first message this long")] = 0,
 ):
     """Messages of one queue by offset; no group is involved and nothing is committed."""
-    return await ClusterGateway(clusters.current()).pull(topic, queue_id, offset, limit, wait_ms)
+    return _json(await ClusterGateway(clusters.current()).pull(topic, queue_id, offset, limit, wait_ms))
 
 
 @router.get("/topics/{topic}/queues/{queue_id}/offset", response=schemas.QueueOffset)
@@ -105,7 +106,7 @@ async def find_by_key(
 @router.get("/messages/{message_id}", response=schemas.Message)
 async def find_by_id(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
     """One message by its offset_message_id or its message_id; the index knows the latter, best together with its topic."""
-    return message_document(await _message(message_id, topic))
+    return _json((await encoded([await _message(message_id, topic)]))[0])
 
 
 @router.get("/messages/{message_id}/trace", response=schemas.Traces)
@@ -145,5 +146,9 @@ async def _message(message_id: str, topic: str | None):
     return found.messages[0]
 
 
-async def _found(found: clusters.Found) -> dict:
-    return {"messages": await documents_of(found.messages), "complete": found.complete, "reason": found.reason}
+async def _found(found: clusters.Found) -> HttpResponse:
+    return _json({"messages": await encoded(found.messages), "complete": found.complete, "reason": found.reason})
+
+
+def _json(value: object) -> HttpResponse:
+    return HttpResponse(orjson.dumps(value), content_type="application/json")

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import codecs
-import json
 import time
 from datetime import UTC, datetime
 
+from asgiref.sync import sync_to_async
 from django.http import HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import reverse
 
 from broker_store.errors import NotFoundError
 from broker_store.formats import names
-from broker_store.formats.compression import inflate
 from broker_store.formats.message_id import host_text
+from broker_store.inside.body_view import SHOWN_KEYS, SHOWN_PROPERTIES, preview_of, view_of
 from broker_store.inside.bytes import record_view
 from broker_store.server.http import MAX_LIMIT
 from mqadmin import clusters
 from mqadmin.views.inside.bytes import SHOWN_BYTES, shown
 from mqadmin.views.inside.journey import journey_context
-from mqadmin.views.page import page, trouble, whole
+from mqadmin.views.page import draw, page, trouble, whole
 
 LIMIT = 32
 DAY_MS = 24 * 3_600_000
-SHOWN_BODY = 64 << 10  # bytes of a body on the page; all of it by the download
-PREVIEW = 160
 WAYS = (("offset", "Queue and offset"), ("key", "Key"), ("time", "Time"), ("id", "Id"))
 
 
@@ -44,12 +41,13 @@ async def messages(request):
                     return redirect("message", log_offset=found.messages[0].log_offset)
             else:
                 found = await _search(cluster, way, asked)
-            context |= {"found": found, "rows": [_row(message) for message in found.messages], "pages": _neighbours(request, way, asked, found)}
+            rows = await sync_to_async(lambda: [_row(message) for message in found.messages])()
+            context |= {"found": found, "rows": rows, "pages": _neighbours(request, way, asked, found)}
         except ValueError as error:
             context["problem"] = str(error)
         except NotFoundError as error:
             context["problem"] = f"{error}."
-    return render(request, "messages.html", context)
+    return await draw(request, "messages.html", context)
 
 
 async def _search(cluster, way: str, asked: dict) -> clusters.Found:
@@ -90,20 +88,7 @@ def moment_of(text: str, default: int | None) -> int | None:
 
 
 def _row(message) -> dict:
-    inflated = inflate(message.body, message.sys_flag)
-    preview = preview_of(message.body if inflated is None else inflated)
-    return {"message": message, "preview": preview, "keys": " ".join(message.keys), "body_bytes": len(message.body)}
-
-
-def preview_of(body: bytes) -> str:
-    """The beginning of a body for a line: its text, or as hex what is none."""
-    head = body[: PREVIEW * 4]
-    try:
-        # A character that the cut took apart is no sign of bytes that are no text.
-        text = codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) == len(body))
-    except UnicodeDecodeError:
-        text = None
-    return body[: PREVIEW // 3].hex(" ") if text is None or "\0" in text else text[:PREVIEW]
+    return {"message": message, "preview": preview_of(message), "keys": " ".join(message.keys[:SHOWN_KEYS]), "body_bytes": len(message.body)}
 
 
 def _neighbours(request, way: str, asked: dict, found: clusters.Found) -> dict | None:
@@ -126,42 +111,28 @@ def _neighbours(request, way: str, asked: dict, found: clusters.Found) -> dict |
 @page()
 async def message(request, log_offset):
     stored, raw = await clusters.current().message(log_offset)
-    inflated = inflate(stored.body, stored.sys_flag)
-    body = stored.body if inflated is None else inflated
-    context = {
+    cluster = clusters.current()
+    context = {"fate": cluster.fate(stored), **journey_context(await cluster.journey_of(log_offset))}
+    return await draw(request, "message.html", lambda: context | _facts(stored, raw))
+
+
+def _facts(stored, raw: bytes) -> dict:
+    """What the page shows of the message itself. In a thread: whoever produced it chose how much there is to look at."""
+    properties = sorted(stored.properties.items())
+    return {
         "message": stored,
-        "fate": clusters.current().fate(stored),
         "hosts": {"born": host_text(stored.born_host), "store": host_text(stored.store_host)},
-        "keys": stored.keys,
-        "properties": sorted(stored.properties.items()),
+        "keys": stored.keys[:SHOWN_KEYS],
+        "keys_left_out": max(0, len(stored.keys) - SHOWN_KEYS),
+        "properties": properties[:SHOWN_PROPERTIES],
+        "properties_count": len(properties),
         **shown(record_view(raw, stored.log_offset, SHOWN_BYTES)),
         "flat": True,
         "raw_bytes": len(raw),
         "record_end": stored.log_offset + len(raw),
         "body_bytes": len(stored.body),
-        "body_inflated": stored.is_compressed and inflated is not None,
-        "body_opaque": inflated is None,
-        **_body_context(body),
-        **journey_context(await clusters.current().journey_of(log_offset)),
+        "body": view_of(stored),
     }
-    return render(request, "message.html", context)
-
-
-def _body_context(body: bytes) -> dict:
-    """The body as text and, where it is JSON, as indented JSON; `body_text` None when it is not UTF-8."""
-    shown = body[:SHOWN_BODY]
-    try:
-        # A cut may lie inside a character: only the last one may be incomplete then.
-        text = shown.decode() if len(shown) == len(body) else shown.decode("utf-8", "ignore")
-    except UnicodeDecodeError:
-        return {"body_text": None, "body_json": None, "body_cut": False}
-    pretty = None
-    if len(shown) == len(body) and text[:1] in "{[":
-        try:
-            pretty = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-        except (ValueError, RecursionError):
-            pretty = None
-    return {"body_text": text, "body_json": pretty, "body_cut": len(shown) < len(body)}
 
 
 @page()

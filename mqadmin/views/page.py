@@ -7,7 +7,9 @@ blocks. `page` is its guard; user and role were looked up before (`who_asks` in 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
+from asgiref.sync import sync_to_async
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -59,6 +61,13 @@ def page(role: str = "viewer"):
     return decorate
 
 
+async def draw(request: HttpRequest, template: str, context: dict | Callable[[], dict], status: int = 200) -> HttpResponse:
+    """A page whose size somebody else chose, looked up by `context` and drawn in the request's thread. The frame's facts are
+    the broker's, so they are taken before, on its loop."""
+    request.frame = page_context(request)
+    return await sync_to_async(lambda: render(request, template, context() if callable(context) else context, status=status))()
+
+
 def to_login(request: HttpRequest) -> HttpResponse:
     """Off to the login page; a piece of a page that htmx asked for takes the whole page there."""
     if request.htmx:
@@ -80,6 +89,8 @@ def starting_context() -> dict:
 
 def page_context(request: HttpRequest) -> dict:
     """The frame: navigation, state, role. Only for pages that passed `page`; the admin's and the login page have none."""
+    if hasattr(request, "frame"):
+        return request.frame
     caller = getattr(request, "caller", None)
     if caller is None:
         return {}

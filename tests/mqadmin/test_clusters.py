@@ -146,6 +146,23 @@ def _same_keys(mine: object, theirs: object) -> None:
         _same_keys(mine[0], theirs[0])
 
 
+async def test_an_answer_with_messages_is_bounded_in_bytes_and_says_so(cluster, monkeypatch):
+    await _fill(cluster)
+    monkeypatch.setattr(clusters, "MAX_ANSWER_BYTES", 500)
+    monkeypatch.setattr(clusters, "READ_BYTES", 200)
+    for found in (
+        await cluster.find_by_key("orders", "all", 0, FOR_EVER_MS, 100),
+        await cluster.find_by_time("orders", 0, FOR_EVER_MS, 100),
+        await cluster.find_by_time("orders", None, FOR_EVER_MS, 100),
+    ):
+        sizes = [stored.size for stored in found.messages]
+        assert sum(sizes[:-1]) < 500 <= sum(sizes) and not found.complete and "full" in found.reason
+    page = await cluster.messages_at("orders", 1, 0, 100)
+    assert 0 < len(page.messages) < 10 and page.next_offset == len(page.messages) < page.max_offset
+    monkeypatch.setattr(clusters, "MAX_ANSWER_BYTES", 1)
+    assert len((await cluster.messages_at("orders", 1, 0, 100)).messages) >= 1
+
+
 async def test_a_message_is_sent_and_found_in_every_way(cluster):
     receipts = await _fill(cluster)
     assert [int(receipt["queue_offset"]) for receipt in receipts[:4]] == [0, 0, 1, 1]

@@ -13,7 +13,6 @@ from broker_store.errors import StoreClosedError
 from broker_store.formats import properties, record
 from broker_store.messages import Message
 from mqadmin import clusters
-from mqadmin.views.messages import preview_of
 from tests.support.fake_cluster import FakeCluster
 
 PAGES = (
@@ -137,17 +136,6 @@ def test_a_topic_that_is_not_there_is_a_404_with_a_sentence(fake_cluster, client
     assert answer.status_code == 404
     assert "Topic nothing does not exist." in answer.content.decode()
     assert "Go to Topics" in answer.content.decode()
-
-
-@pytest.mark.parametrize(
-    ("body", "shown"),
-    [
-        (b"plain", "plain"), ("täglich".encode(), "täglich"), (b"\xff\x00\x01", "ff 00 01"), (b"a\x00b", "61 00 62"), (b"", ""),
-        (b"x" * 639 + "ü".encode(), "x" * 160), (b"x" * 700, "x" * 160), (b"text, then \xc3", "74 65 78 74 2c 20 74 68 65 6e 20 c3"),
-    ],
-)  # fmt: skip
-def test_a_body_is_previewed_as_text_and_as_hex_when_it_is_none(body, shown):
-    assert preview_of(body) == shown
 
 
 @pytest.mark.parametrize("name", ["..", "a b", "x" * 300, "täglich", "<script>"])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import threading
 import zlib
+
+import orjson
 
 from broker_store.formats import properties, record
 from broker_store.messages import Message
@@ -35,7 +38,7 @@ def test_a_compressed_body_is_inflated_when_it_stays_small():
     assert (document["body"], document["body_compressed"]) == ("hello " * 500, False)
 
 
-def test_a_bomb_other_compressions_and_nonsense_stay_as_they_are_stored():
+def test_a_bomb_other_compressions_and_nonsense_stay_as_they_arestored():
     bomb = zlib.compress(b"\0" * (100 << 20), 9)
     for body, flag in ((bomb, 0x1), (b"\x28\xb5\x2f\xfd", 0x201), (b"no zlib", 0x1), (zlib.compress(b"x" * 5000)[:-4], 0x1)):
         document = documents.message_document(stored(body, flag))
@@ -59,3 +62,26 @@ def test_times_that_no_calendar_has_are_not_known():
 
 def test_an_ipv6_host_stands_in_brackets():
     assert documents.host_text((b"\0" * 15 + b"\1", 10911)) == "[::1]:10911"
+
+
+async def test_large_messages_become_json_in_a_thread_in_short_pieces_and_say_the_same(monkeypatch):
+    kinds = (b"plain", b'"' * 300_000, b"\x01" * 100_000, "ü中\U0001f600".encode() * 50_000, b"\xff" * 100_000, b"")
+    messages = [stored(body) for body in kinds] + [stored(zlib.compress(b"a" * 70_000), record.SYS_COMPRESSED)]
+    wanted = list(documents.message_documents(messages))
+    longest, threads = [], set()
+    dumps = orjson.dumps
+
+    def noted(value, *options):
+        if isinstance(value, str):
+            longest.append(len(value))
+        threads.add(threading.get_ident())
+        return dumps(value, *options)
+
+    monkeypatch.setattr(documents.orjson, "dumps", noted)
+    found = orjson.loads(dumps(await documents.encoded(messages)))
+    assert found == wanted
+    assert 0 < max(longest) <= documents.PIECE_CHARACTERS and threading.get_ident() not in threads
+    threads.clear()
+    assert orjson.loads(dumps(await documents.encoded(messages[:1]))) == wanted[:1]
+    assert threads == {threading.get_ident()}
+

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from urllib.parse import urlencode
 
-from django.shortcuts import render
 from django.urls import reverse
 
 from broker_store.errors import FieldError, NameError_, NotFoundError
 from broker_store.inside.bytes import KINDS, Place
 from mqadmin import clusters
 from mqadmin.templatetags.units import moment_text
-from mqadmin.views.page import page, whole
+from mqadmin.views.page import draw, page, whole
 
 LINE = 16
 SHOWN_BYTES = 4 << 10  # of one look on a page; more by REST and command
@@ -39,13 +38,14 @@ async def bytes_page(request):
     context = {"tab": "bytes", "asked": asked, "kinds": KIND_TITLES.items(), "problem": "", "look": None, "rest": f"/api/v1/store/bytes?{urlencode(given)}"}
     context["command"] = "hex " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items())
     try:
-        context |= shown(await cluster.look_at(place_of(asked), SHOWN_BYTES))
+        look = await cluster.look_at(place_of(asked), SHOWN_BYTES)
+        return await draw(request, "inside/bytes.html", lambda: context | shown(look))
     except ValueError as error:
         context["problem"] = f"{error}."
     except (FieldError, NameError_, NotFoundError) as error:
         sentence = str(error).rstrip(".")
         context["problem"] = f"{sentence[:1].upper()}{sentence[1:]}."
-    return render(request, "inside/bytes.html", context, status=404 if context["problem"] and len(request.GET) else 200)
+    return await draw(request, "inside/bytes.html", context, status=404 if len(request.GET) else 200)
 
 
 def place_of(asked: dict[str, str]) -> Place:
