@@ -116,6 +116,9 @@ class CommitLog:
         try:
             self._fault_singly(file)
             file.allocate(self._stride)
+            # Its length before its name, and both before the file is used: a file of length 0, or none, can then only be the
+            # last of the log. A directory's sync alone brings the length to the disk on ext4, and not on XFS or btrfs.
+            file.region.sync(0, 1)
             self.disk.sync_directory(self.directory)
         except BaseException:
             # A file without room would be found by the next start and by the next try.

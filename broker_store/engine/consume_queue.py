@@ -9,10 +9,12 @@ mapped; older ones are read by position.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Container
 from pathlib import Path
 
 from broker_store.engine.disk import Disk
-from broker_store.engine.mapped_file import MappedFile, load_sequence
+from broker_store.engine.mapped_file import Hole, MappedFile, load_up_to_hole
 from broker_store.engine.rows import Row, WriterContext
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import names, queue_unit
@@ -32,6 +34,7 @@ class ConsumeQueue:
         self.file_size = file_size
         self.units_a_file = file_size // UNIT
         self.files: list[MappedFile] = []
+        self.hole: Hole | None = None  # found by `load`
         self.read_file: MappedFile | None = None  # the one that the row's Q_READ words tell of
         self.closed = False
         self._new_names = False
@@ -61,8 +64,19 @@ class ConsumeQueue:
     def flushed_units(self, unit: int) -> None:
         self.row[c.Q_FLUSHED] = unit
 
-    def load(self, delete: bool = True) -> None:
-        self.files = load_sequence(self.disk, self.directory, self.file_size, delete)
+    def load(self, delete: bool = True, leave_out: Container[Path] = ()) -> None:
+        """Find the files, but those of `leave_out`. Those from a hole on are left to recovery (`hole`), which makes the units again from the log.
+
+        DamagedStoreError for another length or name, and for a hole in a light queue, which the log cannot make.
+        """
+        self.files, self.hole = load_up_to_hole(self.disk, self.directory, self.file_size, delete, leave_out)
+        if self.hole is not None and not self.is_made_from_log:
+            raise self.hole.error
+
+    @property
+    def is_made_from_log(self) -> bool:
+        """Whether dispatch writes its units; those of light queues only Apache's broker does."""
+        return not self.topic.startswith(queue_unit.LIGHT_QUEUE)
 
     def file_of(self, unit: int) -> MappedFile | None:
         if not self.files:
@@ -250,11 +264,15 @@ class ConsumeQueue:
         self.minimum = low
 
     def files_before(self, log_minimum: int) -> list[MappedFile]:
-        """Leading files that only point below the log's minimum, never the last one."""
+        """Leading files that only point below the log's minimum, never the last one.
+
+        The file that is then the first begins with a unit below the minimum, too. So a queue whose first unit is of a record
+        that the log still holds has lost a file, and a start makes it again.
+        """
         expired = []
-        for file in self.files[:-1]:
-            last = self.unit(file.end // UNIT - 1)
-            if last is None or last.log_offset >= log_minimum:
+        for file, following in itertools.pairwise(self.files):
+            first = self.unit(following.base // UNIT)
+            if first is None or first.log_offset >= log_minimum:
                 break
             expired.append(file)
         return expired

@@ -509,12 +509,16 @@ class Disk:
         if backup is not None and self.exists(path):
             # A link first, so that `path` is never absent; then the old name is replaced.
             self.unlink(backup, missing_ok=True)
-            try:
-                os.link(path, backup)
-            except OSError as error:
-                raise _store_error(error, "keeping the old file", backup) from error
+            self.link(path, backup)
         self.rename(fresh, path)
         self.sync_directory(path.parent)
+
+    def link(self, source: Path, target: Path) -> None:
+        """A second name of a file. The name is not synced."""
+        try:
+            os.link(source, target)
+        except OSError as error:
+            raise _store_error(error, f"keeping {source.name}", target) from error
 
     def rename(self, source: Path, target: Path) -> None:
         try:
@@ -758,6 +762,9 @@ class InspectDisk(Disk):
         pass
 
     def move(self, source: Path, target: Path) -> None:
+        pass
+
+    def link(self, source: Path, target: Path) -> None:
         pass
 
     def rename(self, source: Path, target: Path) -> None:

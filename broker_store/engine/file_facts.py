@@ -10,6 +10,7 @@ expired (full, and old enough to be deleted) or hung (deleted, and something of 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from pathlib import Path
 
@@ -23,6 +24,17 @@ from broker_store.errors import StoreError
 from broker_store.formats import timer_log, timer_wheel
 
 LOST_AND_FOUND = "lost+found"  # beside the store's directory
+
+
+def kept_directory(disk: Disk, root: Path, started_ms: int) -> Path:
+    """A new directory below lost+found for what a start takes away, named by the start's time."""
+    parent = root.parent / LOST_AND_FOUND
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(started_ms / 1000))
+    number = 0
+    while disk.exists(path := parent / (stamp + (f"-{number}" if number else ""))):
+        number += 1
+    disk.make_directory(path)
+    return path
 
 
 def log_file_facts(log: CommitLog, confirmed: int, readers: Collection[int] = ()) -> list[dict]:

@@ -8,7 +8,9 @@ A sequence (commit log, one consume queue) is named by start offsets of 20 digit
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
+from typing import NamedTuple
 
 from broker_store.engine.disk import Disk, Region
 from broker_store.engine.residency import Residency
@@ -80,47 +82,75 @@ class MappedFile:
         return True
 
 
+class Hole(NamedTuple):
+    """Where a sequence is interrupted: a file is missing or has length 0, and files follow."""
+
+    files: list[Path]  # from there on, ascending
+    error: DamagedStoreError
+
+
 def load_sequence(disk: Disk, directory: Path, size: int, delete: bool = True) -> list[MappedFile]:
     """The files of a directory, ascending, not mapped; wrote, flushed and allocated stand at the file's end.
 
-    A last file of length 0 is deleted, as Apache does (it was made and never used). Another length, a name that is
-    no offset and a gap are refused: DamagedStoreError with what to do.
+    Last files of length 0 are deleted, as Apache does with one (they were made ahead and never used). A hole, another
+    length and a name that is no offset are refused: DamagedStoreError with what to do.
+    """
+    files, hole = load_up_to_hole(disk, directory, size, delete)
+    if hole is not None:
+        raise hole.error
+    return files
+
+
+def load_up_to_hole(
+    disk: Disk, directory: Path, size: int, delete: bool = True, leave_out: Container[Path] = ()
+) -> tuple[list[MappedFile], Hole | None]:
+    """As `load_sequence`, but of an interrupted sequence the files before the hole, and the hole. For what the log can make.
+
+    Files of `leave_out` count as gone.
     """
     files: list[MappedFile] = []
-    names = [name for name in disk.list_names(directory) if not disk.is_directory(directory / name)]
-    for position, name in enumerate(names):
-        path = directory / name
-        if len(name) != 20 or not (name.isascii() and name.isdigit()):
+    paths = [directory / name for name in disk.list_names(directory) if not disk.is_directory(directory / name)]
+    paths = [path for path in paths if path not in leave_out]
+    for path in paths:
+        if len(path.name) != 20 or not (path.name.isascii() and path.name.isdigit()):
             raise DamagedStoreError(
                 "is no file of the store (its name must be a start offset of 20 digits)",
                 file=str(path),
                 advice="Move it out of this directory.",
             )
-        length = disk.size_of(path)
-        if length == 0 and position == len(names) - 1:
-            if delete:
-                disk.unlink(path)
-            continue
+    lengths = [disk.size_of(path) for path in paths]
+    while lengths and lengths[-1] == 0:
+        lengths.pop()
+        path = paths.pop()
+        if delete:
+            disk.unlink(path)
+    for position, (path, length) in enumerate(zip(paths, lengths, strict=True)):
+        base = int(path.name)
+        error = None
         if length != size:
-            raise DamagedStoreError(
+            error = DamagedStoreError(
                 f"has {length} bytes, expected {size}",
                 file=str(path),
                 advice="Set the file size this store was written with, or put the file back from a copy;"
                 " `manage.py check_store DIR` tells more.",
             )
-        file = MappedFile(disk, path, int(name), size, None)
-        file.wrote = file.flushed = file.allocated = size
-        if files and file.base != files[-1].end:
-            raise DamagedStoreError(
+            if length:
+                raise error
+        elif files and base != files[-1].end:
+            error = DamagedStoreError(
                 f"follows {files[-1].path.name}, but {file_name(files[-1].end)} should: a file is missing",
                 file=str(path),
                 advice="Put the missing file back from a copy; `manage.py check_store DIR` tells more.",
             )
-        if file.base % size:
+        if error is not None:
+            return files, Hole(paths[position:], error)
+        if base % size:
             raise DamagedStoreError(
-                f"starts at {file.base}, which is no multiple of the file size {size}",
+                f"starts at {base}, which is no multiple of the file size {size}",
                 file=str(path),
                 advice="Set the file size this store was written with.",
             )
+        file = MappedFile(disk, path, base, size, None)
+        file.wrote = file.flushed = file.allocated = size
         files.append(file)
-    return files
+    return files, None

@@ -2,8 +2,8 @@
 
 The log alone decides what exists. In order:
 
-1. load every file; a wrong length, a gap or a foreign name stops the start;
-2. find the end of each queue (a zero unit, a step back);
+1. load every file; a wrong length, a gap in the log or a foreign name stops the start;
+2. close the holes of queues, and find the end of each (a zero unit, a step back);
 3. choose the file to scan from: abnormally by the checkpoint's stamps, normally by what the queues know
    (spec/store-behaviour.md 4.2, 4.3);
 4. scan from there, record by record, to the first that is not good: the log's end. On the way each record is compared
@@ -25,7 +25,6 @@ Where this differs from Apache's and why stands in RELIABILITY.md section 1.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +35,7 @@ from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk, Region
 from broker_store.engine.dispatcher import Dispatcher
-from broker_store.engine.file_facts import LOST_AND_FOUND
+from broker_store.engine.file_facts import kept_directory
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.hash_index import HashIndex, IndexPlace
 from broker_store.engine.mapped_file import MappedFile
@@ -86,6 +85,7 @@ class Recovery:
         self.last_store_ms = 0
         self._was_clean = False
         self._queue_files_gone = 0
+        self._shortened: list[ConsumeQueue] = []  # files of theirs were missing: dispatch goes back to where they end now
         self.has_changed_files = False
 
     def run(self, clean: bool) -> int:
@@ -103,6 +103,7 @@ class Recovery:
         with report.step("find the end of each queue") as step:
             for queue in self._queues:
                 self._drop_if_deleted(queue)
+                self._close_holes(queue)
                 self._find_queue_end(queue, clean)
             step.detail = _counted(len(self._queues), "queue")
         start = self._choose_start(clean)
@@ -121,6 +122,8 @@ class Recovery:
             step.detail = f"{cut:,} units pointed at or beyond {end:,}" if cut else "nothing beyond the log's end"
         agreed = end if agreement.end is None else agreement.end
         dispatch_from = self._mend_index(start.base, agreement.index_place(agreed), end, place)
+        for queue in self._shortened:
+            dispatch_from = min(dispatch_from, max(self._log.minimum, queue.row[c.Q_LOG_END]))
         self._dispatch_again(dispatch_from, end, [] if agreed == end else self._go_back(compared_from))
         with report.step("correct the minimum offsets"):
             for queue in self._queues:
@@ -234,6 +237,58 @@ class Recovery:
                 self._disk.unlink(file.path)
             queue.files = []
             self._disk.sync_directory(queue.directory)
+
+    def _close_holes(self, queue: ConsumeQueue) -> None:
+        """Of a queue of which a file is missing keep what can be kept; the rest is made again from the log.
+
+        A power cut may keep the name or the length of one new file and lose that of the one before it; and of the files that
+        retention removed it may bring back any.
+        """
+        removed: set[Path] = set()
+        while queue.hole is not None:
+            following = next(path for path in queue.hole.files if self._disk.size_of(path))
+            first = self._first_unit(following)
+            if first.is_data and not first.is_pre_blank and first.log_offset < self._log.minimum:
+                before = [file.path for file in queue.files] + queue.hole.files[: queue.hole.files.index(following)]
+                for path in before:
+                    self._disk.unlink(path)  # retention had removed it: it only points below the log
+                self._disk.sync_directory(queue.directory)
+                removed.update(before)  # a disk that changes nothing still has them
+                queue.load(leave_out=removed)
+            else:
+                self._make_again(queue, queue.hole.files, "a file is missing or empty")
+        if self._begins_too_late(queue):
+            what = "its first file is missing, and the log holds the records of its units"
+            self._make_again(queue, [file.path for file in queue.files], what)
+
+    def _make_again(self, queue: ConsumeQueue, gone: list[Path], what: str) -> None:
+        """Take the files `gone` of a queue away; dispatch goes back to where it then ends."""
+        for file in queue.files:
+            if file.path in gone:
+                file.unmap()
+        queue.files = [file for file in queue.files if file.path not in gone]
+        queue.hole = None
+        name = f"consumequeue/{queue.topic}/{queue.queue_id}"
+        self._report.finding("warning", f"{what}: its units from {gone[0].name} on are made again from the log", name)
+        for path in reversed(gone):
+            self._keep_away(path)
+        self._queue_files_gone += len(gone)
+        self._shortened.append(queue)
+
+    def _first_unit(self, path: Path) -> queue_unit.QueueUnit:
+        with self._disk.open_reader(path) as reader:
+            return queue_unit.decode(reader.read(0, UNIT))
+
+    def _begins_too_late(self, queue: ConsumeQueue) -> bool:
+        """Whether the units before its first file are of records that the log still holds, or that is not known.
+
+        Retention leaves a first file that begins with a unit below the log's minimum (`ConsumeQueue.files_before`), and a
+        queue that was begun behind lost records begins with blank units.
+        """
+        if not queue.files or queue.files[0].base == 0 or not queue.is_made_from_log:
+            return False
+        first = self._first_unit(queue.files[0].path)
+        return not first.is_data or (not first.is_pre_blank and first.log_offset > self._log.minimum)
 
     def _drop_queue_files(self, queue: ConsumeQueue, end: int) -> None:
         """Files that begin behind the end go away; zero is left behind it in the file that holds it."""
@@ -486,6 +541,8 @@ class Recovery:
         self._disk.sync_directory(path.parent)
 
     def _holds_nothing(self, path: Path) -> bool:
+        if self._disk.size_of(path) == 0:
+            return True  # nothing that could be mapped
         region = self._disk.open_region(path, writable=False)
         try:
             return _data_end(region, 0) == 0
@@ -494,13 +551,7 @@ class Recovery:
 
     def _lost_and_found(self) -> Path:
         if self._kept_in is None:
-            parent = self._root.parent / LOST_AND_FOUND
-            stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self._report.started_ms / 1000))
-            number = 0
-            while self._disk.exists(path := parent / (stamp + (f"-{number}" if number else ""))):
-                number += 1
-            self._disk.make_directory(path)
-            self._kept_in = path
+            self._kept_in = kept_directory(self._disk, self._root, self._report.started_ms)
         return self._kept_in
 
     def _cut_log(self, end: int) -> None:

@@ -43,7 +43,6 @@ def test_no_file_is_made_before_the_first_message(open_store):
     [
         (f"{400:020d}", 399, "has 399 bytes, expected 400"),
         ("notes.txt", 400, "is no file of the store"),
-        (f"{800:020d}", 400, "a file is missing"),
         (f"{0:019d}", 400, "is no file of the store"),
     ],
 )

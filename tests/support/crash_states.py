@@ -4,11 +4,13 @@
 `CrashPoint` at every call of the seam. `states` walks what each point may leave on the disk; `Judge` opens each and asks
 for what RELIABILITY.md section 3 lists: what was acknowledged as safe is at its offsets, nothing is served that was not
 stored at that place, queues and index are exactly the log's, recovering again changes nothing, a new message gets a new
-offset. A violation names the seed, the point and the choice, from which `state_of` makes the same disk again.
+offset. A violation prints a command that makes the same disk again from seed, point and choice
+(`tests/support/explore_crashes.py`).
 """
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from broker_store.formats import index_file, record
 from broker_store.kernels import context as c
 from broker_store.messages import GetRequest, GetStatus, Message, PutStatus
 from tests.support.hand_store import Clock, HandStore, HandWorker, message, small_settings
+from tests.support.name_rules import LENGTH, RULES, NameRules, Outcome
 from tests.support.reference import hash_of, index_keys, tags_code
 from tests.support.simulated_disk import PAGE, CrashPoint, SimulatedDisk, apply_change
 
@@ -76,11 +79,12 @@ class Life:
     TOPICS = (("orders", 0), ("orders", 1), ("payments", 0), ("%RETRY%group", 0))
     MORE_TOPICS = (("SCHEDULE_TOPIC_XXXX", 1), ("%RETRY%" + "g" * 150, 0))
 
-    def __init__(self, seed: int, flush: str, wide: bool = False, rebuilds: bool = False):
+    def __init__(self, seed: int, flush: str, wide: bool = False, rebuilds: bool = False, rules: NameRules = RULES["directory"], rolls: bool = False):
         self.rng = random.Random(seed)
         self.rebuilds = rebuilds  # of the index; off in lives that are known by their seed
         self.seed, self.flush_type = seed, flush
-        self.settings = small_settings(ROOT, flush_disk_type=flush)
+        self.rolls = rolls  # bursts of small messages, so that files of a queue roll between two rounds; no timer, which takes time
+        self.settings = small_settings(ROOT, flush_disk_type=flush, timer_wheel_enable=not rolls)
         self.is_wide = wide  # with delayed messages, those of transactions, and topics that need version 2 of the record
         self.clock = Clock()
         self.history = History()
@@ -89,7 +93,7 @@ class Life:
         self.deleted: dict[str, int] = {}
         self.points: list[CrashPoint] = []
         self.number = 0
-        self._take(SimulatedDisk(self.clock))
+        self._take(SimulatedDisk(self.clock, rules=rules))
         self.begin()
 
     def _take(self, disk: SimulatedDisk) -> None:
@@ -125,6 +129,22 @@ class Life:
                 self._wrote(result.log_offset, result.log_end)
         assert all(result.ok for result in results), results
         self.point("put")
+
+    def burst(self) -> None:
+        """More small messages of one queue than a file of it has units."""
+        topic, queue_id = self.rng.choice(self.TOPICS)
+        for _ in range(self.rng.choice((2, 5))):
+            self._make_room()
+            messages = []
+            for _ in range(10):
+                self.number += 1
+                messages.append(message(topic, queue_id, self.number.to_bytes(3, "big")))
+            for result in list(self.store.put_many(messages)):
+                assert result.ok, result
+                self._wrote(result.log_offset, result.log_end)
+            if self.flush_type == "SYNC_FLUSH":
+                self.flush()
+        self.point("burst")
 
     def _widened(self, sent: Message) -> Message:
         if self.rng.random() < 0.3:
@@ -261,6 +281,8 @@ class Life:
         deeds += [self.prepare, self.clean, self.delete_topic, self.close_and_open, self.kill, self.cut]
         if self.rebuilds:
             deeds += [self.rebuild] * 3
+        if self.rolls:
+            deeds += [self.burst] * 6 + [self.prepare] * 2
         for _ in range(steps):
             self.rng.choice(deeds)()
 
@@ -268,9 +290,9 @@ class Life:
 class BrokenLife(Life):
     """A life whose sync number `failing` fails; it goes on until the store takes nothing more."""
 
-    def __init__(self, seed: int, flush: str, failing: int):
+    def __init__(self, seed: int, flush: str, failing: int, rules: NameRules = RULES["directory"]):
         self.left = failing
-        super().__init__(seed, flush)
+        super().__init__(seed, flush, rules=rules)
 
     def point(self, what: str) -> None:
         super().point(what)
@@ -291,33 +313,39 @@ class BrokenLife(Life):
 
 @dataclass(frozen=True)
 class Choice:
-    """Which version of each uncertain page is on the disk, how many changes of each directory, which files are empty."""
+    """Which version of each uncertain page is on the disk, and which changes of names and lengths."""
 
     pages: tuple[tuple[int, int, tuple[int, ...]], ...]  # (file, page, version of it, or one a sector)
-    changes: tuple[tuple[Path, int], ...]
-    is_last_empty: bool = False
+    names: Outcome = Outcome()
+
+    def as_json(self) -> str:
+        return json.dumps({"pages": self.pages, "done": sorted(self.names.done), "empty": sorted(self.names.empty)}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Choice:
+        value = json.loads(text)
+        pages = tuple((file, page, tuple(versions)) for file, page, versions in value["pages"])
+        return cls(pages, Outcome(frozenset(value["done"]), frozenset(value["empty"])))
 
 
-def _uncertain(point: CrashPoint) -> tuple[list[tuple[int, int, int]], list[tuple[Path, int]]]:
-    pages = [(number, page, len(versions)) for number, state in point.files.items() for page, versions in state.pages.items()]
-    return pages, [(directory, len(changes)) for directory, changes in point.pending.items()]
+def _uncertain(point: CrashPoint) -> list[tuple[int, int, int]]:
+    return [(number, page, len(versions)) for number, state in point.files.items() for page, versions in state.pages.items()]
 
 
 def choices(point: CrashPoint, rng: random.Random, most_random: int) -> Iterator[Choice]:
     """Ways the disk may look, from the plain to the mixed."""
-    pages, changes = _uncertain(point)
+    pages = _uncertain(point)
     newest, oldest = {p[:2]: p[2] - 1 for p in pages}, {p[:2]: 0 for p in pages}
-    all_names, no_names = dict(changes), {directory: 0 for directory, _ in changes}
+    all_names, no_names = point.rules.everything(point.pending), point.rules.nothing(point.pending)
 
-    def made(versions: dict, names: dict, empty: bool = False) -> Choice:
-        return Choice(tuple((*key, (version,)) for key, version in versions.items()), tuple(names.items()), empty)
+    def made(versions: dict, names: Outcome) -> Choice:
+        return Choice(tuple((*key, (version,)) for key, version in versions.items()), names)
 
     yield made(newest, all_names)
-    if not pages and not changes:
+    if not pages and not point.pending:
         return
     yield made(oldest, no_names)
     yield made(oldest, all_names)
-    yield made(oldest, all_names, True)
     yield made(newest, no_names)
     for key in newest:
         yield made(newest | {key: 0}, all_names)
@@ -326,15 +354,15 @@ def choices(point: CrashPoint, rng: random.Random, most_random: int) -> Iterator
         of_file = {key for key in newest if key[0] == number}
         yield made(newest | {key: 0 for key in of_file}, all_names)
         yield made(oldest | {key: newest[key] for key in of_file}, all_names)
-    for directory in all_names:
-        yield made(newest, all_names | {directory: 0})
-        yield made(newest, no_names | {directory: all_names[directory]})
+    for names in point.rules.singly(point.pending):
+        yield made(newest, names)
+        yield made(oldest, names)
     yield from random_choices(point, rng, most_random)
 
 
 def random_choices(point: CrashPoint, rng: random.Random, count: int) -> Iterator[Choice]:
     """Blends of everything, with torn pages."""
-    pages, changes = _uncertain(point)
+    pages = _uncertain(point)
     for _ in range(count):
         kept = rng.random()
         chosen = []
@@ -343,21 +371,15 @@ def random_choices(point: CrashPoint, rng: random.Random, count: int) -> Iterato
                 chosen.append((number, page, tuple(rng.randrange(versions) for _ in range(PAGE // SECTOR))))
             else:
                 chosen.append((number, page, (versions - 1 if rng.random() < kept else rng.randrange(versions),)))
-        names = tuple((directory, most if rng.random() < kept else rng.randint(0, most)) for directory, most in changes)
-        yield Choice(tuple(chosen), names, rng.random() < 0.2)
+        yield Choice(tuple(chosen), point.rules.chance(point.pending, rng, kept))
 
 
 def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], set[Path]]:
     """The files and directories of a choice."""
     names, directories = dict(point.names), set(point.directories)
-    empty: set[int] = set()
-    # Children first: what was done in a directory ends with it.
-    for directory, most in sorted(choice.changes, key=lambda change: -len(change[0].parts)):
-        done = point.pending[directory][:most]
-        for change in done:
-            apply_change(change, names, directories)
-        if done and done[-1][0] == "link" and choice.is_last_empty and not point.files[done[-1][2]].has_length:
-            empty.add(done[-1][2])
+    for change in point.pending:
+        if change.kind != LENGTH and change.number in choice.names.done:
+            apply_change(change, change.file, names, directories)
     # A directory whose own name is lost is out of reach, with all that was synced in it.
     directories = {each for each in directories if directories.issuperset(each.parents)}
     parts: dict[int, dict[int, bytes]] = {}
@@ -372,7 +394,7 @@ def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], s
     for path, number in names.items():
         if path.parent not in directories:
             continue
-        content = b"" if number in empty else point.files[number].content
+        content = b"" if number in choice.names.empty else point.files[number].content
         if content and number in parts:
             pages = parts[number]
             content = b"".join(pages.get(at // PAGE, content[at : at + PAGE]) for at in range(0, len(content), PAGE))
@@ -381,7 +403,7 @@ def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], s
 
 
 def disk_of(point: CrashPoint, choice: Choice, clock: Clock) -> SimulatedDisk:
-    return SimulatedDisk.of(clock, *contents_of(point, choice))
+    return SimulatedDisk.of(clock, *contents_of(point, choice), point.rules)
 
 
 # Judging ------------------------------------------------------------------------------------------------------------
@@ -529,34 +551,75 @@ def _difference(before: dict, after: dict) -> list[str]:
     return sorted(str(path) for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 
 
-def explore(seed: int, flush: str, steps: int, states: int, most_random: int = 12, failing_sync: int | None = None, wide: bool = False, rebuilds: bool = False) -> int:
-    """Live a life of `steps`, then open up to `states` different disks it may have left; how many were opened."""
-    life = Life(seed, flush, wide, rebuilds) if failing_sync is None else BrokenLife(seed, flush, failing_sync)
-    try:
-        life.live(steps)
-    except BaseException as error:
-        error.add_note(f"life with seed {seed}, {flush}, after {len(life.points)} points")
-        raise
-    life.store.die()
-    judge = Judge(life)
-    rng = random.Random(seed + 1)
-    points = list(enumerate(life.points))
-    if len(points) * CHOICES_A_POINT > states:
-        points = sorted(rng.sample(points, max(1, states // CHOICES_A_POINT)), key=lambda point: point[0])
-    per_point = states // len(points)
-    seen: set[int] = set()
-    for number, point in points:
-        walk = list(choices(point, rng, most_random))
-        chosen = walk if len(walk) <= per_point else rng.sample(walk, per_point)
-        for choice in chosen:
-            contents, _ = contents_of(point, choice)
-            key = hash((frozenset(contents.items()), len(point.promised.safe)))
-            if key in seen:
-                continue
-            seen.add(key)
-            try:
-                judge.judge(point, choice, thorough=judge.states % 20 == 0)
-            except BaseException as error:
-                error.add_note(f"seed {seed}, {flush}, {steps} steps, point {number} ({point.what}), {choice}")
-                raise
-    return judge.states
+@dataclass(frozen=True)
+class Exploration:
+    """A life, and how its points are looked at; everything that decides which states are opened."""
+
+    seed: int
+    flush: str
+    steps: int
+    states: int
+    rules: str = "directory"
+    wide: bool = False
+    rebuilds: bool = False
+    rolls: bool = False
+    failing_sync: int | None = None
+    most_random: int = 12
+
+    def live(self) -> Life:
+        """The life, at its end."""
+        rules = RULES[self.rules]
+        if self.failing_sync is None:
+            life = Life(self.seed, self.flush, self.wide, self.rebuilds, rules, self.rolls)
+        else:
+            life = BrokenLife(self.seed, self.flush, self.failing_sync, rules)
+        try:
+            life.live(self.steps)
+        except BaseException as error:
+            error.add_note(f"{self}, after {len(life.points)} points")
+            raise
+        life.store.die()
+        return life
+
+    def run(self) -> int:
+        """Open up to `states` different disks that the life may have left; how many were opened."""
+        life = self.live()
+        judge = Judge(life)
+        rng = random.Random(self.seed + 1)
+        points = list(enumerate(life.points))
+        if len(points) * CHOICES_A_POINT > self.states:
+            points = sorted(rng.sample(points, max(1, self.states // CHOICES_A_POINT)), key=lambda point: point[0])
+        per_point = self.states // len(points)
+        seen: set[int] = set()
+        for number, point in points:
+            walk = list(choices(point, rng, self.most_random))
+            chosen = walk if len(walk) <= per_point else rng.sample(walk, per_point)
+            for choice in chosen:
+                contents, _ = contents_of(point, choice)
+                key = hash((frozenset(contents.items()), len(point.promised.safe)))
+                if key in seen:
+                    continue
+                seen.add(key)
+                is_thorough = judge.states % 20 == 0
+                try:
+                    judge.judge(point, choice, is_thorough)
+                except BaseException as error:
+                    error.add_note(f"point {number} ({point.what}); the same state again: {self.command(number, choice, is_thorough)}")
+                    raise
+        return judge.states
+
+    def open_one(self, point_number: int, choice: Choice, thorough: bool) -> None:
+        """One state once more."""
+        life = self.live()
+        Judge(life).judge(life.points[point_number], choice, thorough)
+
+    def command(self, point_number: int, choice: Choice, thorough: bool) -> str:
+        options = [f"--seed {self.seed} --flush {self.flush} --rules {self.rules} --steps {self.steps} --point {point_number}"]
+        options += [f"--{name}" for name, is_on in (("wide", self.wide), ("rebuilds", self.rebuilds), ("rolls", self.rolls), ("thorough", thorough)) if is_on]
+        options += [f"--failing-sync {self.failing_sync}"] if self.failing_sync is not None else []
+        return f"python -m tests.support.explore_crashes {' '.join(options)} --choice '{choice.as_json()}'"
+
+
+def explore(seed: int, flush: str, steps: int, states: int, **more) -> int:
+    """`Exploration.run` of a life of `steps`."""
+    return Exploration(seed, flush, steps, states, **more).run()

@@ -2,8 +2,8 @@
 
 It stands in for `engine.disk.Disk`. Files are byte arrays at fixed addresses, so kernels write into them as into a map.
 For every page it keeps the versions since the sync that last covered it, oldest first: the kernel may have written back
-any of them. For every directory it keeps the changes of names since it was last synced, in order: a journal brings any
-first part of them to the disk. A file whose name is among them may still be empty, if it is the last.
+any of them. It keeps the changes of names and lengths that were not synced, in order; `tests/support/name_rules.py` says
+which a sync brings to the disk, and which of the others a cut may leave.
 
 Versions are taken by looking (`look`): at each call of the seam, and whenever the test says so, so that a store of bytes
 nobody declared is seen as well. What one kernel call writes counts as one version a page; torn pages are for the
@@ -14,26 +14,24 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from broker_store.engine.disk import PAGE, Disk, Region, Usage
 from broker_store.errors import DamagedStoreError, DiskFullError, StoreError, StoreLockedError
-
-_WITH_FILE = ("link", "rename")  # kinds of changes that name a file
+from tests.support.name_rules import LENGTH, RULES, Change, NameRules
 
 
 class File:
     """An inode: its bytes now, its bytes on the disk, and the versions of each page in between."""
 
-    def __init__(self, number: int, content: bytes, durable: bool):
+    def __init__(self, number: int, content: bytes):
         self.number = number
         self.array = np.frombuffer(content, dtype=np.uint8).copy()
         self.seen = content
         self.pages: dict[int, list[bytes]] = {}  # [on disk, ..., newest]; a page that is not here is on the disk as seen
-        self.has_length = durable  # whether its length is on the disk
         self.modified_ms = 0
 
     @property
@@ -61,7 +59,6 @@ class File:
 
     def sync(self, offset: int, length: int) -> None:
         self.look()
-        self.has_length = True
         for page in range(offset // PAGE, -(-(offset + length) // PAGE)):
             self.pages.pop(page, None)
 
@@ -72,7 +69,6 @@ class FileState:
 
     content: bytes  # the newest
     pages: dict[int, tuple[bytes, ...]]  # versions of those that are not on the disk for certain, oldest first
-    has_length: bool
 
 
 @dataclass
@@ -82,7 +78,8 @@ class CrashPoint:
     files: dict[int, FileState]
     names: dict[Path, int]  # on the disk for certain
     directories: frozenset[Path]
-    pending: dict[Path, list[tuple]]  # changes of names not synced, by directory, in order
+    pending: tuple[Change, ...]  # changes of names and lengths that are not synced, in order
+    rules: NameRules
     what: str
     promised: object = None
 
@@ -97,10 +94,12 @@ class SimulatedDisk(Disk):
     directories: set[Path] = field(default_factory=lambda: {Path("/")})
     durable_names: dict[Path, File] = field(default_factory=dict)
     durable_directories: set[Path] = field(default_factory=lambda: {Path("/")})
-    pending: dict[Path, list[tuple]] = field(default_factory=dict)
+    pending: list[Change] = field(default_factory=list)
+    rules: NameRules = RULES["directory"]
     total: int = 1 << 40
     free: int = 1 << 39
-    _numbers: int = 0
+    _by_number: dict[int, File] = field(default_factory=dict)
+    _changes: int = 0
     _locked: set[Path] = field(default_factory=set)
     _unlinked: list[File] = field(default_factory=list)
 
@@ -117,21 +116,14 @@ class SimulatedDisk(Disk):
 
     def crash_point(self, what: str) -> CrashPoint:
         self.look()
-        known = {id(file): file for file in (*self.files.values(), *self.durable_names.values())}
-        for changes in self.pending.values():
-            known |= {id(change[2]): change[2] for change in changes if change[0] in _WITH_FILE}
+        known = {file.number: file for file in (*self.files.values(), *self.durable_names.values())}
+        known |= {change.file: self._by_number[change.file] for change in self.pending if change.file is not None}
         return CrashPoint(
-            {
-                file.number: FileState(file.seen, {page: tuple(versions) for page, versions in file.pages.items()}, file.has_length)
-                for file in known.values()
-            },
+            {number: FileState(file.seen, {page: tuple(versions) for page, versions in file.pages.items()}) for number, file in known.items()},
             {path: file.number for path, file in self.durable_names.items()},
             frozenset(self.durable_directories),
-            {
-                directory: [(*change[:2], change[2].number, *change[3:]) if change[0] in _WITH_FILE else change for change in changes]
-                for directory, changes in self.pending.items()
-                if changes
-            },
+            tuple(self.pending),
+            self.rules,
             what,
         )
 
@@ -145,12 +137,11 @@ class SimulatedDisk(Disk):
         return {path: file.seen for path, file in self.files.items()}
 
     @classmethod
-    def of(cls, clock, contents: dict[Path, bytes], directories) -> SimulatedDisk:
+    def of(cls, clock, contents: dict[Path, bytes], directories, rules: NameRules = RULES["directory"]) -> SimulatedDisk:
         """A disk that holds just this, all of it for certain."""
-        disk = cls(clock)
+        disk = cls(clock, rules=rules)
         for path, content in contents.items():
-            disk._numbers += 1
-            disk.files[path] = File(disk._numbers, content, True)
+            disk.files[path] = disk._made(content)
         disk.durable_names = dict(disk.files)
         disk.directories |= set(directories)
         disk.durable_directories = set(disk.directories)
@@ -158,18 +149,43 @@ class SimulatedDisk(Disk):
 
     # Names ----------------------------------------------------------------------------------------------------------
 
-    def _change(self, kind: str, path: Path, *more) -> None:
-        self.pending.setdefault(path.parent, []).append((kind, path, *more))
+    def _made(self, content: bytes) -> File:
+        file = File(len(self._by_number) + 1, content)
+        self._by_number[file.number] = file
+        return file
+
+    def _change(self, kind: str, path: Path, file: File | None = None, target: Path | None = None) -> None:
+        self._changes += 1
+        self.pending.append(Change(self._changes, kind, path, None if file is None else file.number, target))
+
+    def _commit(self, changes: list[Change]) -> None:
+        """These are on the disk now."""
+        gone = {change.number for change in changes}
+        for change in changes:
+            if change.kind != LENGTH:
+                file = None if change.file is None else self._by_number[change.file]
+                apply_change(change, file, self.durable_names, self.durable_directories)
+            if change.kind == "rmdir":  # changes in a directory that is no more
+                gone |= {
+                    other.number
+                    for other in self.pending
+                    if other.number < change.number and other.kind != LENGTH and other.path.is_relative_to(change.path)
+                }
+        self.pending = [change for change in self.pending if change.number not in gone]
+
+    def _sync_file(self, file: File, offset: int, length: int) -> None:
+        file.sync(offset, length)
+        self._commit(self.rules.by_file_sync(self.pending, file.number))
 
     def _new(self, path: Path, content: bytes) -> File:
         if path.parent not in self.directories:
             raise StoreError(f"{path}: creating a file failed: no such directory")
-        self._numbers += 1
-        file = File(self._numbers, content, False)
-        file.pages = {}
+        file = self._made(content)
         file.modified_ms = self.clock()
         self.files[path] = file
         self._change("link", path, file)
+        if content:
+            self._change(LENGTH, path, file)
         return file
 
     def _file(self, path: Path) -> File:
@@ -222,12 +238,16 @@ class SimulatedDisk(Disk):
         """A directory. What was not synced of its names goes with it: a state has such a name only where it has the move."""
         if target in self.directories:
             raise StoreError(f"{source}: renaming to {target.name} failed: it exists")
-        change = ("move", source, target)
-        apply_change(change, self.files, self.directories)
-        if source in self.pending:
-            moved = self.pending.pop(source)
-            self.pending[target] = [tuple(target / part.relative_to(source) if isinstance(part, Path) else part for part in each) for each in moved]
-        self._change(*change)
+        self.pending = [
+            replace(
+                change,
+                path=_moved(change.path, source, target),
+                target=None if change.target is None else _moved(change.target, source, target),
+            )
+            for change in self.pending
+        ]
+        self._change("move", source, target=target)
+        apply_change(self.pending[-1], None, self.files, self.directories)
 
     def unlink(self, path: Path, missing_ok: bool = False) -> None:
         if path not in self.files:
@@ -247,13 +267,7 @@ class SimulatedDisk(Disk):
 
     def sync_directory(self, path: Path) -> None:
         self.event(f"sync directory {path}")
-        for change in self.pending.pop(path, []):
-            apply_change(change, self.durable_names, self.durable_directories)
-            if change[0] in _WITH_FILE:
-                change[2].has_length = True
-            elif change[0] == "rmdir":
-                for directory in [directory for directory in self.pending if directory.is_relative_to(change[1])]:
-                    del self.pending[directory]  # changes in a directory that is no more
+        self._commit(self.rules.by_directory_sync(self.pending, path))
 
     def lock(self, path: Path):
         if path in self._locked:
@@ -277,7 +291,8 @@ class SimulatedDisk(Disk):
         return SimulatedRegion(self, path, self._new(path, bytes(size)), True)
 
     def open_region(self, path: Path, writable: bool = True) -> Region:
-        self.size_of(path)
+        if self.size_of(path) == 0:
+            raise StoreError(f"{path}: mapping failed: Invalid argument")
         return SimulatedRegion(self, path, self._file(path), writable)
 
     def open_reader(self, path: Path) -> SimulatedReader:
@@ -291,48 +306,50 @@ class SimulatedDisk(Disk):
             file = self.files[path]
         file.set(data)
         self.event(f"sync {path}")
-        file.sync(0, len(data))
+        self._sync_file(file, 0, len(data))
 
-    def replace_file(self, path: Path, data: bytes, backup: Path | None = None) -> None:
-        fresh = path.with_name(path.name + ".tmp")
-        self.write_file(fresh, data)
-        if backup is not None and path in self.files:
-            self.unlink(backup, missing_ok=True)
-            self.event(f"link {backup}")
-            self.files[backup] = self.files[path]
-            self._change("link", backup, self.files[path])
-        self.rename(fresh, path)
-        self.sync_directory(path.parent)
+    def link(self, source: Path, target: Path) -> None:
+        self.event(f"link {target}")
+        if target in self.files:
+            raise StoreError(f"{target}: keeping the old file failed: it exists")
+        self.files[target] = self._file(source)
+        self._change("link", target, self.files[target])
 
     def copy_range(self, source: Region, offset: int, length: int, target: Path) -> None:
         data = source.read(offset, length)
         self._new(target, bytes(length)).set(data)
         self.event(f"sync {target}")
-        self.files[target].sync(0, length)
+        self._sync_file(self.files[target], 0, length)
 
 
-def apply_change(change: tuple, names: dict, directories: set) -> None:
-    """Do one change of names to a table of them."""
-    kind, path = change[:2]
+def _moved(path: Path, source: Path, target: Path) -> Path:
+    return target / path.relative_to(source) if path.is_relative_to(source) and path != source else path
+
+
+def apply_change(change: Change, file: object, names: dict, directories: set) -> None:
+    """Do one change of names to a table of them; `file` is what a linked or renamed name leads to in it."""
+    kind, path = change.kind, change.path
     if kind == "link":
-        names[path] = change[2]
+        names[path] = file
     elif kind == "unlink":
         names.pop(path, None)
     elif kind == "rename":
         names.pop(path, None)
-        names[change[3]] = change[2]
+        names[change.target] = file
     elif kind == "mkdir":
         directories.add(path)
     elif kind == "move":
         for name in [name for name in names if name.is_relative_to(path)]:
-            names[change[2] / name.relative_to(path)] = names.pop(name)
+            names[change.target / name.relative_to(path)] = names.pop(name)
         for directory in [directory for directory in directories if directory.is_relative_to(path)]:
             directories.discard(directory)
-            directories.add(change[2] / directory.relative_to(path))
-    else:
+            directories.add(change.target / directory.relative_to(path))
+    elif kind == "rmdir":
         for name in [name for name in names if name.is_relative_to(path)]:
             del names[name]
         directories -= {directory for directory in directories if directory.is_relative_to(path)}
+    else:
+        raise ValueError(f"{kind} is no change of names")
 
 
 class SimulatedRegion(Region):
@@ -356,7 +373,7 @@ class SimulatedRegion(Region):
         if end <= start:
             return
         self._disk.event(f"sync {self.path} [{offset}, {offset + length})")
-        self._file.sync(start, end - start)
+        self._disk._sync_file(self._file, start, end - start)
 
     def punch(self, offset: int) -> None:
         ctypes.memset(self.address + offset, 0, self.size - offset)
