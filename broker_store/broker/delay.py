@@ -216,20 +216,22 @@ class Delay:
         value = self.to_json()
         return lambda: config_json.write(value)
 
-    def load(self, text: str | None) -> None:
-        """Take over a delayOffset.json. DamagedStoreError when it is none."""
-        if text is None:
-            return
+    def load(self, text: str) -> None:
+        """Take over a delayOffset.json. DamagedStoreError when it is none, and then nothing has changed."""
+        found: dict[int, int] = {}
         try:
             value = config_json.read(text)
             if not isinstance(value, dict):
                 raise FormatError("delayOffset.json must hold an object")
-            self.data_version = DataVersion.from_json(value.get("dataVersion"))
+            version = DataVersion.from_json(value.get("dataVersion"))
             for number, offset in config_json.int_keys(value.get("offsetTable") or {}, "offsetTable").items():
                 if type(offset) is not int:
                     raise FormatError("an offset is an integer", found=str(offset)[:60])
                 if 1 <= number <= self.max_level:
-                    self._levels[number - 1].offset = self._levels[number - 1].saved = max(0, offset)
+                    found[number] = max(0, offset)
         except FormatError as error:
-            advice = "restore the file from its .bak; without it all that is kept in the delay queues is delivered again"
+            advice = "put a sound copy in its place; without it and its .bak all that is kept in the delay queues is delivered again"
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
+        self.data_version = version
+        for number, offset in found.items():
+            self._levels[number - 1].offset = self._levels[number - 1].saved = offset

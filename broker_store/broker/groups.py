@@ -213,10 +213,8 @@ class Groups:
         self.dirty = False
         return lambda: config_json.write(value)
 
-    def load(self, text: str | None) -> None:
-        """Take over a subscriptionGroup.json. DamagedStoreError when it is none."""
-        if text is None:
-            return
+    def load(self, text: str) -> None:
+        """Take over a subscriptionGroup.json. DamagedStoreError when it is none, and then nothing has changed."""
         try:
             value, table, version = config_json.read_table(text, FILE_NAME, "subscriptionGroupTable")
             groups = [SubscriptionGroup.from_json(item) for item in table.values()]
@@ -225,7 +223,7 @@ class Groups:
                 if not isinstance(topics, dict) or not all(type(bits) is int for bits in topics.values()):
                     raise FormatError(f"forbiddenTable: {group!s:.60} must be an object of topics and bits", found=str(topics)[:60])
         except FormatError as error:
-            advice = "restore the file from its .bak or remove it: groups are made again when they connect"
+            advice = "put a sound copy in its place, or remove it and its .bak: groups are made again when they connect"
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         self._forbidden = forbidden

@@ -149,12 +149,11 @@ class Offsets:
         self.dirty = False
         return lambda: config_json.write(value)
 
-    def load(self, text: str | None) -> None:
-        """Take over a consumerOffset.json. DamagedStoreError when it is none."""
-        if text is None:
-            return
+    def load(self, text: str) -> None:
+        """Take over a consumerOffset.json. DamagedStoreError when it is none, and then nothing has changed."""
+        found = []
         try:
-            _, table, self.data_version = config_json.read_table(text, FILE_NAME, "offsetTable")
+            _, table, version = config_json.read_table(text, FILE_NAME, "offsetTable")
             for key, queues in table.items():
                 topic, separator, group = str(key).partition(_SEPARATOR)
                 if not separator:
@@ -162,8 +161,11 @@ class Offsets:
                 for queue_id, offset in config_json.int_keys(queues, str(key)).items():
                     if type(offset) is not int:
                         raise FormatError(f"{key}: an offset is an integer", found=str(offset)[:60])
-                    self._store(group, topic, queue_id, offset)
+                    found.append((group, topic, queue_id, offset))
         except FormatError as error:
-            advice = "restore the file from its .bak; without it groups begin as their clients decide"
+            advice = "put a sound copy in its place; without it and its .bak groups begin as their clients decide"
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
+        self.data_version = version
+        for entry in found:
+            self._store(*entry)
         self.dirty = False

@@ -290,17 +290,15 @@ class Topics:
 
         return text
 
-    def load(self, text: str | None) -> None:
-        """Take over a topics.json. DamagedStoreError when it is none."""
-        if text is None:
-            return
+    def load(self, text: str) -> None:
+        """Take over a topics.json. DamagedStoreError when it is none, and then nothing has changed."""
         try:
             _, table, version = config_json.read_table(text, FILE_NAME, "topicConfigTable")
             configs = [TopicConfig.from_json(item) for item in table.values()]
             for config in configs:
                 check_topic(config.name)
         except (FormatError, PeerError) as error:
-            advice = "restore the file from its .bak or remove it: topics with messages are found again"
+            advice = "put a sound copy in its place, or remove it and its .bak: topics with messages are found again"
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         for config in configs:

@@ -7,13 +7,10 @@ and goes on counting from there; so does this one. After a crash the figure is a
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 
-from broker_store.errors import FormatError
+from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.formats.config_json import DataVersion
-
-log = logging.getLogger(__name__)
 
 FILE_NAME = "transactionMetrics"
 
@@ -27,17 +24,14 @@ class TransactionMetrics:
         self._changes = 0
         self._saved_changes = 0
 
-    def load(self, text: str | None) -> None:
-        """Take over a file. One that cannot be read is told of in the log, and counts begin at nothing."""
-        if text is None:
-            return
+    def load(self, text: str) -> None:
+        """Take over a file. DamagedStoreError when it is none, and then nothing has changed."""
         try:
             value = json.loads(text)
             counts = {topic: (max(0, int(told["count"])), int(told["timeStamp"])) for topic, told in value["transactionCount"].items()}
             version = DataVersion.from_json(value.get("dataVersion"))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, FormatError) as error:
-            log.warning("config/%s is none, the halves of each topic are counted from now on: %r", FILE_NAME, error)
-            return
+            raise DamagedStoreError(f"is no table of halves by topic ({error!r})", file=f"config/{FILE_NAME}") from error
         self._counts = counts
         self._changes = self._saved_changes = version.counter
 

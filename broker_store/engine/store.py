@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from broker_store.config import StoreSettings
 from broker_store.engine.appender import Appender
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.config_files import ConfigFiles, read_sound
 from broker_store.engine.consume_queue import ConsumeQueues
 from broker_store.engine.disk import Disk, InspectDisk, StoreLock
 from broker_store.engine.dispatcher import Dispatcher
@@ -133,8 +133,8 @@ class MessageStore:
         self._damage_at = -1
         self._expired: frozenset[int] = frozenset()
         self._waiting: deque[tuple[int, int, Callable[[PutStatus], None]]] = deque()
-        self._config_lock = threading.Lock()
-        self._tombstones = Tombstones(self.read_config, self.write_config, self._context)
+        self._config_files = ConfigFiles(self._disk, self.root, self.report)
+        self._tombstones = Tombstones(self.load_config, self.write_config, self._context)
         self._rebuild: IndexRebuild | None = None
         self._rebuild_worker: Worker | None = None
         # The doors of writing and reading, bound here: a frame that only passes on would take as long as a short read.
@@ -729,22 +729,22 @@ class MessageStore:
 
     # Config files ---------------------------------------------------------------------------------------------------------
 
+    def load_config(self, name: str, take: Callable[[str], None], *, is_needed: bool = True) -> str | None:
+        """Give the text of config/<name> to `take`, as `ConfigFiles.load`; what was wrong with the file, if anything was."""
+        found = self._config_files.load(name, take, is_needed=is_needed)
+        if found is not None and self._records is not None and self.report.state != "running":
+            self._records.write(self.report, at_once=True)
+        return found
+
     def read_config(self, name: str) -> str | None:
-        """The text of config/<name>, of its .bak when the file is missing or empty, None when neither is there."""
-        for path in (self.root / "config" / name, self.root / "config" / f"{name}.bak"):
-            raw = self._disk.read_file(path)
-            if raw:
-                return raw.decode("utf-8", "replace")
-        return None
+        """The text of config/<name>, of its .bak when the file is missing, empty or torn, None when neither is there."""
+        return read_sound(self._disk, self.root, name)
 
     def write_config(self, name: str, text: str) -> None:
         """Replace config/<name> atomically and keep the old one as .bak. Any thread. Raises StoreError."""
         if self._lock is None:
             raise StoreClosedError("config files are written by the process that holds the store")
-        with self._config_lock:
-            self._disk.make_directory(self.root / "config")
-            path = self.root / "config" / name
-            self._disk.replace_file(path, text.encode(), self.root / "config" / f"{name}.bak")
+        self._config_files.write(name, text)
 
     @property
     def disk(self) -> Disk:

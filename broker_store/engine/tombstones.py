@@ -18,24 +18,26 @@ FILE_NAME = "deletedTopics.json"
 
 
 class Tombstones:
-    """Log offset by topic; `read(name)` and `write(name, text)` are the store's, for a file in config/."""
+    """Log offset by topic; `load(name, take)` and `write(name, text)` are the store's, for a file in config/."""
 
-    def __init__(self, read: Callable[[str], str | None], write: Callable[[str, str], None], context: WriterContext):
-        self._read, self._write, self._context = read, write, context
+    def __init__(self, load: Callable[[str, Callable[[str], None]], object], write: Callable[[str, str], None], context: WriterContext):
+        self._load, self._write, self._context = load, write, context
         self._before: dict[str, int] = {}
 
     def load(self) -> None:
-        """Raises DamagedStoreError when the file is no table of offsets."""
-        text = self._read(FILE_NAME)
+        """Raises DamagedStoreError when the file and its .bak are no table of offsets."""
+        self._load(FILE_NAME, self._take)
+        self._publish()
+
+    def _take(self, text: str) -> None:
         try:
-            self._before = {topic: int(before) for topic, before in json.loads(text).items()} if text else {}
+            self._before = {topic: int(before) for topic, before in json.loads(text).items()}
         except (ValueError, TypeError, AttributeError) as error:
             raise DamagedStoreError(
                 f"is no JSON table of log offsets by topic ({error})",
                 file=f"config/{FILE_NAME}",
-                advice=f"Put {FILE_NAME}.bak in its place; without the file deleted topics come back.",
+                advice=f"Put a sound copy of {FILE_NAME} in its place; without it and its .bak deleted topics come back.",
             ) from error
-        self._publish()
 
     def before(self, topic: str) -> int:
         """Log offset below which the topic's records are of one that is gone; 0 for none."""

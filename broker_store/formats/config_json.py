@@ -56,9 +56,9 @@ def read(text: str | bytes) -> object:
 def read_table(text: str, file_name: str, name: str) -> tuple[dict, dict, DataVersion]:
     """(the whole value, its table `name`, its version) of a file that holds a table; FormatError when it does not."""
     value = read(text)
-    if not isinstance(value, dict) or not isinstance(value.get(name, {}), dict):
+    if not isinstance(value, dict) or not isinstance(value.get(name), dict):
         raise FormatError(f"{file_name} must hold {name}")
-    return value, value.get(name, {}), DataVersion.from_json(value.get("dataVersion"))
+    return value, value[name], DataVersion.from_json(value.get("dataVersion"))
 
 
 def int_keys(value: object, what: str) -> dict[int, object]:

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from broker_store.engine.config_files import read_sound
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.file_facts import kept_facts
 from broker_store.errors import FormatError, NotFoundError, StoreError
@@ -321,9 +322,8 @@ class StoreDirectory:
         return QueueUnits(self.disk, self.queue_files(topic, queue_id))
 
     def config(self, name: str) -> str | None:
-        """The text of a file of `config/`, of its .bak when it is missing or empty, None when neither is there."""
-        raw = self.disk.read_file(self.root / "config" / name) or self.disk.read_file(self.root / "config" / f"{name}.bak")
-        return raw.decode(errors="replace") if raw else None
+        """The text of a file of `config/`, of its .bak when it is missing, empty or torn, None when neither is there."""
+        return read_sound(self.disk, self.root, name)
 
     def knows_group_offsets(self) -> bool:
         """Whether there is a readable config/consumerOffset.json. Without one it is unknown where groups stand, not that there are none."""

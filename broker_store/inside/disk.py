@@ -72,11 +72,11 @@ class Rules(NamedTuple):
 
 def offsets_of(store: StoreDirectory) -> list[tuple[str, str, dict[int, int]]]:
     """Where groups stand, from config/consumerOffset.json; nothing when there is none. Raises DamagedStoreError."""
-    raw = store.disk.read_file(store.root / "config" / OFFSETS_FILE) or store.disk.read_file(store.root / "config" / f"{OFFSETS_FILE}.bak")
-    if not raw:
+    text = store.config(OFFSETS_FILE)
+    if text is None:
         return []
     try:
-        _, table, _ = config_json.read_table(raw.decode("utf-8", "replace"), OFFSETS_FILE, "offsetTable")
+        _, table, _ = config_json.read_table(text, OFFSETS_FILE, "offsetTable")
         found = []
         for key, queues in table.items():
             topic, _, group = str(key).partition("@")

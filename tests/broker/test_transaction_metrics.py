@@ -1,10 +1,9 @@
 """broker.transaction_metrics: the file of Apache's that tells how many halves wait for each topic."""
 
-import json
-
 import pytest
 
 from broker_store.broker.transaction_metrics import TransactionMetrics
+from broker_store.errors import DamagedStoreError
 
 APACHE = '{"dataVersion":{"counter":7,"stateVersion":0,"timestamp":1795245742699},"transactionCount":{"TopicX":{"count":1,"timeStamp":1795245742699}}}'
 
@@ -43,8 +42,9 @@ def test_there_are_never_fewer_than_none(metrics):
         '{"transactionCount":{"A":{"count":Infinity,"timeStamp":1}}}', '{"dataVersion":3,"transactionCount":{}}',
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_of_and_stops_nothing(metrics, caplog, text):
-    metrics.load(text)
-    assert "transactionMetrics" in caplog.text
-    metrics.add("A", 1)
-    assert json.loads(metrics.picture()())["transactionCount"] == {"A": {"count": 1, "timeStamp": 5_000}}
+def test_a_file_that_cannot_be_read_is_refused_and_changes_nothing(metrics, text):
+    metrics.load(APACHE)
+    before = metrics.count("TopicX"), metrics._counts
+    with pytest.raises(DamagedStoreError, match="is no table of halves by topic"):
+        metrics.load(text)
+    assert (metrics.count("TopicX"), metrics._counts) == before and metrics.picture() is None

@@ -270,6 +270,10 @@ class MemoryStore:
     def write_config(self, name: str, text: str) -> None:
         self.config[name] = text
 
+    def load_config(self, name: str, take, *, is_needed: bool = True) -> None:
+        if (text := self.config.get(name)) is not None:
+            take(text)
+
     def read_config(self, name: str) -> str | None:
         return self.config.get(name)
 

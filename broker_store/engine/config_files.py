@@ -1,0 +1,110 @@
+"""The files of `config/`: each is replaced as a whole, the version before is kept as `.bak`, and a bad one is never believed.
+
+A file that is missing, empty, torn or of a wrong content is taken from its `.bak`, as by Apache's `ConfigManager.loadBak`, and
+the start's report says which and why. The bad file is copied to `lost+found/` and replaced by the sound text at once: the
+next change would make it the `.bak`. When both are bad, the start stops if messages depend on the file. A file that is
+there and bad never counts as an empty table.
+
+What was taken from a `.bak` is older: a group's offsets then lie further back, and messages are delivered again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from broker_store.engine.disk import Disk
+from broker_store.engine.file_facts import kept_directory
+from broker_store.engine.report import RecoveryReport
+from broker_store.errors import DamagedStoreError, FormatError
+from broker_store.formats import config_json
+
+DIRECTORY = "config"
+BACKUP = ".bak"
+_MISSING = "is missing"
+
+
+class ConfigFiles:
+    """Reads for a start, which go into its report, and writes of any thread."""
+
+    def __init__(self, disk: Disk, root: Path, report: RecoveryReport):
+        self._disk, self._root, self._report = disk, root, report
+        self._directory = root / DIRECTORY
+        self._lock = threading.Lock()
+        self._kept_in: Path | None = None
+
+    def load(self, name: str, take: Callable[[str], None], *, is_needed: bool = True) -> str | None:
+        """Give the text of config/<name> to `take`, that of its .bak when `take` or the file fails; what was found, if anything was.
+
+        `take` raises DamagedStoreError or FormatError and then has changed nothing. It is not called when neither file is
+        there. When both are bad: DamagedStoreError, or, of a file that is not needed, no call and a finding.
+        """
+        path, backup = self._directory / name, self._directory / f"{name}{BACKUP}"
+        raw, problem, advice = self._try(path, take)
+        if problem is None:
+            return None
+        backup_raw, backup_problem, _ = self._try(backup, take)
+        if problem == backup_problem == _MISSING:
+            return None
+        if backup_problem is None:
+            what = f"{problem}; its .bak is taken, which is older by one change"
+            self._keep(name, raw)
+            self._disk.replace_file(path, backup_raw)
+        elif is_needed:
+            raise DamagedStoreError(f"{problem}; and {backup.name} {backup_problem}", file=f"{DIRECTORY}/{name}", advice=advice)
+        else:
+            what = f"{problem}; and {backup.name} {backup_problem}: what it says is counted from now on"
+            self._keep(name, raw)
+        self._report.finding("warning", what, f"{DIRECTORY}/{name}")
+        return f"{DIRECTORY}/{name}: {what}"
+
+    def _try(self, path: Path, take: Callable[[str], None]) -> tuple[bytes | None, str | None, str]:
+        """(the bytes, what is wrong with them or None, advice)."""
+        raw = None
+        try:
+            raw = self._disk.read_file(path)
+            if not raw:
+                return raw, _MISSING if raw is None else "is empty", f"Put a sound copy in the place of {path}."
+            take(raw.decode())
+        except UnicodeDecodeError as error:
+            return raw, f"is no UTF-8 at {error.start}", f"Put a sound copy in the place of {path}."
+        except FormatError as error:
+            return raw, str(error), f"Put a sound copy in the place of {path}."
+        except DamagedStoreError as error:
+            return raw, error.what, error.advice
+        return raw, None, ""
+
+    def _keep(self, name: str, raw: bytes | None) -> None:
+        if not raw:
+            return
+        if self._kept_in is None:
+            self._kept_in = kept_directory(self._disk, self._root, self._report.started_ms)
+        self._disk.write_file(self._kept_in / f"{DIRECTORY}.{name}", raw)
+        self._disk.sync_directory(self._kept_in)
+
+    def write(self, name: str, text: str) -> None:
+        """Replace config/<name> atomically and keep the old one as .bak. Any thread. Raises StoreError."""
+        with self._lock:
+            self._disk.make_directory(self._directory)
+            self._disk.replace_file(self._directory / name, text.encode(), self._directory / f"{name}{BACKUP}")
+
+
+def read_sound(disk: Disk, root: Path, name: str) -> str | None:
+    """The text of config/<name> when it is JSON, else that of its .bak; None when neither is there. Changes nothing.
+
+    When both are bad: the text of the first, for whoever says what is wrong with it.
+    """
+    found = None
+    for path in (root / DIRECTORY / name, root / DIRECTORY / f"{name}{BACKUP}"):
+        raw = disk.read_file(path)
+        if not raw:
+            continue
+        text = raw.decode("utf-8", "replace")
+        found = found or text
+        try:
+            config_json.read(raw)
+        except FormatError:
+            continue
+        return text
+    return found

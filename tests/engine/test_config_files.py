@@ -1,0 +1,178 @@
+"""A file of config/ that is torn is taken from its .bak and said so; when both are bad the start stops for what messages depend on."""
+
+import json
+import random
+
+import pytest
+
+from broker_store.broker import delay, groups, offsets, topics, transaction_metrics
+from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.engine.config_files import ConfigFiles, read_sound
+from broker_store.engine.disk import Disk, InspectDisk
+from broker_store.engine.report import RecoveryReport
+from broker_store.errors import DamagedStoreError
+from broker_store.server.parts import build_parts
+from tests.support.crash_states import choices, disk_of
+from tests.support.hand_store import Clock, HandStore, message, small_settings
+from tests.support.memory_store import MemoryStore
+from tests.support.name_rules import RULES
+from tests.support.simulated_disk import SimulatedDisk
+
+VERSION = '"dataVersion":{"counter":%d,"stateVersion":0,"timestamp":1700000000000}'
+# Name -> text; a version and a number are put into it.
+FILES = {
+    topics.FILE_NAME: '{%s,"topicConfigTable":{"T":{"order":false,"perm":6,"readQueueNums":%%d,"topicFilterType":"SINGLE_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":4}}}',
+    groups.FILE_NAME: '{%s,"forbiddenTable":{},"subscriptionGroupTable":{"g":{"groupName":"g","retryMaxTimes":%%d}}}',
+    offsets.FILE_NAME: '{%s,"offsetTable":{"T@g":{0:%%d,1:7},"U@h":{0:3}}}',
+    delay.FILE_NAME: '{%s,"offsetTable":{1:%%d,3:9}}',
+    transaction_metrics.FILE_NAME: '{%s,"transactionCount":{"T":{"count":%%d,"timeStamp":1700000000000}}}',
+}
+
+
+def text_of(name: str, number: int) -> str:
+    return FILES[name] % (VERSION % number) % number
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "store" / "config").mkdir(parents=True)
+    return tmp_path / "store"
+
+
+class Tables:
+    """What the broker keeps in config/, over a store in memory."""
+
+    def __init__(self):
+        clock = Clock()
+        parts = build_parts(BrokerSettings(), StoreSettings(), MemoryStore(clock), clock)
+        self.take = {
+            topics.FILE_NAME: parts.topics.load,
+            groups.FILE_NAME: parts.groups.load,
+            offsets.FILE_NAME: parts.offsets.load,
+            delay.FILE_NAME: parts.delay.load,
+            transaction_metrics.FILE_NAME: parts.transactions.metrics.load,
+        }
+        self._number = {
+            topics.FILE_NAME: lambda: parts.topics.to_json()["topicConfigTable"].get("T", {}).get("readQueueNums"),
+            groups.FILE_NAME: lambda: parts.groups.to_json()["subscriptionGroupTable"].get("g", {}).get("retryMaxTimes"),
+            offsets.FILE_NAME: lambda: parts.offsets.query("g", "T", 0),
+            delay.FILE_NAME: lambda: parts.delay._levels[0].offset or None,
+            transaction_metrics.FILE_NAME: lambda: parts.transactions.metrics.count("T") or None,
+        }
+
+    def number(self, name: str) -> int | None:
+        """The number that `text_of` put into the file; None when nothing was taken over."""
+        return self._number[name]()
+
+
+def load(root, name: str, *, disk=None, is_needed=True) -> tuple[int | None, list[dict]]:
+    """(the number that was taken over, the findings)."""
+    tables, report = Tables(), RecoveryReport(Clock().now_ms)
+    ConfigFiles(disk or Disk(), root, report).load(name, tables.take[name], is_needed=is_needed)
+    return tables.number(name), report.findings
+
+
+def damaged(text: bytes) -> list[bytes]:
+    """The file torn at several bytes, empty, zeros, and what is no text or no table."""
+    places = sorted({0, 1, 2, len(text) // 4, len(text) // 2, len(text) - 20, len(text) - 2, len(text) - 1})
+    torn = [text[:place] for place in places]
+    return [*torn, *(part + bytes(len(text) - len(part)) for part in torn), b"\xff" + text, b"[1]", b"null", text[: len(text) // 2] * 2]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_torn_file_is_taken_from_its_backup_and_kept(root, name):
+    path, backup = root / "config" / name, root / "config" / f"{name}.bak"
+    for bad in damaged(text_of(name, 8).encode()):
+        path.write_bytes(bad)
+        backup.write_text(text_of(name, 5))
+        number, (finding,) = load(root, name)
+        assert (number, finding["severity"], finding["file"]) == (5, "warning", f"config/{name}"), bad
+        assert "its .bak is taken" in finding["what"]
+        # The next start finds nothing wrong, and the next change does not make the bad file the backup.
+        assert load(root, name) == (5, [])
+        assert path.read_bytes() == backup.read_bytes()
+        kept = [file.read_bytes() for file in (root.parent / "lost+found").glob(f"*/config.{name}")]
+        assert not bad or bad in kept
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_taken_from_its_backup(root, name):
+    assert load(root, name) == (None, [])
+    (root / "config" / f"{name}.bak").write_text(text_of(name, 5))
+    number, (finding,) = load(root, name)
+    assert number == 5 and finding["what"].startswith("is missing; its .bak is taken")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("backup", [None, b"", b"{", b"[]"])
+def test_when_both_are_bad_the_start_stops_and_changes_nothing(root, name, backup):
+    for bad in damaged(text_of(name, 8).encode()):
+        (root / "config" / name).write_bytes(bad)
+        if backup is not None:
+            (root / "config" / f"{name}.bak").write_bytes(backup)
+        before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        with pytest.raises(DamagedStoreError, match=rf"config/{name}: .*; and {name}\.bak ") as raised:
+            load(root, name)
+        assert raised.value.advice or name == transaction_metrics.FILE_NAME
+        assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+        number, (finding,) = load(root, name, is_needed=False)  # as the broker reads what is only counted
+        assert number is None and "counted from now on" in finding["what"]
+
+
+def test_a_look_takes_the_backup_and_changes_nothing(root):
+    name = offsets.FILE_NAME
+    (root / "config" / name).write_bytes(b"{")
+    (root / "config" / f"{name}.bak").write_text(text_of(name, 5))
+    number, findings = load(root, name, disk=InspectDisk())
+    assert number == 5 and len(findings) == 1
+    assert (root / "config" / name).read_bytes() == b"{" and not (root.parent / "lost+found").exists()
+    assert read_sound(Disk(), root, name) == text_of(name, 5)
+    (root / "config" / f"{name}.bak").write_bytes(b"")
+    assert read_sound(Disk(), root, name) == "{"
+    assert read_sound(Disk(), root, "none") is None
+
+
+def test_the_tombstones_of_deleted_topics_are_taken_from_their_backup_by_a_start(root):
+    name = "deletedTopics.json"
+    store = HandStore(small_settings(root)).begin()
+    for topic in ("first", "second"):
+        store.put(message(topic))
+        store.flush()
+        store.delete_topic(topic)
+    store.close()
+    (root / "config" / name).write_bytes((root / "config" / name).read_bytes()[:-3])
+    store = HandStore(small_settings(root)).begin()
+    assert set(json.loads(store.read_config(name))) == {"first"}
+    (finding,) = [finding for finding in store.recovery_report()["findings"] if finding["file"] == f"config/{name}"]
+    assert "its .bak is taken" in finding["what"]
+    store.close()
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_whatever_a_power_cut_leaves_of_a_replacement_one_of_the_two_texts_is_there(rules):
+    """Each change is acknowledged when it is replaced: no later start may read an older text, or none."""
+    clock, rng, name, points = Clock(), random.Random(1), offsets.FILE_NAME, []
+    root = small_settings("/data/store").store_path_root_dir
+    disk = SimulatedDisk(clock, rules=RULES[rules])
+    disk.make_directory(root)
+    files = ConfigFiles(disk, root, RecoveryReport(clock.now_ms))
+    written = 0
+
+    def note(what: str) -> None:
+        points.append((disk.crash_point(what), written))
+
+    disk.on_event = note
+    for number in range(1, 6):
+        files.write(name, text_of(name, number))
+        written = number
+        note(f"written {number}")
+    opened = 0
+    for point, promised in points:
+        for choice in choices(point, rng, 20):
+            after = disk_of(point, choice, clock)
+            number, findings = load(root, name, disk=after)
+            assert (number or 0) in (promised, promised + 1), (point.what, choice)
+            # A cut may leave the new text without its backup, or the backup alone before the first text: never a bad text.
+            assert all(finding["what"].startswith("is missing") for finding in findings), (point.what, choice, findings)
+            opened += 1
+    assert opened > 200
