@@ -1,10 +1,14 @@
-"""What holds for every test: nothing is skipped in silence."""
+"""What holds for every test: nothing is skipped in silence, and no process or temporary file outlives the run."""
 
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.support import left_behind
 
 # On a developer's machine a client or a browser may be missing; where CI is set `make deps` has fetched them, and a skip hides a failure.
 SKIPS_FAIL = bool(os.environ.get("CI"))
@@ -20,6 +24,27 @@ def pytest_sessionstart():
     _, used, free = shutil.disk_usage(directory)
     if used > DISK_LIMIT * (used + free):
         pytest.exit(f"the disk of {directory} is {used / (used + free):.0%} full: brokers delete early from 85 % on, so the tests need room", returncode=1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Set up before and ended after all other fixtures, in each process that runs tests.
+
+    pytest keeps the directories of the last runs' tests itself. All else gets a temporary directory of this run, which must be
+    empty at its end.
+    """
+    tmp_path_factory.getbasetemp()  # pytest's own is chosen before ours is the temporary directory
+    temporary = Path(tempfile.mkdtemp(prefix="broker-tests-"))
+    mark = left_behind.mark_of_this_process()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(left_behind.MARK, mark)
+        patch.setenv("TMPDIR", str(temporary))
+        patch.setattr(tempfile, "tempdir", str(temporary))
+        yield
+    processes, files = left_behind.left_processes(mark), left_behind.left_files(temporary)
+    shutil.rmtree(temporary, ignore_errors=True)
+    assert not processes, "processes were left running and are ended now:\n" + "\n".join(map(str, processes))
+    assert not files, f"files were left in the temporary directory: {', '.join(files[:20])}"
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -37,6 +37,13 @@ def go_missing() -> str | None:
     return None if (BUILD / "go-client").exists() else f"the Go client is not in {BUILD} (make deps)"
 
 
+def require(*kinds: str) -> None:
+    """Skip the test when one of these clients (JAVA_5, JAVA_4, "go") is not here: to be called before a broker is started."""
+    for kind in kinds:
+        if reason := go_missing() if kind == "go" else java_missing(kind):
+            pytest.skip(reason)
+
+
 class Program:
     """A way to start one kind of client against one name server."""
 
@@ -71,8 +78,7 @@ class JavaProgram(Program):
 
 def java_of(version: str, broker, home: Path) -> JavaProgram:
     """Apache's Java client of a version for a broker; skips the test where it is not there."""
-    if reason := java_missing(version):
-        pytest.skip(reason)
+    require(version)
     return JavaProgram(version, broker.nameserver, home)
 
 

@@ -16,13 +16,19 @@ def pytest_collection_modifyitems(items):
 def broker(tmp_path_factory):
     """One broker for a file's tests, each with its own topics and groups."""
     running = Broker(tmp_path_factory.mktemp("broker") / "data").start()
-    yield running
-    running.stop()
+    try:
+        yield running
+    finally:
+        running.stop()
 
 
 @pytest.fixture
 def broker_on(request, tmp_path):
-    """A function that starts a broker of a kind on the test's directory, with the SETTINGS of its file; ends what is still running."""
+    """A function that starts a broker of a kind on the test's directory, with the SETTINGS of its file; ends what is still running.
+
+    Whoever asks for it drives the broker with Java's client, which must be here before one is started.
+    """
+    clients.require(clients.JAVA_5)
     started = []
 
     def start(kind, **settings):
@@ -43,13 +49,10 @@ def java(request, broker, tmp_path):
 
 @pytest.fixture
 def java_5(broker, tmp_path):
-    if reason := clients.java_missing(clients.JAVA_5):
-        pytest.skip(reason)
-    return clients.JavaProgram(clients.JAVA_5, broker.nameserver, tmp_path)
+    return clients.java_of(clients.JAVA_5, broker, tmp_path)
 
 
 @pytest.fixture
 def go(broker):
-    if reason := clients.go_missing():
-        pytest.skip(reason)
+    clients.require("go")
     return clients.GoProgram(broker.nameserver)

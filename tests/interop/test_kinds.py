@@ -15,8 +15,7 @@ KINDS = [clients.JAVA_5, clients.JAVA_4, "go"]
 
 
 def program_of(kind, broker, tmp_path):
-    if reason := clients.go_missing() if kind == "go" else clients.java_missing(kind):
-        pytest.skip(reason)
+    clients.require(kind)
     return clients.GoProgram(broker.nameserver) if kind == "go" else clients.JavaProgram(kind, broker.nameserver, tmp_path)
 
 
@@ -150,6 +149,7 @@ def java_wrote(home, group: str) -> str:
 
 def test_a_broadcasting_consumer_goes_on_where_its_own_file_says_and_the_broker_knows_how_far(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
+    clients.require(*KINDS)
     broker = Broker(tmp_path / "data").start()
     try:
         for kind in KINDS:
@@ -190,6 +190,7 @@ async def mark_until(broker, topic, consumers) -> None:
 
 @pytest.mark.skipif(IS_APACHE, reason="Apache's 5.x asks the system what is in memory and lets no setting say it")
 def test_where_a_new_group_begins(tmp_path):
+    clients.require(*KINDS)
     # No message counts as in memory, so that the broker leaves the beginning to its clients.
     broker = Broker(tmp_path / "data", {"accessMessageInMemoryMaxRatio": 0}).start()
     try:
@@ -288,6 +289,7 @@ def records_of(body: str) -> list[list[str]]:
 
 
 def test_transactions_of_the_go_client_end_as_it_says(tmp_path):
+    clients.require("go")
     broker = Broker(tmp_path / "data", {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 100}).start()
     go = program_of("go", broker, tmp_path)
     topic, group = names(go, "transact", "producers")
@@ -310,6 +312,7 @@ def test_transactions_of_the_go_client_end_as_it_says(tmp_path):
 
 
 def test_retries_that_wait_survive_kill_9_and_come_when_their_time_is_over(tmp_path):
+    clients.require(clients.JAVA_5)
     broker = Broker(tmp_path / "data").start()
     java = program_of(clients.JAVA_5, broker, tmp_path)
     topic, group = names(java, "interrupted", "interrupted-readers")

@@ -41,10 +41,9 @@ def now_ms() -> int:
 @pytest.mark.parametrize("version", [clients.JAVA_5, clients.JAVA_4, "go"])
 @pytest.mark.parametrize(("kind", "value_ms"), [("sec", 3_000), ("ms", 2_345), ("at", None)])
 def test_none_is_early_and_none_a_second_late(version, kind, value_ms, broker_on, tmp_path):
+    clients.require(version, clients.JAVA_5 if version == "go" else version)
     broker = broker_on(OurBroker)
     java = clients.java_of(clients.JAVA_5 if version == "go" else version, broker, tmp_path)
-    if version == "go" and (reason := clients.go_missing()):
-        pytest.skip(reason)
     sender = clients.GoProgram(broker.nameserver) if version == "go" else java
     (topic,) = names(sender, "timed")
     java.admin(f"create_topic\t{topic}\t4\t4\t6")
