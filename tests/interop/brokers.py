@@ -69,8 +69,11 @@ class OurBroker:
                    "--nameserver-port", str(self.nameserver_port), *self._arguments]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
+        # The settings of the tests' own Django are not the broker's: they make a temporary directory, which a killed process leaves.
+        environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+        environment["BROKER_DATA_DIR"] = str(self.data)
         began = time.monotonic()
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log, env=dict(os.environ, BROKER_DATA_DIR=str(self.data)))
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log, env=environment)
         self._wait_ready(began + READY_LIMIT_S)
         self.seconds_to_ready = time.monotonic() - began
         return self
