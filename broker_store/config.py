@@ -171,6 +171,13 @@ class StoreSettings(_Checked):
     message_index_enable: bool = _setting(
         "messageIndexEnable", True, "", "whether keys are indexed; without it a message is found by offset, id or time only"
     )
+    enabled_append_prop_crc: bool = _setting(
+        "enabledAppendPropCRC",
+        False,
+        "",
+        "whether each record ends with a CRC of all of it, a property of 20 bytes that clients see too; a record that has one is"
+        " checked with it in any case",
+    )
     flush_disk_type: str = _setting(
         "flushDiskType",
         "ASYNC_FLUSH",
@@ -608,7 +615,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "coldDataFlowControlEnable coldDataScanEnable coldCtrStrategyEnable usePIDColdCtrStrategy cgColdReadThreshold globalColdReadThreshold "
         "accessMessageInMemoryHotRatio timerColdDataCheckIntervalMs"
     ),
-    "records carry no CRC of their properties": "enabledAppendPropCRC forceVerifyPropCRC",
+    "a record that carries a CRC of its properties is always checked with it": "forceVerifyPropCRC",
     "version 2 is written for exactly the topics that do not fit version 1": "autoMessageVersionOnTopicLen maxTopicLength",
     "consume queue extensions, bit maps and compaction topics are not written": (
         "enableCompaction compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum maxOffsetMapSize "

@@ -137,6 +137,14 @@ def seen_message_index_enable(setup):
     assert not (setup.root / "index").exists() or not list((setup.root / "index").iterdir())
 
 
+@effect_of("enabledAppendPropCRC")
+def seen_enabled_append_prop_crc(setup):
+    store = setup.open(enabledAppendPropCRC="true")
+    raw = store.record_at(store.put(message()).log_offset)
+    assert record.decode(raw).raw_properties.endswith(record.record_crc_pair(raw[: -record.RECORD_CRC_BYTES]))
+    store.close()
+
+
 @effect_of("flushDiskType")
 def seen_flush_disk_type(setup):
     store = setup.open(flushDiskType="SYNC_FLUSH")

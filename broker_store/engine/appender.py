@@ -163,6 +163,7 @@ class Appender:
         self._view[c.MAX_BODY] = settings.max_message_size
         self._view[c.MAX_RECORD] = settings.max_message_size + record.MAX_BEYOND_BODY
         self._view[c.INDEX_ENABLED] = int(settings.message_index_enable)
+        self._view[c.RECORD_CRC] = int(settings.enabled_append_prop_crc)
 
     @property
     def store_host(self) -> tuple[bytes, int]:

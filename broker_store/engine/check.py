@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from broker_store.engine import check_rules
 from broker_store.engine.check_index import IndexCheck
 from broker_store.engine.check_report import ERROR, MOST_TOLD_OF_A_KIND, NOTE, WARNING, CheckReport, CheckSizes
 from broker_store.engine.check_timer import TimerFilesCheck
@@ -58,6 +59,7 @@ REASONS = {
     c.REASON_PLACE: "the record states another place in the log",
     c.REASON_BODY_CRC: "the body has another CRC",
     c.REASON_SYNTAX: "the topic or the properties hold what they may not",
+    c.REASON_RECORD_CRC: "the CRC of the whole record, in its properties, is wrong",
 }
 
 
@@ -336,15 +338,20 @@ class StoreCheck:
         self._has_later: dict[int, bool] = {}  # by the base of a log file: whether files after it hold records
         self.done_bytes = self.total_bytes = 0
 
-    def run(self) -> CheckReport:
+    def load(self) -> CheckReport:
+        """Names and lengths of all files alone, without what is in them."""
         if not self.disk.is_directory(self.root):
             raise StoreError(f"{self.root} is no store directory")
-        report = self.report
         self.unclean = self.disk.exists(self.root / "abort")
         # What a start mends by itself after such a stop is no error.
-        self.behind = WARNING if self.unclean or self.limit is not None else ERROR
+        self.behind = check_rules.late_severity(self.unclean or self.limit is not None)
+        self._load()
+        return self.report
+
+    def run(self) -> CheckReport:
+        report = self.report
         try:
-            self._load()
+            self.load()
             self._check_log()
             self._check_queue_ends()
             self.index.finish()
@@ -533,6 +540,7 @@ class StoreCheck:
         rows = room.rows
         if len(rows):
             self.report.count("records", len(rows))
+            self._check_times(rows, file)
             self.newest_ms, self.last_ms = max(self.newest_ms, room.newest_ms), int(rows[-1, k.ROW_STORE_MS])
             self._base = room.base
             self._check_rows(rows, found.data, file)
@@ -542,6 +550,14 @@ class StoreCheck:
             if self.limit is not None and file.base + at + len(found.data) >= self.limit:
                 return c.EXHAUSTED, self.limit - file.base, 0
         return stopped, at + room.at, reason
+
+    def _check_times(self, rows: np.ndarray, file: StoreFile) -> None:
+        """Store times go up along the log, apart from clocks that were set back (not with this broker) and changed bytes."""
+        times = rows[:, k.ROW_STORE_MS]
+        before = np.concatenate(([self.last_ms], times[:-1]))
+        for place in np.flatnonzero(times < before):
+            back_ms = int(before[place] - times[place])
+            self.report.add(NOTE, check_rules.STORE_TIME, str(file.path), int(rows[place, k.ROW_LOG_OFFSET]) - file.base, check_rules.time_goes_back(back_ms))
 
     def _after_bad_record(self, file: StoreFile, reader: Reader, at: int, reason: int, last: bool) -> int | None:
         """Tell what the bad record is: the ordinary end, a torn tail or damage. Returns where good records go on."""
@@ -791,15 +807,15 @@ class StoreCheck:
         for place in np.flatnonzero(numbers != expected):
             wanted, found, offset = int(expected[place]), int(numbers[place]), int(offsets[place])
             if found < wanted:
-                what = f"queue offset {found} is given again, the queue was at {wanted}"
+                what = check_rules.offset_given_again(found, wanted)
             else:
                 after = int(offsets[place - 1]) if place else queue.last_at
                 if len(self.gaps) < MOST_GAPS:
                     self.gaps.append(Gap(topic, queue_id, wanted, found, after, offset))
                 if self._in_damage(queue, wanted, found, self.damaged) or any(after < low and high <= offset for low, high in self.damaged):
                     continue
-                what = f"queue offsets {wanted} to {found - 1} of {queue.name} are in no record"
-            self.report.add(ERROR, "queue-offset", str(file.path), offset - file.base, what, queue=(topic, queue_id))
+                what = check_rules.offsets_in_no_record(wanted, found - 1, queue.name)
+            self.report.add(ERROR, check_rules.QUEUE_OFFSET, str(file.path), offset - file.base, what, queue=(topic, queue_id))
         queue.next, queue.last_at = int(numbers[-1]) + 1, int(offsets[-1])
 
     @staticmethod

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from broker_store.engine import check_rules
 from broker_store.engine.check_report import ERROR, WARNING
 from broker_store.engine.disk import Reader
 from broker_store.formats import index_file
@@ -363,8 +364,8 @@ class IndexCheck:
         if self._unindexed:
             self._tell_unindexed("index-behind")
         if report.counts.get("keys_without_index"):
-            what = f"there is no index: {report.counts['keys_without_index']} keys cannot be looked up"
-            report.add(WARNING, "no-index", str(self._check.root / "index"), None, what)
+            what = check_rules.keys_without_index(report.counts["keys_without_index"])
+            report.add(WARNING, check_rules.NO_INDEX, str(self._check.root / "index"), None, what)
         early = report.counts.get("keys_before_index")
         if early:
             report.add(WARNING, "index-starts-late", str(self.files[0][0]), None, f"{early} keys of older records are in no index file")

@@ -19,6 +19,8 @@ from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.disk import Disk, Reader
 from broker_store.errors import StoreError
+from broker_store.formats.queue_unit import SCHEDULE_TOPIC
+from broker_store.kernels import of_unit
 from broker_store.kernels.scan import count_sound
 from broker_store.messages import GetRequest, GetResult, GetStatus
 
@@ -31,6 +33,7 @@ _WIDEST_SPAN = 1 << 20  # records that lie closer together are fetched by one re
 _MOST_UNITS = 800
 _SMALLEST_RECORD = 91
 _NOWHERE = -1  # the log offset of what is not known
+_Unit = tuple[int, int, int, int]  # log offset, size, number, tags code
 
 
 class LogReaders:
@@ -87,6 +90,7 @@ class ColdReads:
         limited: Callable[[ConsumeQueue, GetRequest], GetRequest],
         confirmed: int,
         done: Callable[[GetResult], None],
+        suspect: int | None = None,
     ) -> bool:
         """Read `limited(queue, request)`, which the thread asks for. False when the group has too many under way; then nothing
         was started."""
@@ -116,7 +120,7 @@ class ColdReads:
         def work() -> None:
             began = time.perf_counter()
             try:
-                result, error = self.read(queue, limited(queue, request), confirmed), None
+                result, error = self.read(queue, limited(queue, request), confirmed, suspect), None
             except StoreError as found:
                 result, error = None, found
             took_ms = (time.perf_counter() - began) * 1000
@@ -129,18 +133,21 @@ class ColdReads:
         """Anything else that may wait for the disk, in a thread of the pool."""
         return self._pool.submit(work, *arguments)
 
-    def read(self, queue: ConsumeQueue, request: GetRequest, confirmed: int) -> GetResult:
-        """The read itself, in the caller's thread. The caller has checked the offset against the queue's range."""
+    def read(self, queue: ConsumeQueue, request: GetRequest, confirmed: int, suspect: int | None = None) -> GetResult:
+        """The read itself, in the caller's thread. The caller has checked the offset against the queue's range.
+
+        Each record must be as it was stored and agree with its unit; unit `suspect` is looked at whatever the filter says.
+        """
         offset = request.offset
         raw = queue.read_units(offset, max(_MOST_UNITS, request.max_count))
-        wanted: list[tuple[int, int]] = []
+        wanted: list[_Unit] = []
         taken = looked = 0
         minimum = self._readers._log.minimum
         gone = bad = False
         for log_offset, size, tags_code in _UNIT.iter_unpack(raw[: len(raw) // UNIT * UNIT]):
             if len(wanted) >= request.max_count or (wanted and taken + size > request.max_bytes):
                 break
-            if request.tag_codes is not None and _signed(tags_code) not in request.tag_codes:
+            if request.tag_codes is not None and _signed(tags_code) not in request.tag_codes and offset + looked != suspect:
                 looked += 1
                 continue
             if log_offset < minimum:
@@ -152,20 +159,20 @@ class ColdReads:
             if size < _SMALLEST_RECORD or log_offset + size > confirmed:
                 bad = True
                 break
-            wanted.append((log_offset, size))
+            wanted.append((log_offset, size, offset + looked, tags_code))
             taken += size
             looked += 1
         following = offset + looked
         if not raw:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, offset, queue.minimum, queue.maximum)
-        records = self._fetch(wanted)
+        records = self._fetch(queue, wanted)
         if len(records) < len(wanted):
             # A file went away between the look and the read, or a record is not sound: what follows is asked for again.
-            lacking = wanted[len(records)][0]
-            following = offset + self._units_to(raw, lacking)
+            lacking, _, following, _ = wanted[len(records)]
             bad = lacking >= self._readers._log.minimum
         if not records and bad:
-            self._tell_damage(f"unit {following} of {queue.topic}/{queue.queue_id} leads to no record that is as it was stored", raw, following - offset)
+            what = f"unit {following} of {queue.topic}/{queue.queue_id} leads to no record that is as it was stored and agrees with the unit"
+            self._tell_damage(what, raw, following - offset)
             return GetResult(GetStatus.MESSAGE_DAMAGED, following, queue.minimum, queue.maximum)
         if not records:
             status = GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE
@@ -176,19 +183,15 @@ class ColdReads:
         log_offset = _UNIT.unpack_from(raw, number * UNIT)[0]
         self._wake(lambda: self._on_damage(f"{what}, at {log_offset} of the log", log_offset))
 
-    @staticmethod
-    def _units_to(raw: bytes, log_offset: int) -> int:
-        return next(n for n, unit in enumerate(_UNIT.iter_unpack(raw)) if unit[0] == log_offset)
-
-    def _fetch(self, wanted: list[tuple[int, int]]) -> list[bytes]:
-        """The records, neighbours by one read; ends at the first that is not there or not as it was stored."""
+    def _fetch(self, queue: ConsumeQueue, wanted: list[_Unit]) -> list[bytes]:
+        """The records, neighbours by one read; ends at the first that is not there, not as it was stored or not what its unit says."""
         records: list[bytes] = []
         at = 0
         while at < len(wanted):
             start = wanted[at][0]
             last = at
             while last + 1 < len(wanted):
-                log_offset, size = wanted[last + 1]
+                log_offset, size, *_ = wanted[last + 1]
                 if log_offset < start or log_offset + size - start > _WIDEST_SPAN:
                     break
                 if self._readers._log.file_at(log_offset) is not self._readers._log.file_at(start):
@@ -196,9 +199,9 @@ class ColdReads:
                 last += 1
             end = wanted[last][0] + wanted[last][1]
             span = self._readers.read(start, end - start)
-            asked = [(log_offset, size) for log_offset, size in wanted[at : last + 1] if log_offset + size - start <= len(span)]
-            sound = _count_sound(span, start, asked)
-            records += [span[log_offset - start : log_offset - start + size] for log_offset, size in asked[:sound]]
+            asked = [unit for unit in wanted[at : last + 1] if unit[0] + unit[1] - start <= len(span)]
+            sound = _count_agreeing(span, start, asked, queue)
+            records += [span[log_offset - start : log_offset - start + size] for log_offset, size, *_ in asked[:sound]]
             if sound <= last - at:
                 return records
             at = last + 1
@@ -206,6 +209,18 @@ class ColdReads:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _count_agreeing(span: bytes, start: int, units: list[_Unit], queue: ConsumeQueue) -> int:
+    """How many of the first units lead to records that are as they were stored and agree with them; `span` is the log from `start` on."""
+    if not units:
+        return 0
+    table, content, topic = np.array(units, dtype=np.int64), np.frombuffer(span, dtype=np.uint8), np.frombuffer(queue.topic.encode(), dtype=np.uint8)
+    words = np.zeros(of_unit.O_WORDS, dtype=np.int64)
+    words[[of_unit.O_BYTES, of_unit.O_BASE, of_unit.O_TABLE, of_unit.O_COUNT]] = content.ctypes.data, start, table.ctypes.data, len(units)
+    words[[of_unit.O_TOPIC, of_unit.O_TOPIC_LENGTH, of_unit.O_QUEUE_ID]] = topic.ctypes.data, len(topic), queue.queue_id
+    words[of_unit.O_IS_DELAYED] = queue.topic == SCHEDULE_TOPIC
+    return of_unit.count_agreeing(words.ctypes.data)
 
 
 def _count_sound(span: bytes, start: int, places: list[tuple[int, int]]) -> int:

@@ -146,6 +146,7 @@ class Reads:
                 return self._get_cold(queue, request, done)
         else:
             return self._get_cold(queue, request, done)
+        suspect = following if stopped == c.READ_DAMAGED else None
         if count:
             self.get_messages += count
             self.get_bytes += len(body)
@@ -156,7 +157,7 @@ class Reads:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, following, minimum, maximum)
         if stopped == c.READ_GONE:
             return GetResult(GetStatus.MESSAGE_WAS_REMOVING, following + 1, minimum, maximum)
-        return self._get_cold(queue, request, done)
+        return self._get_cold(queue, request, done, suspect)
 
     def _can_go_on(self, stopped: int, queue: ConsumeQueue, offset: int) -> bool:
         """Do what the kernel stopped for; False when the read would wait for the disk. Raises StoreError."""
@@ -182,11 +183,12 @@ class Reads:
             self._filters[codes] = found
         return found
 
-    def _get_cold(self, queue: ConsumeQueue, request: GetRequest, done) -> GetResult | None:
+    def _get_cold(self, queue: ConsumeQueue, request: GetRequest, done, suspect: int | None = None) -> GetResult | None:
+        """`suspect` is a unit that is looked at whatever the filter says: it contradicts its record."""
         self.cold_gets += 1
         confirmed = self._view[c.CONFIRMED]
         if done is None:
-            result = self._cold.read(queue, self._limited(queue, request), confirmed)
+            result = self._cold.read(queue, self._limited(queue, request), confirmed, suspect)
             self._count(result)
             return result
 
@@ -194,7 +196,7 @@ class Reads:
             self._count(result)
             done(result)
 
-        if not self._cold.submit(queue, request, self._limited, confirmed, finish):
+        if not self._cold.submit(queue, request, self._limited, confirmed, finish, suspect):
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, request.offset, queue.minimum, queue.maximum)
         return None
 
@@ -312,6 +314,16 @@ class Reads:
         (sys_flag,) = struct.unpack_from(">i", head, 36)
         return struct.unpack_from(">q", head, 68 if sys_flag & _V6_BORN else 56)[0]
 
+    def _store_ms_among(self, queue: ConsumeQueue, offset: int) -> int:
+        """The middle one of the store times of a message and its two neighbours, as long as times go up that of the message.
+
+        So one record with a wrong time does not lead a search to another part of the queue.
+        """
+        own_ms = self._store_ms_of(queue.unit(offset))
+        if not queue.minimum < offset < queue.maximum - 1:
+            return own_ms
+        return sorted((self._store_ms_of(queue.unit(offset - 1)), own_ms, self._store_ms_of(queue.unit(offset + 1))))[1]
+
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
         """Store time in ms of the message at a queue offset, -1 when there is none. Any thread."""
         queue = self._queues.find(topic, queue_id)
@@ -338,7 +350,7 @@ class Reads:
         low, high = queue.minimum, queue.maximum
         while low < high:
             middle = (low + high) // 2
-            at_ms = self._store_ms_of(queue.unit(middle))
+            at_ms = self._store_ms_among(queue, middle)
             if at_ms < time_ms or (upper and at_ms == time_ms):
                 low = middle + 1
             else:

@@ -58,6 +58,7 @@ _REASONS = {
     c.REASON_PLACE: "the record names another place than its own",
     c.REASON_BODY_CRC: "the body's CRC is wrong",
     c.REASON_SYNTAX: "its topic or properties are malformed",
+    c.REASON_RECORD_CRC: "the CRC of the whole record is wrong",
 }
 
 

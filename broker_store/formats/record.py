@@ -49,6 +49,8 @@ CRC_MASK = 0x7FFFFFFF  # Apache stores the CRC in a signed int and drops the sig
 MAX_TOPIC_V1 = 127  # its length is a signed byte
 MAX_TOPIC_V2 = 32767
 MAX_PROPERTIES = properties.MAX_BYTES
+RECORD_CRC_BEGIN = b"__CRC32#\x01"
+RECORD_CRC_BYTES = len(RECORD_CRC_BEGIN) + 11  # ten digits, the lowest first, and the end of the pair
 MAX_BODY = 4 * 1024 * 1024  # Apache's default of maxMessageSize
 MAX_BEYOND_BODY = 64 * 1024  # what a record may have besides its body
 MAX_RECORD = MAX_BODY + MAX_BEYOND_BODY
@@ -186,6 +188,17 @@ def body_crc(body) -> int:
     return zlib.crc32(body) & CRC_MASK
 
 
+def record_crc_pair(record_before: bytes) -> bytes:
+    """The property that states the CRC of a record whose other bytes are `record_before` (spec/store-format.md section 2.4)."""
+    digits = f"{zlib.crc32(record_before) & CRC_MASK:010d}"[::-1]
+    return RECORD_CRC_BEGIN + digits.encode() + b"\x02"
+
+
+def has_record_crc(raw_properties: bytes) -> bool:
+    """Whether properties end with the pair; one in the middle was copied from another message and says nothing."""
+    return raw_properties[-RECORD_CRC_BYTES:].startswith(RECORD_CRC_BEGIN) and raw_properties.endswith(b"\x02") and len(raw_properties) >= RECORD_CRC_BYTES
+
+
 def read_head(buffer, offset: int = 0) -> Head:
     """Size and magic of what begins at `offset`."""
     return Head(*HEAD.unpack(buffer, offset))
@@ -296,6 +309,11 @@ def decode(buffer, offset: int = 0, *, log_offset: int | None = None, max_size: 
         raise FormatError("the parts of a record do not add up", offset=offset, expected=total_size, found=at - offset)
     if check_crc and body and zlib.crc32(body) & CRC_MASK != crc:
         raise FormatError("the body of a record has another CRC", offset=offset, expected=crc, found=zlib.crc32(body) & CRC_MASK)
+    if check_crc and log_offset is not None and has_record_crc(raw_properties):
+        # Only what lies in a log: on its way to a client a record may get other properties.
+        wanted = record_crc_pair(bytes(buffer[offset : end - RECORD_CRC_BYTES]))
+        if raw_properties[-RECORD_CRC_BYTES:] != wanted:
+            raise FormatError("a record has another CRC than its properties state", offset=offset)
     try:
         topic_text = topic.decode()
     except UnicodeDecodeError:

@@ -51,6 +51,10 @@ MEANINGS = {
         "A record states a place in a queue that is not the next one there: its header has changed, or a message between is missing.",
         "The record gets the topic, queue and number of the unit that points to it.",
     ),
+    "store-time": Meaning(
+        "Store times go back along the log: a clock was set back, or a record's bytes have changed. A search by time, and the day of an archive, may be wrong near here.",
+        "Nothing: the time that the record had is not known.",
+    ),
     "unit-wrong": Meaning(
         "A unit of a queue does not say of its record what the log says: a reader would get another message, half of one, or pass it over by its tag.", _NEW_QUEUE
     ),

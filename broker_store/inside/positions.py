@@ -207,7 +207,15 @@ class Positions:
     def first_since(self, queue: Queue, time_ms: int) -> int:
         """The first message of a queue that was stored at `time_ms` or later; the one behind the last when none was."""
         low, high = self.ends(queue)
-        return self._halve(low, high, lambda number: (stored_ms := self.stored_ms(queue, number)) is None or stored_ms >= time_ms)
+        return self._halve(low, high, lambda number: (stored_ms := self._stored_ms_among(queue, number, low, high)) is None or stored_ms >= time_ms)
+
+    def _stored_ms_among(self, queue: Queue, number: int, low: int, high: int) -> int | None:
+        """The middle one of the store times of a message and its two neighbours: one record with a wrong time misleads no search."""
+        own_ms = self.stored_ms(queue, number)
+        if own_ms is None or not low < number < high - 1:
+            return own_ms
+        before_ms, after_ms = self.stored_ms(queue, number - 1), self.stored_ms(queue, number + 1)
+        return own_ms if before_ms is None or after_ms is None else sorted((before_ms, own_ms, after_ms))[1]
 
     def _halve(self, low: int, high: int, is_behind) -> int:
         while low < high:

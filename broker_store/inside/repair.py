@@ -632,7 +632,10 @@ def _padding(size: int) -> bytes:
 
 
 def _patches(found: record.StoredMessage, place: Place) -> list[tuple[int, bytes]] | None:
-    """(offset in the record, bytes) to make it state its place in its queue; None when its topic is of another length."""
+    """(offset in the record, bytes) to make it state its place in its queue; None when its topic is of another length, or a CRC of
+    the whole record shows that it states what it was stored with."""
+    if record.has_record_crc(found.raw_properties):
+        return None
     fixed = record.FIXED_IPV4.offset
     patches = []
     if found.topic != place.topic:

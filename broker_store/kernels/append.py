@@ -32,6 +32,7 @@ from broker_store.kernels.memory import (
     store_u8,
 )
 from broker_store.kernels.objects import argument, bytes_data, door, has_failed, int_argument, new_int, wrong_call
+from broker_store.kernels.record_crc import PAIR_BYTES, has_record_crc, write_record_crc
 from broker_store.kernels.waited import describe_waited
 
 MAGIC_V1 = -626843481
@@ -43,15 +44,25 @@ _LAST_TOPIC_LENGTH_V1 = 127
 _BORN_V6 = 0x10
 _STORE_V6 = 0x20
 _WAITED = 2  # in GROUP_BATCH
+_PAIR_END = 2  # of a property
 _NO_QUEUE_OFFSET = 0x4  # prepared and rollback: the bit that both have
 
 
 @inlined
-def _batch_extent(row):
+def _crc_bytes(is_on, end, length):
+    """Bytes that the CRC of the record adds to properties of `length` bytes which end at address `end`."""
+    if is_on == 0 or has_record_crc(end, length):
+        return 0
+    return PAIR_BYTES + (1 if length > 0 and load_u8(end - 1) != _PAIR_END else 0)
+
+
+@inlined
+def _batch_extent(row, is_on):
     """(records, total bytes of bodies and own properties, bytes of own properties) or a negative D_* status."""
     at = get(row, c.D_BODY)
     end = at + get(row, c.D_BODY_LENGTH)
     more = get(row, c.D_PROPERTIES_LENGTH)
+    more_end = get(row, c.D_PROPERTIES) + more
     count, total, keys = 0, 0, 0
     while at < end:
         if end - at < 22:
@@ -67,10 +78,12 @@ def _batch_extent(row):
         if has_zero_byte(own, properties_length):
             return -c.D_BAD_PROPERTIES, 0, 0
         joint = 1 if properties_length > 0 and more > 0 and load_u8(own + properties_length - 1) != 2 else 0
-        if properties_length + joint + more > _MAX_PROPERTIES:
+        last, last_length = (more_end, more) if more > 0 else (own + properties_length, properties_length)
+        crc_bytes = _crc_bytes(is_on, last, last_length)
+        if properties_length + joint + more + crc_bytes > _MAX_PROPERTIES:
             return -c.D_PROPERTIES_TOO_LONG, 0, 0
         count += 1
-        total += body_length + properties_length + joint + more
+        total += body_length + properties_length + joint + more + crc_bytes
         keys += most_keys(properties_length + joint + more)
         at += size
     if count == 0:
@@ -131,6 +144,7 @@ def _write_record(context, row, at, log_offset, queue_offset, flag, body, body_l
         to += 2
     copy_memory(to, get(topic, c.T_NAME), topic_length)
     to += topic_length
+    length_at = to
     store_be16(to, all_properties)
     to += 2
     copy_memory(to, properties, properties_length)
@@ -141,7 +155,17 @@ def _write_record(context, row, at, log_offset, queue_offset, flag, body, body_l
     if base_length > 0:
         copy_memory(to, base, base_length)
         to += base_length
+    # A pair that came along with the properties of another record states that record's CRC: it gets the one of this.
+    had_crc = has_record_crc(to, all_properties)
+    crc_bytes = _crc_bytes(get(context, c.RECORD_CRC), to, all_properties)
+    if crc_bytes > 0:
+        if crc_bytes > PAIR_BYTES:
+            store_u8(to, _PAIR_END)
+        to += crc_bytes
+        store_be16(length_at, all_properties + crc_bytes)
     store_be32(at, to - at)
+    if had_crc or crc_bytes > 0:
+        write_record_crc(at, to - at)
     return to - at
 
 
@@ -161,6 +185,7 @@ def _append_rows(context):
     base = get(context, c.LOG_BASE)
     size = get(context, c.LOG_SIZE)
     allocated = get(context, c.LOG_ALLOCATED)
+    is_crc_on = get(context, c.RECORD_CRC)
     while get(context, c.DESCRIPTOR_DONE) < count:
         number = get(context, c.DESCRIPTOR_DONE)
         row = rows + number * c.D_WORDS * 8
@@ -175,14 +200,15 @@ def _append_rows(context):
         properties_length = get(row, c.D_PROPERTIES_LENGTH)
         is_batch = get(row, c.D_BATCH) == 1
         if is_batch:
-            records, extent, keys = _batch_extent(row)
+            records, extent, keys = _batch_extent(row, is_crc_on)
             if records < 0:
                 _refuse(context, row, number, -records)
                 continue
             total = records * fixed + extent
         else:
             status = c.D_OK
-            if properties_length > _MAX_PROPERTIES:
+            crc_bytes = _crc_bytes(is_crc_on, get(row, c.D_PROPERTIES) + properties_length, properties_length)
+            if properties_length + crc_bytes > _MAX_PROPERTIES:
                 status = c.D_PROPERTIES_TOO_LONG
             elif has_zero_byte(get(row, c.D_PROPERTIES), properties_length):
                 status = c.D_BAD_PROPERTIES
@@ -191,7 +217,7 @@ def _append_rows(context):
                 continue
             records = 1
             keys = most_keys(properties_length)
-            total = fixed + get(row, c.D_BODY_LENGTH) + properties_length
+            total = fixed + get(row, c.D_BODY_LENGTH) + properties_length + crc_bytes
         put(row, c.D_COUNT, records)
         at = get(context, c.LOG_AT)
         if total + 8 > size:

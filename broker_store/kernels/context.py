@@ -80,6 +80,8 @@ WAITED_TOPIC = 62  # address of the row of the topic they waited in
 WAITED_TIMES = 63  # address of a time each at which it was put on the timer wheel, 0 where none is told
 WAITED_ROOM = 64  # address of room for properties that are written anew
 
+RECORD_CRC = 65  # 1: each record's properties end with the CRC of the record; set once
+
 CONTEXT_WORDS = 72
 
 # Where the parts of a Message object lie, found out once (engine/object_layout) -------------------------------------
@@ -214,6 +216,7 @@ REASON_LENGTH = 2
 REASON_PLACE = 3
 REASON_BODY_CRC = 4
 REASON_SYNTAX = 5
+REASON_RECORD_CRC = 6
 
 # Agreement: whether queues and index hold what the log says ---------------------------------------------------------
 A_WRITER = 0  # address of the writer's context: its table of topics and its tags code

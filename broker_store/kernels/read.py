@@ -24,7 +24,9 @@ from broker_store.kernels.objects import (
     put_into_tuple,
     wrong_call,
 )
-from broker_store.kernels.residency import is_in_memory, is_sound
+from broker_store.kernels.of_unit import is_light, states_place, states_topic_and_tag
+from broker_store.kernels.residency import is_checked, is_in_memory, mark_checked
+from broker_store.kernels.scan import is_as_stored
 
 UNIT_BYTES = 20
 LEAST_RECORD = 91
@@ -57,6 +59,47 @@ def limits(context, log_offset):
     if wrote - get(writer, c.LOG_FIRST) > distant and wrote - log_offset > distant:
         return get(context, c.R_DISTANT_COUNT), get(context, c.R_DISTANT_BYTES)
     return get(context, c.R_NEAR_COUNT), get(context, c.R_NEAR_BYTES)
+
+
+@inlined
+def _agrees(known, file_size, place, address, size, log_offset, queue, number, tags_code):
+    """Whether an earlier run's record, all of it in memory, is as it was stored and what its unit says.
+
+    Its topic and tag are compared when it is first read, its queue and number each time: that is two words of its head.
+    """
+    topic = get(queue, c.Q_TOPIC)
+    name, length = get(topic, c.T_NAME), get(topic, c.T_LENGTH)
+    is_own = not is_light(name, length)
+    if is_checked(known, file_size, place):
+        return not is_own or states_place(address, get(queue, c.Q_ID), number)
+    if not is_as_stored(address, size, log_offset):
+        return False
+    if is_own:
+        if not states_place(address, get(queue, c.Q_ID), number):
+            return False
+        if not states_topic_and_tag(address, name, length, get(topic, c.T_DELAYED) == 1, tags_code):
+            return False
+    mark_checked(known, file_size, place)
+    return True
+
+
+@inlined
+def _hides_damage(context, queue, number, log_offset, size, tags_code):
+    """Whether a unit that the filter passes over contradicts its record: of an earlier run, looked at once, and only where it
+    is known to be in memory, since nobody asked for it."""
+    writer = get(context, c.R_WRITER)
+    log_first, file_size = get(writer, c.LOG_FIRST), get(writer, c.LOG_FILE_BYTES)
+    if log_offset >= get(context, c.R_HOT_FROM) or log_offset < log_first or size < LEAST_RECORD:
+        return False
+    file = (log_offset - log_first) // file_size
+    place = (log_offset - log_first) - file * file_size
+    address = get(get(writer, c.LOG_MAPS), file)
+    if address == 0 or place + size > file_size or log_offset + size > get(writer, c.CONFIRMED):
+        return False
+    known = get(get(writer, c.LOG_RESIDENCY), file)
+    if is_checked(known, file_size, place) or not is_in_memory(known, place, size, get(context, c.R_ROUND)):
+        return False
+    return not _agrees(known, file_size, place, address + place, size, log_offset, queue, number, tags_code)
 
 
 @inlined
@@ -115,6 +158,9 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
             stopped = c.READ_FULL
             break
         if tag_count > 0 and not _wanted(load_be64(unit + 12), tags, tag_count):
+            if log_offset < hot_from and _hides_damage(context, queue, offset, log_offset, size, load_be64(unit + 12)):
+                stopped = c.READ_DAMAGED
+                break
             offset += 1
             continue
         if log_offset < log_first:
@@ -140,7 +186,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
                 ask(context, number, place, size)
                 stopped = c.READ_ASK
                 break
-            if not is_sound(known, file_size, place, address, size, log_offset):
+            if not _agrees(known, file_size, place, address, size, log_offset, queue, offset, load_be64(unit + 12)):
                 stopped = c.READ_DAMAGED
                 break
         if address == run_end:

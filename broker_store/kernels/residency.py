@@ -35,15 +35,28 @@ def is_in_memory(known, place, size, round_number):
 
 
 @inlined
-def is_sound(known, file_size, place, address, size, log_offset):
-    """Whether the record at `place` of the file, which lies at `address`, is as it was stored; looked at once."""
+def is_checked(known, file_size, place):
+    """Whether the record at `place` of the file was found as it was stored."""
     cell = place // BYTES_A_BIT
     byte = known + (file_size + BLOCK_BYTES - 1) // BLOCK_BYTES * STRIDE + (cell >> 3)
-    bit = 1 << (cell & 7)
-    if load_u8(byte) & bit == 0:
+    return load_u8(byte) & (1 << (cell & 7)) != 0
+
+
+@inlined
+def mark_checked(known, file_size, place):
+    """Note that the record at `place` of the file was found as it was stored."""
+    cell = place // BYTES_A_BIT
+    byte = known + (file_size + BLOCK_BYTES - 1) // BLOCK_BYTES * STRIDE + (cell >> 3)
+    store_u8(byte, load_u8(byte) | 1 << (cell & 7))
+
+
+@inlined
+def is_sound(known, file_size, place, address, size, log_offset):
+    """Whether the record at `place` of the file, which lies at `address`, is as it was stored; looked at once."""
+    if not is_checked(known, file_size, place):
         if not is_as_stored(address, size, log_offset):
             return False
-        store_u8(byte, load_u8(byte) | bit)
+        mark_checked(known, file_size, place)
     return True
 
 

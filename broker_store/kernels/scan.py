@@ -1,7 +1,7 @@
 """Scan: is what lies in a log file a chain of good records, and where does the chain end?
 
 Used by recovery, in slices, with the interpreter lock released, and by reads of what an earlier run wrote. A record is good only if its length (91 to S_MAX_RECORD),
-magic, own physical offset, body CRC, topic and property syntax hold (RELIABILITY.md R5, R6, G5). Nothing read
+magic, own physical offset, body CRC, topic and property syntax hold, and the CRC of the whole record where it has one (RELIABILITY.md R5, R6, G5). Nothing read
 from the file is trusted before it is bounded by the file's end.
 """
 
@@ -13,6 +13,7 @@ from broker_store.kernels import context as c
 from broker_store.kernels.agreement import record_agrees
 from broker_store.kernels.crc import crc32
 from broker_store.kernels.memory import get, has_zero_byte, inlined, load64, load_be16, load_be32, load_be64, load_u8, put, store64
+from broker_store.kernels.record_crc import has_record_crc, is_record_crc_right
 
 _MAGIC_V1 = -626843481
 _MAGIC_V2 = -626843477
@@ -77,6 +78,8 @@ def check_record(record, left, place, max_record, check_crc, strict_above):
         return 0, c.REASON_SYNTAX
     if check_crc and body_length > 0 and (crc32(body, body_length) & 0x7FFFFFFF) != load_be32(record + 8):
         return 0, c.REASON_BODY_CRC
+    if check_crc and has_record_crc(end, properties_length) and not is_record_crc_right(record, total):
+        return 0, c.REASON_RECORD_CRC
     return total, 0
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from broker_store.engine.disk import Disk, Reader, Region
 from broker_store.errors import StoreError
-from broker_store.formats import index_file, record
+from broker_store.formats import index_file, queue_unit, record
+from broker_store.formats.java_hash import java_hash
 from broker_store.kernels import context as c
 from broker_store.kernels.lookup import find_records, read_record
 from broker_store.kernels.read import read_queue
@@ -355,6 +356,92 @@ def test_a_record_that_changed_on_the_disk_is_given_to_nobody(old, seed):
     assert bodies(read(old, number))[0] == b"%03d" % number * 100
 
 
+def tagged(open_store, count=60):
+    """A store of which the first files were written by an earlier run; odd messages have another tag."""
+    return reopened(open_store, [message(body=b"%03d" % number * 200, tag="odd" if number % 2 else "even") for number in range(count)])
+
+
+@pytest.fixture(params=["in memory", "cold"])
+def tags(request, open_store, monkeypatch):
+    store = tagged(open_store)
+    if request.param == "cold":
+        monkeypatch.setattr(Region, "ask_pages", lambda *_: False)
+    return store
+
+
+def changed_places(raw):
+    """Bytes of a record that its body's CRC does not cover and its unit contradicts: (name, position, bit)."""
+    end, fields = len(raw), record.FIXED_IPV4.offset
+    properties_at = end - len(record.decode(raw).raw_properties)
+    return [
+        ("queue", fields["queue_id"] + 3, 0),
+        ("queue offset", fields["queue_offset"] + 7, 5),
+        ("topic", properties_at - 3, 1),
+        ("tag", properties_at + 5, 1),
+    ]
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_a_record_that_contradicts_its_unit_is_given_to_nobody(tags, which):
+    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
+    name, at, bit = changed_places(tags.record_at(place))[which]
+    change(tags, place + at, bit)
+    for result in (tags.get(GetRequest("topic", 0, 7)), tags.get(GetRequest("topic", 0, 7)), tags.get_blocking(GetRequest("topic", 0, 7))):
+        assert (result.status, result.next_offset) == (GetStatus.MESSAGE_DAMAGED, 7), name
+    assert flags(tags) == ["damage_found"] and str(place) in tags.snapshot()["flags"][0]["cause"]
+    assert bodies(read(tags, 8))[0] == b"008" * 200
+    change(tags, place + at, bit)
+    assert bodies(read(tags, 7))[0] == b"007" * 200
+
+
+def test_a_changed_tag_in_a_unit_does_not_give_the_message_to_whom_it_is_not_for(tags):
+    path = tags.queue_table.find("topic", 0).files[0].path
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 7 * 20 + 12] + whole[6 * 20 + 12 : 7 * 20] + whole[8 * 20 :])
+    result = tags.get(GetRequest("topic", 0, 7, tag_codes=frozenset({java_hash("even")})))
+    path.write_bytes(whole)
+    assert (result.status, result.next_offset) == (GetStatus.MESSAGE_DAMAGED, 7)
+
+
+def test_a_message_that_a_changed_tag_hides_is_damage_where_its_record_is_in_memory(open_store):
+    """Nobody asks for the pages of a message that the filter passes over; those beside what was read are known."""
+    store = tagged(open_store)
+    path = store.queue_table.find("topic", 0).files[0].path
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 7 * 20 + 12] + whole[6 * 20 + 12 : 7 * 20] + whole[8 * 20 :])
+    codes = frozenset({java_hash("odd")})
+    seen, offset = [], 0
+    while (result := store.get(GetRequest("topic", 0, offset, tag_codes=codes))).status is GetStatus.FOUND:
+        seen += [found.queue_offset for found in record.decode_all(result.body)]
+        offset = result.next_offset
+    path.write_bytes(whole)
+    assert (seen, result.status, result.next_offset) == ([1, 3, 5], GetStatus.MESSAGE_DAMAGED, 7)
+
+
+def test_units_of_a_light_queue_may_lead_to_records_of_other_topics(open_store):
+    store = tagged(open_store)
+    root, units = store.root, store.read_units("topic", 0, 0, 3)
+    store.close()
+    light = root / "consumequeue" / "%LMQ%a" / "0"
+    light.mkdir(parents=True)
+    size = (root / "consumequeue/topic/0/00000000000000000000").stat().st_size
+    (light / f"{0:020}").write_bytes(b"".join(queue_unit.encode(*unit) for unit in units).ljust(size, b"\0"))
+    again = open_store()
+    for _ in range(2):
+        assert [found.queue_offset for found in record.decode_all(again.get(GetRequest("%LMQ%a", 0, 0)).body)] == [0, 1, 2]
+    (light / f"{0:020}").write_bytes(bytes(size))
+
+
+def test_a_record_with_a_crc_of_all_of_it_is_checked_with_that(open_store):
+    """A changed key: no length, body, topic, place or tag is another then."""
+    store = reopened(open_store, [message(body=b"%03d" % number * 200, keys=("key",)) for number in range(60)], enabled_append_prop_crc=True)
+    place = store.read_units("topic", 0, 7, 1)[0].log_offset
+    raw = store.record_at(place)
+    change(store, place + raw.index(b"KEYS") + 6, 1)
+    assert (read(store, 7).status, store.record_at(place)) == (GetStatus.MESSAGE_DAMAGED, None)
+    change(store, place + raw.index(b"KEYS") + 6, 1)
+
+
 def test_the_flag_of_damage_goes_with_the_file_it_was_found_in(old):
     change(old, old.places[5] + 200, 3)
     assert read(old, 5).status is GetStatus.MESSAGE_DAMAGED
@@ -562,3 +649,19 @@ def test_doors_keep_and_drop_as_many_references_as_they_should(open_store):
         ask()
     after = [sys.getrefcount(each) for each in known]
     assert max(abs(now - then) for then, now in zip(before, after, strict=True)) < 50
+
+
+def test_one_record_with_a_wrong_time_leads_no_search_elsewhere(open_store, clock):
+    store = open_store()
+    times = []
+    for number in range(64):
+        clock.advance(1000)
+        times.append(clock.now_ms)
+        store.put(message(body=b"%03d" % number * 100))
+    store.close()
+    store = open_store()
+    place = store.read_units("topic", 0, 32, 1)[0].log_offset + record.FIXED_IPV4.offset["store_timestamp"]
+    for bit in (0, 6):
+        change(store, place + 2, bit)  # years back or ahead
+        assert [store.offset_by_time("topic", 0, times[number]) for number in (3, 20, 30, 40, 60)] == [3, 20, 30, 40, 60]
+        change(store, place + 2, bit)

@@ -19,9 +19,9 @@ TOPICS = ["moved-a", "moved-b"]
 SIZES = {"mappedFileSizeCommitLog": 1024 * 1024, "mappedFileSizeConsumeQueue": 500 * 20, "maxHashSlotNum": 2000, "maxIndexNum": 8000}
 
 
-def open_in_apache(store: Path, home: Path, lookups: list[tuple[str, str]]) -> tuple[dict, list[dict], dict[tuple[str, str], list[int]]]:
+def open_in_apache(store: Path, home: Path, lookups: list[tuple[str, str]], more: dict | None = None) -> tuple[dict, list[dict], dict[tuple[str, str], list[int]]]:
     """What Apache's store finds: its first line, all messages, and the log offsets of each key lookup."""
-    lines = said_by_apache([store], home, SIZES, "".join(f"{topic}\t{key}\n" for topic, key in lookups))
+    lines = said_by_apache([store], home, SIZES | (more or {}), "".join(f"{topic}\t{key}\n" for topic, key in lookups))
     assert not [line for line in lines if "error" in line]
     return lines[0], [line for line in lines if "body" in line], {(line["topic"], line["lookup"]): line["log_offsets"] for line in lines if "lookup" in line}
 
@@ -64,13 +64,15 @@ BORN, STORED = (bytes(range(16)), 5), (b"\xfe\x80" + bytes(13) + b"\x01", 10911)
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 
 
+@pytest.mark.parametrize("record_crc", [False, True], ids=["body CRC", "record CRC"])
 @pytest.mark.parametrize("end", ["clean stop", "kill -9"])
-def test_apache_finds_long_topics_hosts_of_ipv6_and_every_kind_of_message(end, tmp_path):
-    """What no Java client of this test sends, put straight into the engine."""
+def test_apache_finds_long_topics_hosts_of_ipv6_and_every_kind_of_message(end, record_crc, tmp_path):
+    """What no Java client of this test sends, put straight into the engine. With a CRC of each record Apache is told to check it."""
     if reason := clients.java_missing(clients.JAVA_5):
         pytest.skip(reason)
     root = tmp_path / "store"
-    settings = load_settings(overrides={key: str(value) for key, value in SIZES.items()}, store_root=root).store
+    crc = {"enabledAppendPropCRC": "true"} if record_crc else {}
+    settings = load_settings(overrides={key: str(value) for key, value in SIZES.items()} | crc, store_root=root).store
     keys: dict[tuple[str, str], set[int]] = {}
     with MessageStore(settings) as store:
         for number in range(600):
@@ -95,7 +97,7 @@ def test_apache_finds_long_topics_hosts_of_ipv6_and_every_kind_of_message(end, t
             root = tmp_path / "killed"
     assert len(ours) == 600 * 3 // 5 + 2 and len(list((root / "commitlog").iterdir())) == 1
 
-    first, messages, found = open_in_apache(root, tmp_path, list(keys))
+    first, messages, found = open_in_apache(root, tmp_path, list(keys), crc and crc | {"forceVerifyPropCRC": "true"})
     assert first["loaded"]
     assert {place(line): (line["key"], line["tag"], line["body"], line["log_offset"], line["store_time"]) for line in messages} == ours
     assert {asked: set(offsets) for asked, offsets in found.items()} == keys

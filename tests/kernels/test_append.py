@@ -64,6 +64,39 @@ def test_a_batch_is_its_inner_messages_with_the_outer_properties_behind_their_ow
     store.die()
 
 
+def with_crc(raw: bytes) -> bool:
+    return record.decode(raw).raw_properties.endswith(record.record_crc_pair(raw[: -record.RECORD_CRC_BYTES]))
+
+
+@given(st.lists(engine_data.messages, min_size=1, max_size=6), st.booleans())
+def test_with_the_crc_of_records_each_ends_with_that_of_its_own_bytes(messages, one_by_one):
+    store = hand_store(max_index_num=4000, enabled_append_prop_crc=True)
+    results = [store.put(message) for message in messages] if one_by_one else store.put_many(messages)
+    for message, result in zip(messages, results, strict=True):
+        if result.ok:
+            raw = store.record_at(result.log_offset)
+            assert with_crc(raw)
+            assert record.decode(raw).properties.items() >= properties.decode(message.properties).items()
+    store.die()
+
+
+@given(engine_data.messages, engine_data.inner_messages)
+def test_with_the_crc_of_records_each_of_a_batch_has_one(message, inner):
+    message.body, message.sys_flag, message.topic = encode_batch(inner), message.sys_flag & ~0xC, "batch"
+    store = hand_store(enabled_append_prop_crc=True)
+    result = store.put_batch(message)
+    assert result.count == len(inner) and all(with_crc(store.record_at(offset)) for offset in result.log_offsets)
+    store.die()
+
+
+def test_a_crc_that_came_with_the_properties_of_another_record_is_made_right():
+    store = hand_store()
+    stale = b"a\1b\2" + record.record_crc_pair(b"another record")
+    raw = store.record_at(store.put(Message("T", 0, b"body", stale)).log_offset)
+    assert with_crc(raw) and len(record.decode(raw).raw_properties) == len(stale)
+    store.die()
+
+
 def put(message, batch=False, **changes):
     store = hand_store(**changes)
     before = store.log.wrote

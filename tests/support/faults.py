@@ -236,6 +236,16 @@ def flipped_bit_in_a_tag(scene: Scene) -> Planted:
 
 
 @fault
+def store_time_that_goes_back(scene: Scene) -> Planted:
+    """Of a record in the middle, by a day; nothing else says when it was stored, but whole seconds in the index."""
+    found = scene.record()
+    file, offset = scene.log_place(found.log_offset)
+    at = record.FIXED[(found.sys_flag >> 4) & 3].offset["store_timestamp"]
+    scene.write(file, offset + at, (found.store_timestamp - 86_400_000).to_bytes(8, "big"))
+    return Planted("store-time", "harmless", file, offset, changed=found.log_offset)
+
+
+@fault
 def torn_record_in_the_middle(scene: Scene) -> Planted:
     """Its second half is zero."""
     found = scene.record()

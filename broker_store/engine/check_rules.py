@@ -1,0 +1,33 @@
+"""Rules of a check: kinds of findings, how grave each is, and its sentence, for each module that checks a store.
+
+`late` is what the next start makes again by itself: a warning after a stop that was not in order, else an error.
+"""
+
+from __future__ import annotations
+
+from broker_store.engine.check_report import ERROR, WARNING
+
+STORE_TIME = "store-time"
+QUEUE_OFFSET = "queue-offset"
+NO_INDEX = "no-index"
+
+
+def late_severity(is_unclean_or_in_use: bool) -> str:
+    """How grave it is that queues or index lack what the next start makes again."""
+    return WARNING if is_unclean_or_in_use else ERROR
+
+
+def time_goes_back(back_ms: int) -> str:
+    return f"was stored {back_ms:,} ms before the record before it: a search by time may miss messages near here"
+
+
+def offset_given_again(found: int, wanted: int) -> str:
+    return f"queue offset {found} is given again, the queue was at {wanted}"
+
+
+def offsets_in_no_record(first: int, last: int, queue: str) -> str:
+    return f"queue offsets {first} to {last} of {queue} are in no record"
+
+
+def keys_without_index(keys: int) -> str:
+    return f"there is no index: {keys} keys cannot be looked up"
