@@ -57,7 +57,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from broker_store.broker.groups import SubscriptionGroup
-from broker_store.broker.topics import AUTO_CREATE_TOPIC, PERM_WRITE, TopicConfig
+from broker_store.broker.topics import PERM_WRITE, TopicConfig
 from broker_store.errors import FormatError, NotFoundError, StoreClosedError
 from broker_store.formats import message_id, names, properties, record, traces
 from broker_store.formats.compression import inflate
@@ -79,7 +79,7 @@ from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
 from broker_store.server.runtime_info import RUNNING_VERSION
-from mqadmin import condition, waiting
+from mqadmin import condition, dead_letters, waiting
 from mqadmin.inside import cache, layout, recoveries, signs
 from mqadmin.inside.forecast import Forecasts
 from mqadmin.inside.knowing import FromBroker
@@ -103,7 +103,6 @@ TOPICS_OF_AN_ID = 64  # that a message id without a topic is looked for in
 MAX_IDS = 32
 MAX_HALVES = 50  # of those that wait, told one by one
 FOR_EVER_MS = 1 << 62
-SENT_TOPIC_QUEUES = 4  # of a topic that a send creates, as Apache's clients ask for
 STARTING = "The broker is starting."
 ABSENT = "No broker runs in this process: it was started with --no-broker."
 SENTENCES = {
@@ -695,6 +694,18 @@ class EmbeddedCluster:
         self._own_group(name)
         Admin(self._parts).forget_group(name, clean_offset=True)
 
+    def dead_letters(self, group: str, to: str, limit: int) -> dict:
+        """What sending a group's dead letters again would do (mqadmin/dead_letters.py). NotFoundError. For a thread: it reads records."""
+
+        def places() -> tuple:
+            if group not in self._group_names():
+                raise NotFoundError(f"group {group} does not exist")
+            parts, topic = self._parts, names.dead_letter_topic(group)
+            return parts.store, {queue_id: parts.offsets.query(dead_letters.RESENDER, topic, queue_id) for queue_id in parts.store.queue_ids(topic)}
+
+        store, found = self.call(places)
+        return dead_letters.plan(store, found, group, to, limit)
+
     def reset_offset(self, group: str, topic: str, to: str, value: int | None = None, queue_id: int | None = None, dry_run: bool = True) -> list[dict]:
         """[{"queue_id", "before", "after"}] of a move `to` earliest, latest, time (value in ms) or offset; made unless `dry_run`."""
         parts, config = self._parts, self._topic_config(topic)
@@ -989,10 +1000,12 @@ class EmbeddedCluster:
         return receipt
 
     async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
-        """Store messages in order; a receipt each, or {"problem"} for what was not stored. Refused topics raise."""
+        """Store messages in order; a receipt each, or {"problem"} for what was not stored. Refused topics raise.
+
+        A topic that is missing stays missing: to make one needs another role, and leaves an audit record (decision 43).
+        """
         parts = self._parts
-        # A topic that is not there comes into being as by a client's first send, where that is allowed.
-        config = parts.topics.get(topic) or parts.topics.auto_create(topic, AUTO_CREATE_TOPIC, SENT_TOPIC_QUEUES) or self._topic_config(topic)
+        config = self._topic_config(topic)
         if parts.topics.is_system(topic) or not config.writable or not parts.settings.broker_permission & PERM_WRITE or config.write_queues < 1:
             raise Problem("not_writable", f"topic {topic} takes no messages")
         now_ms = parts.clock()

@@ -9,17 +9,21 @@ a group holds its queues the broker takes a send to that topic for a message giv
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from broker_store.client import MessageQueue, NoRouteError, Producer, PullConsumer, ReceivedMessage
 from broker_store.client.giving_back import COMPRESSION_BITS
 from broker_store.errors import MisuseError
-from broker_store.formats import properties
+from broker_store.formats import properties, record
 from broker_store.formats.names import check_topic, dead_letter_topic, retry_topic
+from broker_store.messages import GetRequest, GetStatus
 
 RESENDER = "CID_RMQ_SYS_DEAD_LETTERS"
 TO = ("group", "topic")
 MAX_MESSAGES = 100_000  # of one run
+MAX_LOOKED = 10_000  # records read for a plan: about a tenth of a second
 # What told the broker to keep it back, or was the broker's note of a try that is over.
 OVER = (properties.DELAY, properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.TRANSACTION_PREPARED, *properties.TIMER_ASKING)
 
@@ -49,6 +53,42 @@ async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callabl
             found["left"] += end - at
             found["came_back"] += await reader.max_offset(queue) - end
     return found
+
+
+def plan(store: Any, places: dict[int, int | None], group: str, to: str, limit: int) -> dict:
+    """What `resend` would do now: it is said before anything is sent. For a thread: records are read, at most MAX_LOOKED.
+
+    `places` has for each queue of the dead letters how far they were sent before. {"messages", "left": beyond the limit,
+    "sent_before", "topics": [{"topic", "messages"}] of those that were looked at, "skipped": of these without a topic, "complete",
+    "oldest_ms", "newest_ms", "goes_to": the one topic they go to, None for their own}.
+    """
+    topic, counts = dead_letter_topic(group), Counter()
+    found = {"group": group, "to": to, "limit": limit, "goes_to": retry_topic(group) if to == "group" else None, "messages": 0, "left": 0, "sent_before": 0, "skipped": 0}
+    times, looked = [], 0
+    for queue_id, place in sorted(places.items()):
+        low, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        at = min(max(place or 0, low), end)
+        count = min(limit - found["messages"], end - at)
+        found["sent_before"] += at - low
+        found["messages"] += count
+        found["left"] += end - at - count
+        if count:
+            times += [store.store_time_at(topic, queue_id, at), store.store_time_at(topic, queue_id, at + count - 1)]
+        behind = at + count
+        while at < behind and looked < MAX_LOOKED:
+            result = store.get_blocking(GetRequest(topic, queue_id, at, min(behind - at, MAX_LOOKED - looked, 512), 1 << 20))
+            stored = list(record.decode_all(result.body, check_crc=False)) if result.status is GetStatus.FOUND else []
+            looked += max(1, len(stored))
+            counts.update(one.properties.get(properties.RETRY_TOPIC) or "" for one in stored)
+            at = max(at + 1, result.next_offset)
+    found["skipped"] = counts.pop("", 0)
+    known = [time_ms for time_ms in times if time_ms is not None and time_ms > 0]
+    return found | {
+        "topics": [{"topic": name, "messages": count} for name, count in counts.most_common()],
+        "complete": counts.total() + found["skipped"] >= found["messages"],
+        "oldest_ms": min(known, default=None),
+        "newest_ms": max(known, default=None),
+    }
 
 
 async def _place(reader: PullConsumer, queue: MessageQueue) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 
-from broker_store.broker.topics import TooManyTopicsError
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_topic
 from broker_store.server.documents import encoded
@@ -36,9 +35,6 @@ class ClusterGateway:
             return receipts
         except NotFoundError as error:
             raise Problem("topic_not_found", str(error)) from None
-        except TooManyTopicsError as error:
-            self.refuse("too many topics", value=error.value, limit=error.limit, who="REST", said=str(error))
-            raise
 
     async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> dict:
         try:

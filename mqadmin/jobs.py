@@ -72,6 +72,7 @@ class Kind:
     timeout_seconds: int
     takes: tuple[str, ...]
     check: Callable[[dict], dict]
+    confirms: str = ""  # the parameter whose value must be typed once more, for what cannot be taken back
 
     def run(self, *arguments: object, **parameters: object) -> dict:
         """What a worker calls: the parameters come from Redis, where they may have been changed since they were checked."""
@@ -423,7 +424,7 @@ KINDS: dict[str, Kind] = {
     "crash_lab": Kind(crash_lab, "Crash lab", "default", "operator", 300, LAB_TAKES, _check_lab),
     "rebuild_index": Kind(rebuild_index, "Rebuild the index", "default", "admin", 12 * 3600, (), _check_nothing),
     "export_messages": Kind(export_messages, "Export messages", "default", "operator", 12 * 3600, EXPORT_TAKES, _check_export),
-    "resend_dead_letters": Kind(resend_dead_letters, "Send dead letters again", "default", "operator", 3600, RESEND_TAKES, _check_resend),
+    "resend_dead_letters": Kind(resend_dead_letters, "Send dead letters again", "default", "operator", 3600, RESEND_TAKES, _check_resend, "group"),
     **{job.kind: Kind(partial(run_pipeline, job.name), job.title, "spark", "operator", 12 * 3600, (*job.takes,), partial(pipeline.checked, job.name)) for job in pipeline.JOBS.values()},
 }
 PIPELINE = {job.kind: job.name for job in pipeline.JOBS.values()}
@@ -446,14 +447,19 @@ def _queues() -> list:
     return [django_rq.get_queue(name) for name in settings.RQ_QUEUES]
 
 
-def start(kind_name: str, parameters: dict, caller: Caller, **about: object) -> dict:
-    """Put a job on its queue; its description. The caller's role decides which kinds; `about` is kept with it."""
+def start(kind_name: str, parameters: dict, caller: Caller, *, confirm: str | None = None, **about: object) -> dict:
+    """Put a job on its queue; its description. The caller's role decides which kinds; `about` is kept with it.
+
+    A kind that cannot be taken back wants `confirm`: the value of its parameter that names what is changed.
+    """
     kind = KINDS.get(kind_name)
     if kind is None:
         raise Problem("invalid", f"no job is called {kind_name!r:.60}; there are {', '.join(KINDS)}")
     if not caller.may(kind.role):
         raise Problem("forbidden", f"{kind_name} needs the role {kind.role}, {caller.name} is {caller.role}")
     checked = kind.check(parameters)
+    if kind.confirms and confirm != checked[kind.confirms]:
+        raise Problem("confirmation_needed", f"“{kind.title}” cannot be taken back; confirm it by typing {checked[kind.confirms]}")
     with _redis_problems():
         queue = next(queue for queue in _queues() if queue.name == kind.queue)
         if queue.count >= MAX_WAITING:
@@ -471,7 +477,7 @@ def start(kind_name: str, parameters: dict, caller: Caller, **about: object) -> 
         return describe(job)
 
 
-def retry(job_id: str, caller: Caller) -> dict:
+def retry(job_id: str, caller: Caller, confirm: str | None = None) -> dict:
     """Start the same again, as another job; the first stays as it is."""
     with _redis_problems():
         job = _fetch(job_id)
@@ -480,7 +486,7 @@ def retry(job_id: str, caller: Caller) -> dict:
         raise Problem("forbidden", "this is not a job of this program")
     if known["state"] not in OVER:
         raise Problem("conflict", f"the job has not ended: it is {known['state']}")
-    return start(known["kind"], known["parameters"], caller, retry_of=job.id)
+    return start(known["kind"], known["parameters"], caller, confirm=confirm, retry_of=job.id)
 
 
 def listing() -> list[dict]:

@@ -9,7 +9,7 @@ from django.views.defaults import page_not_found
 from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
-from mqadmin.views import account, groups, jobs, messages, overview, pipeline, store, topics, waiting
+from mqadmin.views import account, dead_letters, groups, jobs, messages, overview, pipeline, store, topics, waiting
 from mqadmin.views.inside import bytes, cache, disk, dispatch, doctor, index, journey, lab, layout, recoveries, write
 
 urlpatterns = [
@@ -24,6 +24,7 @@ urlpatterns = [
     path("groups/", groups.groups, name="groups"),
     path("groups/<str:name>/", groups.group, name="group"),
     path("groups/<str:name>/timeline", groups.timeline, name="group_timeline"),
+    path("groups/<str:name>/dead-letters/", dead_letters.resend, name="dead_letters"),
     path("groups/<str:name>/retries", groups.retries, name="group_retries"),
     path("store/", store.store, name="store"),
     path("store/dispatch/", dispatch.dispatch, name="store_dispatch"),

@@ -30,7 +30,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of
+from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of, unknown_parameters
 from broker_store.server.repeats import Repeats, read_key
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,8 @@ MAX_WAIT_MS = 30_000
 MAX_INT64 = (1 << 63) - 1
 MAX_INT32 = (1 << 31) - 1
 MAX_TAG = 255
+MAX_PARAMETERS = 10  # of a query string
+PULL_TAKES = ("offset", "limit", "wait_ms")
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict]]
@@ -161,6 +163,7 @@ class HotRoutes:
                 caller = self._caller_of(authorization)
             topic, queue_id = route
             if queue_id is None:
+                _parameters(scope["query_string"], ())
                 answer = await self._store(topic, headers, receive, caller)
             else:
                 answer = await self._pull(topic, queue_id, scope["query_string"])
@@ -206,12 +209,10 @@ class HotRoutes:
 
     async def _pull(self, topic: str, queue_id: int, query: bytes) -> dict:
         gateway = self._running()
-        asked = dict(parse_qsl(query.decode("latin-1"), max_num_fields=10))
+        asked = _parameters(query, PULL_TAKES)
         offset = query_int(asked, "offset", None, MAX_INT64)
         limit = query_int(asked, "limit", DEFAULT_LIMIT, MAX_LIMIT, least=1)
         wait_ms = query_int(asked, "wait_ms", 0, MAX_WAIT_MS)
-        if asked:
-            raise Problem("invalid", f"unknown parameter {next(iter(asked))!r:.60}; known are offset, limit and wait_ms")
         return await gateway.pull(topic, queue_id, offset, limit, wait_ms)
 
     def _running(self) -> Gateway:
@@ -219,6 +220,17 @@ class HotRoutes:
         if gateway is None:
             raise Problem("starting")
         return gateway
+
+
+def _parameters(query: bytes, known: tuple[str, ...]) -> dict[str, str]:
+    """What a query string asks; a Problem when it is too long or names something that is not `known`."""
+    try:
+        asked = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS))
+    except ValueError:
+        raise Problem("invalid", f"more than {MAX_PARAMETERS} query parameters") from None
+    if unknown := asked.keys() - set(known):
+        raise unknown_parameters(unknown, known)
+    return asked
 
 
 def _route(scope: Scope) -> tuple[str, int | None] | None:

@@ -10,6 +10,7 @@ Neither ever carries a path of the file system or a stack trace.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from broker_store import errors
@@ -19,6 +20,7 @@ from broker_store.messages import PutStatus
 
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL_CHARACTERS = 500
+MAX_NAMED = 5  # of what a request has too much
 
 # code -> (HTTP status, title, hint). The whole vocabulary of errors stands here.
 CODES: dict[str, tuple[int, str, str]] = {
@@ -89,6 +91,13 @@ class Problem(Exception):
 
     def body(self) -> bytes:
         return json.dumps(self.document(), ensure_ascii=False).encode()
+
+
+def unknown_parameters(names: Iterable[str], known: Iterable[str]) -> Problem:
+    """The problem for query parameters that a route does not have; it names them and those that it has."""
+    named = ", ".join(f"{name!r:.60}" for name in sorted(names)[:MAX_NAMED])
+    has = ", ".join(sorted(known))
+    return Problem("invalid", f"unknown query parameter {named}; this route takes {has or 'none'}")
 
 
 PUT_PROBLEMS = {

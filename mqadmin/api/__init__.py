@@ -20,6 +20,7 @@ from broker_store.errors import BrokerStoreError
 from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of
 from mqadmin.api import groups, inside, jobs, messages, pipeline, schemas, store, system, topics, waiting
 from mqadmin.api.auth import AUTH
+from mqadmin.api.parameters import only_declared
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ api = Api(
     urls_namespace="api",
     auth=AUTH,
 )
+api.add_decorator(only_declared, mode="view")
 api.add_router("", system.router, tags=["System"])
 api.add_router("", topics.router, tags=["Topics"])
 api.add_router("", messages.router, tags=["Messages"])

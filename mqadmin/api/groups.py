@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
 from ninja import Query, Router, Status
@@ -11,7 +11,7 @@ from ninja import Query, Router, Status
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_group, check_topic
 from broker_store.server.problems import Problem
-from mqadmin import clusters
+from mqadmin import clusters, dead_letters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.topics import Confirm, Cursor, Limit, found_topic
@@ -67,6 +67,19 @@ async def timeline(request: HttpRequest, group: str, hours: Annotated[int, Query
     """Each queue of a group over store time: what is kept, where the group is, when retention comes to where it reads; and its lag
     over the last `hours`, with resets and changes of its members. `lag` null is a gap: nothing was sampled then."""
     return schemas.facts(measured("timeline", await asyncio.to_thread(clusters.current().timeline, check_group(group), hours)))
+
+
+@router.get("/groups/{group}/dead-letters", response=dict[str, Any])
+async def dead_letters_of_group(
+    request: HttpRequest,
+    group: str,
+    to: Annotated[Literal["group", "topic"], Query(description="the group alone, or their topics with all their groups")] = "group",
+    most: Annotated[int, Query(ge=1, le=dead_letters.MAX_MESSAGES, description="the job's limit")] = dead_letters.MAX_MESSAGES,
+):
+    """What the job resend_dead_letters would send now: how many, of which topics, the oldest and the newest, to where, and how many were
+    sent before and are passed over. Nothing is sent by asking."""
+    check_group(group)
+    return schemas.facts(await asyncio.to_thread(clusters.current().dead_letters, group, to, most))
 
 
 @router.patch("/groups/{group}", response=schemas.GroupDetail)

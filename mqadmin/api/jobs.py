@@ -11,7 +11,7 @@ from broker_store.server.problems import Problem
 from mqadmin import audit, jobs
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
-from mqadmin.api.topics import Cursor, Limit
+from mqadmin.api.topics import Confirm, Cursor, Limit
 
 router = Router()
 MEDIA_TYPES = {".jsonl": "application/octet-stream", ".csv": "text/csv; charset=utf-8"}
@@ -26,10 +26,12 @@ def list_jobs(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging
 
 @router.post("/jobs", response={202: schemas.Job})
 def start_job(request: HttpRequest, body: schemas.NewJob):
-    """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit), resend_dead_letters (group, to, limit), or one of the pipeline's."""
+    """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit), resend_dead_letters (group, to, limit), or one of the pipeline's.
+
+    resend_dead_letters wants `confirm`, the group's name; GET /groups/GROUP/dead-letters says before what it would send."""
     caller = need(request, "operator")
     with audit.audited(caller, "start", "job", body.kind, parameters=body.parameters) as record:
-        job = jobs.start(body.kind, body.parameters, caller)
+        job = jobs.start(body.kind, body.parameters, caller, confirm=body.confirm)
         record["id"] = job["id"]
     return Status(202, job)
 
@@ -48,11 +50,11 @@ def cancel_job(request: HttpRequest, job_id: str):
 
 
 @router.post("/jobs/{job_id}/retry", response={202: schemas.Job})
-def retry_job(request: HttpRequest, job_id: str):
-    """Start a job that has ended once more, as another job."""
+def retry_job(request: HttpRequest, job_id: str, confirm: Confirm = None):
+    """Start a job that has ended once more, as another job; one that wants it confirmed wants that again."""
     caller = need(request, "operator")
     with audit.audited(caller, "retry", "job", job_id[:100]) as record:
-        job = jobs.retry(job_id, caller)
+        job = jobs.retry(job_id, caller, confirm)
         record["id"] = job["id"]
     return Status(202, job)
 

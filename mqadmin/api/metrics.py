@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from broker_store import __version__
-from broker_store.server.problems import Problem
+from broker_store.server.problems import Problem, unknown_parameters
 from mqadmin import clusters
 from mqadmin.api import problem_response
 from mqadmin.api.auth import LocalSocket, Token
@@ -31,6 +31,8 @@ async def metrics(request: HttpRequest) -> HttpResponse:
             raise Problem("unauthorized")
     except Problem as problem:
         return problem_response(problem)
+    if request.GET:
+        return problem_response(unknown_parameters(request.GET, ()))
     if request.method != "GET":
         return problem_response(Problem("method_not_allowed"))
     registry = CollectorRegistry(auto_describe=False)

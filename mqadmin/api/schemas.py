@@ -402,6 +402,7 @@ class DryRun(In):
 class NewJob(In):
     kind: Literal["check_store", "rebuild_index", "export_messages", "resend_dead_letters", "dry_run", "crash_lab", "pipeline_audit", "pipeline_statistics", "pipeline_lineage", "pipeline_archive"]
     parameters: dict[str, Any] = {}
+    confirm: str | None = Field(None, max_length=255, description="resend_dead_letters: the group's name once more")
 
 
 class Job(Schema):

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import HttpResponseNotAllowed
 from django.shortcuts import redirect, render
+from django.urls import reverse
 
+from broker_store.errors import NameError_
 from broker_store.server.problems import Problem
 from mqadmin import clusters
 from mqadmin import jobs as background
 from mqadmin.audit import aaudited
 from mqadmin.templatetags import units
+from mqadmin.views import dead_letters
 from mqadmin.views.page import page
 
 MAX_ROWS = 200  # of a result's table; the file or REST has the rest
+GROUP = re.compile(r"[\w%|-]{1,255}", re.ASCII)  # what can stand in an address; the page that shows it checks it
 NAMES = frozenset({"recovery"})  # in a result: digits that name something and count nothing
 
 
 @page()
 async def jobs(request):
+    return render(request, "jobs_table.html" if request.htmx else "jobs.html", await _listing(request))
+
+
+async def _listing(request) -> dict:
     try:
         rows, problem = await asyncio.to_thread(background.listing), None
     except Problem as error:
@@ -35,8 +45,17 @@ async def jobs(request):
     topics = []
     if not request.htmx and clusters.current().state()["state"] in ("running", "read_only"):
         topics = sorted(name for name, kind in clusters.current().topic_kinds().items() if kind != "system")
-    context = {"jobs": rows, "mark": background.mark_of(rows or []), "problem": problem, "kinds": kinds, "topics": topics}
-    return render(request, "jobs_table.html" if request.htmx else "jobs.html", context)
+    return {"jobs": rows, "mark": background.mark_of(rows or []), "problem": problem, "kinds": kinds, "topics": topics}
+
+
+async def _with_problem(request, kind: str, parameters: dict, problem: Problem | NameError_):
+    """The form again with what was typed, and what is wrong beside the field that the problem begins with."""
+    field = next((name for name in parameters.keys() | {"topic", "group"} if f"{problem}".startswith(f"{name} ")), "form")
+    if field == "form" and isinstance(problem, NameError_):
+        field = "group" if "group" in parameters else "topic"
+    context = {"asked": parameters, "by": kind, "errors": {field: f"{problem}"}}
+    status = problem.status if isinstance(problem, Problem) else 400
+    return render(request, "jobs.html", await _listing(request) | context, status=status)
 
 
 @page()
@@ -58,13 +77,14 @@ async def start_job(request):
     kind = request.POST.get("kind", "")
     takes = background.KINDS[kind].takes if kind in background.KINDS else ()
     parameters = {name: value.strip() for name in takes if (value := request.POST.get(name, "")).strip()}
+    if kind == dead_letters.KIND and GROUP.fullmatch(parameters.get("group", "")):  # what it would do is shown before, and confirmed there
+        return redirect(f"{reverse('dead_letters', args=[parameters['group']])}?{urlencode({'to': parameters.get('to', 'group')})}")
     try:
         async with aaudited(request.caller, "start", "job", kind[:100], parameters=parameters) as record:
             row = await asyncio.to_thread(background.start, kind, parameters, request.caller)
             record["id"] = row["id"]
-    except Problem as problem:
-        messages.error(request, f"{problem}")
-        return redirect("jobs")
+    except (Problem, NameError_) as problem:
+        return await _with_problem(request, kind, parameters, problem)
     return redirect("job", job_id=row["id"])
 
 

@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from broker_store.errors import NameError_, NotFoundError, StoreClosedError
-from broker_store.server.problems import Problem
+from broker_store.server.problems import Problem, unknown_parameters
 from mqadmin import clusters, roles
 
 # (url name, title, icon); the first piece of an address finds its entry.
@@ -44,6 +44,8 @@ def page(role: str = "viewer"):
             if not request.caller.may(role):
                 request.refused = request.caller
                 return trouble(request, 403, "Not allowed", f"This needs the role {role}; you are {request.caller.role}.")
+            if request.method == "POST" and request.GET:  # what acts takes a form, and nothing in its address
+                return trouble(request, 400, "Request not understood", f"{unknown_parameters(request.GET, ())}.")
             try:
                 return await view(request, *arguments, **named)
             except StoreClosedError:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_store.broker.topics import TooManyTopicsError, TopicConfig
+from broker_store.broker.topics import TopicConfig
 from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.engine.check import check_store
 from broker_store.engine.store import MessageStore, wall_clock_ms
@@ -280,12 +280,6 @@ async def test_a_refused_message_is_a_problem_in_its_place(cluster):
     assert refused.value.code == "not_writable"
 
 
-async def test_a_send_makes_its_topic_as_a_clients_does(cluster):
-    receipt = await cluster.send("fresh", b"x")
-    assert receipt["status"] == "PUT_OK"
-    assert cluster.topic("fresh")["messages"] == 1
-
-
 async def test_a_delayed_message_waits_elsewhere(cluster):
     receipt = await cluster.send("orders", b"later", properties={"DELAY": "3"})
     assert receipt["topic"] == "SCHEDULE_TOPIC_XXXX"
@@ -409,10 +403,11 @@ async def test_after_the_stop_everything_says_so(cluster, process):
         cluster.topics()
 
 
-async def test_a_topic_that_rest_may_not_make_is_counted_with_its_numbers(cluster, process):
-    process.parts.topics._max_auto_created = 0
-    with pytest.raises(TooManyTopicsError):
+async def test_a_send_by_rest_makes_no_topic(cluster, process):
+    before = sorted(config.name for config in process.parts.topics.all())
+    with pytest.raises(Problem) as refused:
         await ClusterGateway(cluster).send_batch("new", [NewMessage(b"x", "", (), {}, None)])
-    (refused,) = cluster.refusals()
-    assert (refused["cause"], refused["count"], refused["value"], refused["limit"]) == ("too many topics", 1, len(process.parts.topics), 0)
-    assert refused["who"] == "REST" and "no room for new: " in refused["said"]
+    assert (refused.value.status, refused.value.code, refused.value.detail) == (404, "topic_not_found", "topic new does not exist")
+    with pytest.raises(NotFoundError):
+        await cluster.send("new", b"x")
+    assert sorted(config.name for config in process.parts.topics.all()) == before

@@ -106,14 +106,14 @@ def ask(running, method: str, path: str, token: str, body=None) -> tuple[int, di
         connection.close()
 
 
-def job(running, broker, kind: str, **parameters) -> dict:
+def job(running, broker, kind: str, *, confirm: str | None = None, **parameters) -> dict:
     """A job's end."""
-    started = broker.post("/jobs", {"kind": kind, "parameters": parameters})["id"]
+    started = broker.post("/jobs", {"kind": kind, "parameters": parameters, "confirm": confirm})["id"]
     return running.until(lambda: (found := broker.get(f"/jobs/{started}"))["state"] not in ("waiting", "running") and found, f"{kind} did not end")
 
 
 def test_a_message_sent_by_a_command_is_found_by_key_by_id_and_at_its_place(running):
-    receipt = json.loads(command(running, "message", "send", "Hello", "first message", "--tag", "greeting", "--key", "k-1", "--json"))
+    receipt = json.loads(command(running, "message", "send", "Hello", "first message", "--tag", "greeting", "--key", "k-1", "--create", "--json"))
     by_key = json.loads(command(running, "message", "get", "--topic", "Hello", "--key", "k-1", "--json"))
     assert [(message["body"], message["tag"]) for message in by_key] == [("first message", "greeting")]
     by_id = json.loads(command(running, "message", "get", receipt["message_id"], "--json"))
@@ -143,7 +143,9 @@ def test_a_token_sends_reads_and_waits_over_the_hot_routes_until_it_is_revoked(r
     assert page["messages"] == []
     assert time.monotonic() - began >= 0.2
     assert ask(running, "GET", "/topics/missing/queues/0/messages", token)[1]["code"] == "queue_not_found"
-    assert ask(running, "POST", "/topics/new-by-rest/messages", token, {"body": "x"})[0] == 200  # as a client's first send
+    status, refused = ask(running, "POST", "/topics/new-by-rest/messages", token, {"body": "x"})
+    assert (status, refused["code"]) == (404, "topic_not_found")  # to make a topic needs the role admin
+    assert "new-by-rest" not in [topic["name"] for topic in broker.pages("/topics")]
     assert ask(running, "POST", "/topics/SCHEDULE_TOPIC_XXXX/messages", token, {"body": "x"})[0] in (400, 403)
     broker.delete(f"/auth/tokens/{issued['id']}")
     assert ask(running, "GET", "/topics/hot/queues/0/messages", token)[0] == 401
@@ -223,18 +225,29 @@ def test_dead_letters_are_sent_again_once_to_their_group_or_their_topic(running,
     broker.post("/topics/given-up/messages", [{"body": f"{n}", "keys": [f"k{n}"], "tag": "t"} for n in range(5)])
     asyncio.run(give_up_all(nameserver, "tired", "given-up", 5))
     sent = asyncio.run(read_all(nameserver, "others", "given-up", 5))
-    again = job(running, broker, "resend_dead_letters", group="tired", limit=3)
+    plan = broker.get("/groups/tired/dead-letters", most=3)
+    assert {name: plan[name] for name in ("messages", "left", "sent_before", "topics", "goes_to", "complete")} == {
+        "messages": "3", "left": "2", "sent_before": "0", "topics": [{"topic": "given-up", "messages": "3"}], "goes_to": "%RETRY%tired", "complete": True,
+    }  # fmt: skip
+    for confirm in (None, "", "tire"):
+        with pytest.raises(RestError) as unconfirmed:
+            job(running, broker, "resend_dead_letters", confirm=confirm, group="tired", limit=3)
+        assert (unconfirmed.value.status, unconfirmed.value.code) == (409, "confirmation_needed")
+    again = job(running, broker, "resend_dead_letters", confirm="tired", group="tired", limit=3)
     assert (again["state"], again["result"]) == ("done", {"sent": 3, "left": 2, "came_back": 0, "skipped": 0}), again
     # The command goes on where the job ended; the group gets them, and nobody else.
-    assert json.loads(command(running, "group", "resend-dead-letters", "tired", "--json")) == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0}
+    told = command(running, "group", "resend-dead-letters", "tired")
+    assert "messages     2" in told and "sent before  3, which are passed over" in told and "Nothing was sent; to do it: --confirm tired" in told
+    assert broker.get("/groups/tired/dead-letters")["messages"] == "2"
+    assert json.loads(command(running, "group", "resend-dead-letters", "tired", "--confirm", "tired", "--json")) == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0}
     assert asyncio.run(read_all(nameserver, "tired", "given-up", 5)) == sent
     assert broker.get("/topics/given-up")["messages"] == "5"
     broker.post("/topics/given-up/messages", [{"body": "5"}])
     asyncio.run(give_up_all(nameserver, "tired", "given-up", 1))
-    to_all = job(running, broker, "resend_dead_letters", group="tired", to="topic")
+    to_all = job(running, broker, "resend_dead_letters", confirm="tired", group="tired", to="topic")
     assert to_all["result"] == {"sent": 1, "left": 0, "came_back": 0, "skipped": 0}
     assert broker.get("/topics/given-up")["messages"] == "7"
-    refused = job(running, broker, "resend_dead_letters", group="nobody")
+    refused = job(running, broker, "resend_dead_letters", confirm="nobody", group="nobody")
     assert (refused["state"], refused["error"]) == ("failed", "group nobody has no dead letters")
 
 

@@ -141,6 +141,16 @@ async def test_a_wrong_an_expired_and_a_revoked_token_are_refused_here():
     assert world.behind == []
 
 
+@pytest.mark.parametrize(("method", "path", "takes"), [("POST", "/api/v1/topics/orders/messages", "none"), ("GET", "/api/v1/topics/orders/queues/1/messages", "limit, offset, wait_ms")])
+async def test_a_parameter_that_a_route_does_not_have_is_refused_by_its_name(method, path, takes):
+    world = World()
+    for query, code in ((b"queue=1", 400), (b"queue=", 400), (b"&".join(b"a%d=1" % n for n in range(11)), 400)):
+        status, document = await world.ask(method, path, b'{"body": "x"}', query=query)
+        assert status == code and document["code"] == "invalid"
+    status, document = await world.ask(method, path, b'{"body": "x"}', query=b"queue=1")
+    assert document["detail"] == f"unknown query parameter 'queue'; this route takes {takes}"
+
+
 async def test_a_viewer_may_read_and_not_send():
     world = World()
     assert (await world.ask("GET", TOPIC + "/queues/0/messages", token=f"{GOOD}_viewer"))[0] == 200

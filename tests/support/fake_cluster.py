@@ -573,6 +573,13 @@ class FakeCluster:
         told = [{"level": level, "delay_ms": delay_ms, "count": count, "due_ms": self._now_ms() + due} for level, delay_ms, count, due in levels]
         return {"levels": told, "delayed": sum(level["count"] for level in told), "complete": True}
 
+    def dead_letters(self, group, to, limit) -> dict:
+        facts, now_ms = self.group(group)["dead"], self._now_ms()
+        count = min(limit, max(0, facts["messages"] - 4))
+        return {"group": group, "to": to, "limit": limit, "goes_to": f"%RETRY%{group}" if to == "group" else None, "messages": count, "left": max(0, facts["messages"] - 4) - count,
+                "sent_before": min(4, facts["messages"]), "skipped": 0, "topics": [{"topic": "orders", "messages": count}] if count else [], "complete": True,
+                "oldest_ms": now_ms - 7_200_000 if count else None, "newest_ms": now_ms - 5_400_000 if count else None}  # fmt: skip
+
     def fate(self, stored) -> dict | None:
         """That of a few messages of the topic orders, one of each kind."""
         kind = {44: "delayed", 45: "prepared", 46: "timed", 47: "retry", 48: "dead"}.get(stored.queue_offset)

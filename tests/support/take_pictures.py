@@ -106,7 +106,7 @@ def take(target: Path) -> None:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
             studio.log_in(browser)
             studio.shoot(browser, "overview", "/", 880, FILL_MS)
-            sent = json.loads(studio.manage("message", "--data", str(studio.data), "send", TOPIC, TEXT, "--key", KEY, "--tag", "first", "--json"))
+            sent = json.loads(studio.manage("message", "--data", str(studio.data), "send", TOPIC, TEXT, "--key", KEY, "--tag", "first", "--create", "--json"))
             place = json.loads(studio.manage("message", "--data", str(studio.data), "get", sent["message_id"], "--topic", TOPIC, "--json"))
             follow(studio, browser, place)
             browser.close()

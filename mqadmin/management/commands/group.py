@@ -53,15 +53,21 @@ class Command(BrokerCommand):
         reset.add_argument("--queue", type=int, help="one queue only")
         reset.add_argument("--confirm", metavar="NAME", help="the group's name once more: do it")
 
-        again = add("resend-dead-letters", "send the dead letters that were not sent again yet; they stay where they are")
+        again = add("resend-dead-letters", "show which dead letters would be sent again; send them with --confirm. They stay where they are")
         again.add_argument("group")
         again.add_argument("--to", choices=dead_letters.TO, default="group", help="the group alone, or the topic with all its groups")
-        again.add_argument("--limit", type=int, default=dead_letters.MAX_MESSAGES)
+        again.add_argument("--limit", type=int, default=dead_letters.MAX_MESSAGES, help=f"at most so many ({dead_letters.MAX_MESSAGES:,})")
+        again.add_argument("--confirm", metavar="NAME", help="the group's name once more: do it")
 
     def do_resend_dead_letters(self, options) -> None:
-        parameters = {name: options[name] for name in ("group", "to", "limit")}
+        group, confirm = options["group"], options["confirm"]
+        parameters = {"group": group, "to": options["to"], "limit": options["limit"]}
         with self.broker() as broker:
-            job = broker.post("/jobs", {"kind": "resend_dead_letters", "parameters": parameters})
+            if confirm is None:
+                plan = broker.get(f"/groups/{segment(group)}/dead-letters", to=options["to"], most=options["limit"])
+                self.show(plan, _plan_text(plan))
+                return
+            job = broker.post("/jobs", {"kind": "resend_dead_letters", "parameters": parameters, "confirm": confirm})
             while job["state"] in ("waiting", "running"):
                 time.sleep(LOOK_SECONDS)
                 job = broker.get(f"/jobs/{job['id']}")
@@ -122,3 +128,19 @@ class Command(BrokerCommand):
         settings |= {name: options[name] for name in ("retry_queues", "retry_max_times")}
         return {name: value for name, value in settings.items() if value is not None}
 
+
+def _plan_text(plan: dict) -> str:
+    """What would be sent, for people."""
+    topics = ", ".join(f"{topic['topic']} {cell(topic['messages'], 'messages')}" for topic in plan["topics"]) or "none"
+    lines = [
+        f"messages     {cell(plan['messages'], 'messages')}",
+        f"sent before  {cell(plan['sent_before'], 'messages')}, which are passed over",
+        f"left         {cell(plan['left'], 'messages')} beyond the limit",
+        f"oldest       {cell(plan['oldest_ms'], 'oldest_ms')}",
+        f"newest       {cell(plan['newest_ms'], 'newest_ms')}",
+        f"to           {plan['goes_to'] or 'their own topics, for every group that reads these'}",
+        f"of topics    {topics}{'' if plan['complete'] else ', counted among the first'}",
+    ]
+    if plan["skipped"] != "0":
+        lines.append(f"left out     {cell(plan['skipped'], 'messages')} that do not say which topic they are of")
+    return "\n".join([*lines, f"Nothing was sent; to do it: --confirm {plan['group']}"])

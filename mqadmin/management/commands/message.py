@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 
 from broker_store.server.http import MAX_LIMIT
 from mqadmin.management.base import BrokerCommand, cell, printable
-from mqadmin.rest_client import RestClient, segment
+from mqadmin.rest_client import RestClient, RestError, segment
 
 BATCH = 500  # messages sent in one request
 WAIT_MS = 2_000  # of one long pull of `tail`; with several queues it goes round them
@@ -29,6 +29,7 @@ class Command(BrokerCommand):
         send.add_argument("--property", action="append", default=[], metavar="NAME=VALUE")
         send.add_argument("--queue", type=int, help="the queue; the broker chooses when absent")
         send.add_argument("--count", type=int, default=1, help="send it so many times")
+        send.add_argument("--create", action="store_true", help="make the topic first when it is not there, with 8 queues")
         get = add("get", "one message by its id, or all with a key, or those at a place")
         get.add_argument("id", nargs="?", help="message id (with --topic it is found faster) or offset message id")
         get.add_argument("--topic")
@@ -52,6 +53,8 @@ class Command(BrokerCommand):
             raise CommandError("there is nothing to send")
         path = f"/topics/{segment(options['topic'])}/messages"
         with self.broker() as broker:
+            if options["create"]:
+                _ensure(broker, options["topic"])
             if len(messages) == 1:
                 receipt = broker.post(path, messages[0])
                 self.show(receipt, f"{receipt['message_id']} in queue {receipt['queue_id']} at {receipt['queue_offset']}")
@@ -121,6 +124,16 @@ class Command(BrokerCommand):
                     if page["messages"]:
                         idle = False
                 idle = given == 0
+
+
+def _ensure(broker: RestClient, topic: str) -> None:
+    """Make the topic unless it is there."""
+    try:
+        broker.get(f"/topics/{segment(topic)}")
+    except RestError as error:
+        if error.code != "topic_not_found":
+            raise
+        broker.post("/topics", {"name": topic})
 
 
 def _of_queue(broker: RestClient, path: str, offset: int | None, limit: int) -> Iterator[dict]:

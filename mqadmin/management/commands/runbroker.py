@@ -201,7 +201,7 @@ class Run:
             data = "" if self._start.data == Path("data").absolute() else f" --data {self._start.data}"
             python = Path(sys.executable)
             shown = ".venv/bin/python" if python.parent.parent.name == ".venv" else str(python.name)
-            say(f"  {shown} manage.py message{data} send Hello 'first message' --tag greeting")
+            say(f"  {shown} manage.py message{data} send Hello 'first message' --tag greeting --create")
             say(f"  {shown} manage.py message{data} tail Hello --from-start")
             say(f"  {shown} manage.py demo{data}")
 

@@ -1,0 +1,47 @@
+"""A group's dead letters: what sending them again would do, and the form that does it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from django.shortcuts import redirect, render
+
+from broker_store.formats import names
+from broker_store.server.problems import Problem
+from mqadmin import clusters, dead_letters, jobs
+from mqadmin.audit import aaudited
+from mqadmin.views.page import page, whole
+
+KIND = "resend_dead_letters"
+FEW = 1_000  # of one run, where nobody says
+
+
+@page("operator")
+async def resend(request, name):
+    """Shows the plan; a form with the group's name typed once more starts the job. What was typed stays in the form."""
+    names.check_group(name)
+    asked = {field: (request.POST or request.GET).get(field, "").strip() for field in ("to", "limit", "confirm")}
+    errors: dict[str, str] = {}
+    try:
+        limit = whole(asked["limit"], FEW, dead_letters.MAX_MESSAGES)
+        if limit < 1:
+            raise ValueError("at least 1")
+    except ValueError as error:
+        errors["limit"], limit = f"{error}", FEW
+    to = asked["to"] or "group"
+    if to not in dead_letters.TO:
+        errors["to"], to = f"{to!r:.30} is none of {', '.join(dead_letters.TO)}", "group"
+    if request.method == "POST" and not errors:
+        try:
+            parameters = {"group": name, "to": to, "limit": limit}
+            async with aaudited(request.caller, "start", "job", KIND, parameters=parameters) as record:
+                job = await asyncio.to_thread(lambda: jobs.start(KIND, parameters, request.caller, confirm=asked["confirm"]))
+                record["id"] = job["id"]
+            return redirect("job", job_id=job["id"])
+        except Problem as problem:
+            if problem.code == "confirmation_needed":
+                errors["confirm"] = f"Type {name} to confirm."
+            else:
+                errors["form"] = f"{problem}"
+    plan = await asyncio.to_thread(clusters.current().dead_letters, name, to, limit)
+    return render(request, "dead_letters.html", {"name": name, "plan": plan, "asked": asked | {"limit": asked["limit"] or limit}, "to": to, "errors": errors})

@@ -1,0 +1,116 @@
+"""Dead letters are sent again after a plan was shown and the group's name typed: at the page, by REST and by the command."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from django.contrib.admin.models import LogEntry
+
+from broker_store.broker.topics import TopicConfig
+from broker_store.errors import NotFoundError
+from broker_store.formats import properties
+from broker_store.formats.names import dead_letter_topic
+from broker_store.messages import Message
+from broker_store.server.problems import Problem
+from mqadmin import audit, dead_letters, jobs
+from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
+
+
+def _give_up(cluster, count: int, **pairs: str) -> list[int]:  # noqa: F811
+    parts = cluster._process.parts
+    parts.topics.put(TopicConfig(dead_letter_topic("billing"), 1, 1))
+    parts.offsets.commit("billing", "orders", 0, 0)
+    found = [parts.store.put(Message(dead_letter_topic("billing"), 0, b"x", properties.encode(pairs), born_timestamp=parts.clock())) for _ in range(count)]
+    return [result.store_timestamp for result in found]
+
+
+async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(cluster):  # noqa: F811
+    times = _give_up(cluster, 3, RETRY_TOPIC="orders") + _give_up(cluster, 2, RETRY_TOPIC="payments") + _give_up(cluster, 1)
+    cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 2)
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
+    assert plan == {
+        "group": "billing", "to": "group", "limit": 100, "goes_to": "%RETRY%billing", "messages": 4, "left": 0, "sent_before": 2, "skipped": 1,
+        "topics": [{"topic": "payments", "messages": 2}, {"topic": "orders", "messages": 1}], "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
+    }  # fmt: skip
+    few = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1)
+    assert (few["messages"], few["left"], few["goes_to"], few["topics"]) == (1, 3, None, [{"topic": "orders", "messages": 1}])
+    assert (few["oldest_ms"], few["newest_ms"]) == (times[2], times[2])
+
+
+async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch):  # noqa: F811
+    _give_up(cluster, 5, RETRY_TOPIC="orders")
+    monkeypatch.setattr(dead_letters, "MAX_LOOKED", 3)
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
+    assert (plan["messages"], plan["topics"], plan["complete"]) == (5, [{"topic": "orders", "messages": 3}], False)
+
+
+async def test_a_group_without_dead_letters_has_nothing_to_send_and_one_that_is_not_there_is_missing(cluster):  # noqa: F811
+    cluster._process.parts.offsets.commit("billing", "orders", 0, 0)
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
+    assert (plan["messages"], plan["topics"], plan["oldest_ms"], plan["complete"]) == (0, [], None, True)
+    with pytest.raises(NotFoundError):
+        await asyncio.to_thread(cluster.dead_letters, "nobody", "group", 100)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What was put on a queue."""
+    found, start = [], jobs.start
+
+    class Queue:
+        name, count = "default", 0
+
+        def create_job(self, function, **options):
+            found.append(options["kwargs"])
+            raise Problem("limit_reached", "it is only looked at here")
+
+    monkeypatch.setattr(jobs, "_queues", lambda: [Queue()])
+    assert start is jobs.start
+    return found
+
+
+def test_the_page_shows_the_plan_and_asks_for_the_name(client_of_role, fake_cluster, started):
+    client = client_of_role("operator")
+    address = "/groups/billing/dead-letters/"
+    html = client.get(address).content.decode()
+    assert "<strong>27</strong>" in html and "%RETRY%billing" in html and "Type <strong>billing</strong> to confirm" in html and "orders" in html
+    refused = client.post(address, {"to": "topic", "limit": "20", "confirm": "billin"}).content.decode()
+    assert "Type billing to confirm." in refused and 'value="billin"' in refused and "their own topics" in refused and started == []
+    wrong = client.get(address + "?limit=many&to=topic").content.decode()
+    assert 'value="many"' in wrong and "&#x27;many&#x27; is not a number" in wrong
+    assert client.post(address, {"limit": "many", "confirm": "billing"}).status_code == 200 and started == []
+    client.post(address, {"to": "topic", "limit": "20", "confirm": "billing"})
+    assert started == [{"group": "billing", "to": "topic", "limit": 20}]
+    outcomes = [audit.read(entry)["outcome"] for entry in LogEntry.objects.order_by("id")]
+    assert outcomes == ["confirmation_needed", "limit_reached"]
+
+
+def test_the_jobs_page_leads_to_the_plan_and_starts_nothing(client_of_role, fake_cluster, started):
+    answer = client_of_role("operator").post("/jobs/start", {"kind": "resend_dead_letters", "group": "billing", "to": "topic"})
+    assert (answer.status_code, answer["Location"], started) == (302, "/groups/billing/dead-letters/?to=topic", [])
+
+
+def test_the_job_wants_the_name_by_rest_too(client_of_role, fake_cluster, started):
+    client = client_of_role("operator")
+    parameters = {"group": "billing", "limit": 5}
+
+    def ask(**more):
+        return client.post("/api/v1/jobs", {"kind": "resend_dead_letters", "parameters": parameters, **more}, content_type="application/json")
+
+    for more in ({}, {"confirm": None}, {"confirm": "orders"}):
+        assert (ask(**more).status_code, ask(**more).json()["code"]) == (409, "confirmation_needed")
+    assert started == []
+    assert ask(confirm="billing").json()["code"] == "limit_reached" and started == [{"group": "billing", "to": "group", "limit": 5}]
+    plan = client.get("/api/v1/groups/billing/dead-letters?most=5").json()
+    assert (plan["messages"], plan["left"], plan["sent_before"]) == ("5", "22", "4")
+
+
+def test_what_is_repeated_is_confirmed_again(monkeypatch, started):
+    caller = jobs.Caller("user:somebody", "operator")
+    monkeypatch.setattr(jobs, "_fetch", lambda id: SimpleNamespace(id=id))
+    monkeypatch.setattr(jobs, "describe", lambda job: {"kind": "resend_dead_letters", "state": "done", "parameters": {"group": "billing"}})
+    with pytest.raises(Problem, match="confirm it by typing billing"):
+        jobs.retry("x", caller)
+    assert started == []
