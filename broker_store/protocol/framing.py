@@ -88,7 +88,8 @@ def frame_head(command: Command) -> bytes:
 def _head(header: bytes, body_bytes: int, serialization: int) -> bytes:
     length = 4 + len(header) + body_bytes
     if length > MAX_FRAME_BYTES or len(header) > MAX_HEADER_BYTES:
-        raise ProtocolError(f"frame of {length} bytes with a header of {len(header)} is too large to be sent")
+        most = f"at most {MAX_FRAME_BYTES} and {MAX_HEADER_BYTES}"
+        raise ProtocolError(f"a frame of {length} bytes with a header of {len(header)} is too large to be sent, {most}")
     return _HEAD.pack(length, serialization << 24 | len(header)) + header
 
 

@@ -35,6 +35,7 @@ FORWARD_TIMEOUT_S = 10.0
 STATUS_TIMEOUT_S = 5.0
 MAX_QUEUE_UNITS = 100
 NO_CODE = "not set any response code"
+MAX_MADE_AT_ONCE = 1_000  # topics or groups by one request; a list of so many topics has 0.3 MB
 
 
 class Admin:
@@ -606,6 +607,9 @@ def _list_of(body: bytes, name: str) -> list:
     items = value.get(name) if isinstance(value, dict) else None
     if not isinstance(items, list):
         raise FieldError(name, items, "an array")
+    if len(items) > MAX_MADE_AT_ONCE:
+        remark = f"{name} has {len(items)} entries, at most {MAX_MADE_AT_ONCE} are made by one request"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, remark, "too many at once", value=len(items), limit=MAX_MADE_AT_ONCE)
     return items
 
 

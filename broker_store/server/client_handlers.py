@@ -20,7 +20,7 @@ from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Refusal
 from broker_store.server.transport import Channel
 
-MAX_SUBSCRIPTIONS = 1_000
+MAX_SUBSCRIPTIONS = 1_000  # in one heartbeat
 
 
 class ClientHandlers:
@@ -63,10 +63,11 @@ class ClientHandlers:
             raise FieldError("consumerDataSet", len(beat.consumers), f"at most {MAX_GROUPS_OF_CLIENT} groups")
         for name in beat.producers:
             check_group(name)
+        subscriptions = sum(len(consumer.subscriptions) for consumer in beat.consumers)
+        if subscriptions > MAX_SUBSCRIPTIONS:
+            raise FieldError("subscriptionDataSet", subscriptions, f"at most {MAX_SUBSCRIPTIONS} of all groups")
         for consumer in beat.consumers:
             check_group(consumer.group)
-            if len(consumer.subscriptions) > MAX_SUBSCRIPTIONS:
-                raise FieldError("subscriptionDataSet", len(consumer.subscriptions), f"at most {MAX_SUBSCRIPTIONS}")
             for subscription in consumer.subscriptions:
                 check_topic(subscription.topic)
                 filters.of_heartbeat(subscription)

@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 
 # The bodies that forwarded requests carry are bounded by the frame, their number by this.
 MAX_TASKS = 1_000
+# Of a request that carries no message: a thousand topics or subscriptions take 0.3 MB, and reading a megabyte of JSON some
+# milliseconds, in which nothing else is handled.
+MAX_BODY_BYTES = 1 << 20
+_WITH_MESSAGES = frozenset({*SEND_CODES, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2})
 # Answers that say that there is nothing (yet), which is no refusal.
 _NOTHING_THERE = frozenset(
     {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED, ResponseCode.QUERY_NOT_FOUND}
@@ -78,6 +82,10 @@ class Router:
             self._parts.statistics.refuse("unknown code", value=command.code, who=channel.remote)
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             return command.answer(code, f" request type {command.code} not supported")
+        if len(command.body) > MAX_BODY_BYTES and command.code not in _WITH_MESSAGES:
+            remark = f"a body of {len(command.body)} bytes, at most {MAX_BODY_BYTES} for request {command.code}"
+            self._parts.statistics.refuse("body too large", value=len(command.body), limit=MAX_BODY_BYTES, who=channel.remote, said=remark)
+            return command.answer(ResponseCode.INVALID_PARAMETER, remark)
         try:
             answer = handler(command, channel)
         except Exception as error:

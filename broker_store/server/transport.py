@@ -37,7 +37,7 @@ from broker_store.errors import ProtocolError
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
-from broker_store.protocol.framing import encode_frame
+from broker_store.protocol.framing import frame_head
 from broker_store.server.repeated_log import RepeatedLog
 
 log = logging.getLogger(__name__)
@@ -270,7 +270,19 @@ class Channel(asyncio.Protocol):
         self._resumed.append(callback)
 
     def write(self, command: Command) -> None:
-        self.write_bytes(encode_frame(command))
+        """Write a command. An answer that fits into no frame becomes one that says so; a request raises ProtocolError."""
+        try:
+            head = frame_head(command)
+        except ProtocolError as error:
+            if not command.is_response:
+                raise
+            log.warning("the answer to a request of %s does not fit into a frame: %s", self.remote, error)
+            command = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+            head = frame_head(command)
+        if len(command.body) > MAX_GATHERED_BYTES:
+            self.write_bytes(head, command.body)
+        else:
+            self.write_bytes(head + command.body)
 
     def write_bytes(self, *pieces: bytes) -> None:
         """Write one whole frame, in pieces."""
