@@ -5,6 +5,7 @@ that they read and write, and the queues.
 """
 
 from mqadmin.settings import *  # noqa: F403
+from mqadmin.settings import LOGGING as OF_THE_BROKER
 
 INSTALLED_APPS = [
     "django.contrib.admin.apps.SimpleAdminConfig",  # the audit trail's table, without the admin's pages
@@ -15,3 +16,9 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE: list[str] = []
 TEMPLATES: list[dict[str, object]] = []
+# The broker's logging counts refused requests, by what serves them.
+LOGGING = OF_THE_BROKER | {
+    "filters": {},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "loggers": {name: {"level": "INFO"} for name in ("mqadmin", "broker_store")},
+}
