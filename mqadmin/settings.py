@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import hmac
+import sys
 from pathlib import Path
 
 import environ
@@ -160,10 +161,15 @@ TIME_ZONE = "UTC"
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIRECTORY / "static"]
 STATIC_ROOT = BASE_DIRECTORY / "staticfiles"
+# Collected files have names of their content and are compressed. In a checkout where nobody collected them they are served as
+# they lie in the sources: a page without its manifest would be an error. The command that collects makes the manifest.
+COLLECTED = (STATIC_ROOT / "staticfiles.json").is_file() or sys.argv[1:2] == ["collectstatic"]
+STATIC_STORAGE = "servestatic.storage.CompressedManifestStaticFilesStorage" if COLLECTED else "django.contrib.staticfiles.storage.StaticFilesStorage"
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "servestatic.storage.CompressedManifestStaticFilesStorage"},
+    "staticfiles": {"BACKEND": STATIC_STORAGE},
 }
+SERVESTATIC_USE_FINDERS = not COLLECTED
 SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
 UNFOLD = {
