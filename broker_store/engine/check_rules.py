@@ -1,5 +1,6 @@
-"""Rules of a check: kinds of findings, how grave each is, and its sentence, for each module that checks a store.
+"""Rules that `check_store` and the pipeline's audit share: kinds of findings, how grave each is, and its sentence.
 
+One walks a store in order, the other shares it out among tasks; what they say of the same fault is the same.
 `late` is what the next start makes again by itself: a warning after a stop that was not in order, else an error.
 """
 
@@ -10,6 +11,8 @@ from broker_store.engine.check_report import ERROR, WARNING
 STORE_TIME = "store-time"
 QUEUE_OFFSET = "queue-offset"
 NO_INDEX = "no-index"
+INDEX_REBUILT = "index-rebuilt"
+INDEX_WAS_REBUILT = "the index was made anew while it was read, so nothing is known of it: audit it again"
 
 
 def late_severity(is_unclean_or_in_use: bool) -> str:

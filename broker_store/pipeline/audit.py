@@ -18,11 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_store.engine.check_report import ERROR, WARNING
+from broker_store.engine import check_rules
+from broker_store.engine.check import StoreCheck
+from broker_store.engine.check_report import ERROR, NOTE, WARNING
 from broker_store.engine.disk import Disk
-from broker_store.errors import DamagedStoreError, FormatError
+from broker_store.errors import FormatError
 from broker_store.formats import config_json, index_file, queue_unit
-from broker_store.pipeline import derived, splits
+from broker_store.pipeline import splits
 from broker_store.pipeline.options import PARTITION_BYTES
 from broker_store.pipeline.stretch import Fault, Found, IndexFile, Store, Stretch, check_links, check_stretch
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOLD = 100  # findings of a kind
+_NOT_OF_AN_AUDIT = {"empty", "log-start"}  # notes
 CONFIG_BYTES = 256 << 20
 
 
@@ -51,7 +54,7 @@ class _Audit:
         self.delay_levels_ms, self.partition_bytes = delay_levels_ms, partition_bytes
         self.disk = Disk()
         self.live = splits.position_of(live_page, self.disk)
-        self.behind = WARNING if self.live is not None or self.disk.exists(store / "abort") else ERROR
+        self.behind = check_rules.late_severity(self.live is not None or self.disk.exists(store / "abort"))
         self.findings: list[dict] = []
         self.kinds: dict[str, int] = {}
         self.counts: dict[str, int] = {}
@@ -61,13 +64,18 @@ class _Audit:
         # First how far the log may be read, then what queues and index have: so they have all of it.
         self.splits = splits.splits_of(self.store, self.live_page, (), self.partition_bytes, self.disk)
         self.files = splits.log_files(self.store, self.disk, self.live)
+        walk = StoreCheck(self.store, log_end=None if self.live is None else self.live.dispatched, disk=self.disk)
+        self._tell_names(walk)
         self.gaps = self._check_names()
-        self.index = self._index_files()
+        self.index = self._index_files(walk)
+        names = self._index_names()
         self.tell("log, queues and index", 0, 0)
         self._tell_log(self._in_tasks(check_stretch, self._shared(), self._stretches()))
         if self.index:
             self.tell("links of the index", 0, 0)
             self._tell_links([fault for faults in self._in_tasks(_links_of, None, self.index) for fault in faults])
+        if not names <= self._index_names():
+            self._forget_index()
         errors = sum(one["severity"] == ERROR for one in self.findings)
         return {"findings": self.findings, "kinds": self.kinds, "counts": self.counts, "errors": errors, "ok": errors == 0}
 
@@ -114,18 +122,27 @@ class _Audit:
             inside = Path(file).relative_to(self.store) if Path(file).is_relative_to(self.store) else file
             self.findings.append({"severity": severity, "kind": kind, "file": str(inside), "offset": offset, "what": what})
 
+    def _tell_names(self, walk: StoreCheck) -> None:
+        """What `check_store` says of names and lengths of files, told by the same code."""
+        report = walk.load()
+        for finding in report.findings:
+            if finding.kind not in _NOT_OF_AN_AUDIT:
+                self.add(finding.severity, finding.kind, finding.file, finding.offset, finding.what)
+
+    def _index_names(self) -> set[str]:
+        return set(self.disk.list_names(self.store / "index"))
+
+    def _forget_index(self) -> None:
+        """A broker made the index anew meanwhile: what was read of the old one and of the new one says nothing."""
+        self.findings = [one for one in self.findings if not one["kind"].startswith("index-") and one["kind"] != check_rules.NO_INDEX]
+        self.kinds = {kind: count for kind, count in self.kinds.items() if not kind.startswith("index-") and kind != check_rules.NO_INDEX}
+        self.add(NOTE, check_rules.INDEX_REBUILT, self.store / "index", None, check_rules.INDEX_WAS_REBUILT)
+
     def _check_names(self) -> list[tuple[int, int]]:
-        """Files of the log and of each queue follow one another; where they do not: the gaps of the log."""
-        gaps = []
-        for (_, _, end), (path, base, _) in zip(self.files, self.files[1:], strict=False):
-            if base != end:
-                self.add(ERROR, "file-missing", path, None, f"the file before it ends at {end}, this begins at {base}")
-                gaps.append((end, base))
+        """The gaps of the log, where the files that there are do not follow one another; all queues, as far as they hold units."""
+        pairs = zip(self.files, self.files[1:], strict=False)
+        gaps = [(end, base) for (_, _, end), (_, base, _) in pairs if end < base]
         self.queues = [self._whole(queue) for queue in splits.queues_of(self.store, self.disk)]
-        for queue in self.queues:
-            for before, file in zip(queue.files, queue.files[1:], strict=False):
-                if file.first != before.end:
-                    self.add(ERROR, "file-missing", file.path, None, f"the file before it ends at unit {before.end}, this begins at {file.first}")
         self.counts["queues"] = len(self.queues)
         return gaps
 
@@ -139,12 +156,9 @@ class _Audit:
             rest = reader.read(known, splits.data_end(Path(last.path), self.disk) - known).rstrip(b"\0")
         return replace(queue, files=(*queue.files[:-1], replace(last, end=last.end + -(-len(rest) // queue_unit.SIZE))))
 
-    def _index_files(self) -> list[IndexFile]:
-        try:
-            found = [IndexFile(str(path), header, geometry) for path, header, geometry in derived.index_files(self.store, self.disk)]
-        except DamagedStoreError as error:
-            self.add(ERROR, "index-geometry", error.file, None, str(error))
-            return []
+    def _index_files(self, walk: StoreCheck) -> list[IndexFile]:
+        """Those that hold entries, of the length that they should have."""
+        found = [IndexFile(str(path), header, walk.index.geometry) for path, _, header in walk.index.files if header.count > index_file.FIRST_ENTRY]
         self.counts["index_files"] = len(found)
         return found
 
@@ -154,7 +168,12 @@ class _Audit:
         for name in ("records", "units", "entries") if self.index else ("records", "units"):
             self.counts[name] = sum(getattr(one, name) for one in found)
         self.counts["log_end"] = max((one.log_end for one in found if one.records), default=self.files[0][1] if self.files else 0)
+        if not self.index and (keys := sum(one.keys for one in found)):
+            self.add(WARNING, check_rules.NO_INDEX, self.store / "index", None, check_rules.keys_without_index(keys))
         for one in found:
+            for at, back_ms in one.times_back:
+                path, base, _ = self._file_of(at)
+                self.add(NOTE, check_rules.STORE_TIME, path, at - base, check_rules.time_goes_back(back_ms))
             for at, _, problem in one.damaged:
                 self._tell_damage(at, problem)
             if one.damaged_more:
@@ -171,7 +190,10 @@ class _Audit:
         self._drop_told_twice(joined)
         for (kind, _, _), fault in sorted(joined.items(), key=lambda item: item[0]):
             if fault.count:
-                (self._tell_units if kind.startswith("unit-") else self._tell_entries)(fault)
+                if kind == check_rules.QUEUE_OFFSET:
+                    self._tell_headers(fault)
+                else:
+                    (self._tell_units if kind.startswith("unit-") else self._tell_entries)(fault)
 
     def _file_of(self, at: int) -> tuple[Path, int, int]:
         return next(file for file in self.files if file[1] <= at < file[2])
@@ -200,6 +222,14 @@ class _Audit:
             return 0
         unit = splits.unit_at(queue.files[-1], queue.files[-1].end - 1, self.disk)
         return 0 if unit.is_pre_blank else unit.log_offset + unit.size
+
+    def _tell_headers(self, fault: Fault) -> None:
+        """Good records that state another place than the units that lead to them."""
+        _, (at, _, _), _ = fault.first
+        path, base, _ = self._file_of(at)
+        first, last = min(run[0] for run in fault.runs), max(run[1] for run in fault.runs)
+        what = check_rules.offsets_in_no_record(first, last, f"{fault.topic}/{fault.queue_id}")
+        self.add(ERROR, check_rules.QUEUE_OFFSET, path, at - base, what, fault.count)
 
     def _tell_units(self, fault: Fault) -> None:
         queue = next((one for one in self.queues if (one.topic, one.queue_id) == (fault.topic, fault.queue_id)), None)

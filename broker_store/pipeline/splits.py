@@ -155,14 +155,19 @@ def _first_unit_from(queue: Queue, target: int, disk: Disk) -> tuple[int, queue_
 
 def is_record_of(queue: Queue, number: int, unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], disk: Disk) -> bool:
     """Whether the record that a unit points to is good and says it is of that queue and number."""
+    found = record_at(unit, files, disk)
+    return found is not None and (found.topic, found.queue_id, found.queue_offset) == (queue.topic, queue.queue_id, number)
+
+
+def record_at(unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], disk: Disk) -> record.StoredMessage | None:
+    """The good record where a unit points to, whatever it states of itself; None when there is none."""
     for path, base, end in files:
         if base <= unit.log_offset and unit.log_offset + unit.size <= end and record.MIN_RECORD <= unit.size <= MAX_RECORD:
             try:
-                found = record.decode(_read(disk, path, unit.log_offset - base, unit.size), log_offset=unit.log_offset, max_size=MAX_RECORD)
+                return record.decode(_read(disk, path, unit.log_offset - base, unit.size), log_offset=unit.log_offset, max_size=MAX_RECORD)
             except FormatError:
-                return False
-            return (found.topic, found.queue_id, found.queue_offset) == (queue.topic, queue.queue_id, number)
-    return False
+                return None
+    return None
 
 
 def _within_times(splits: list[Split], tests: tuple[Test, ...], disk: Disk) -> list[Split]:

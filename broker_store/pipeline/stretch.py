@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from broker_store.engine import check_rules
 from broker_store.engine.check_index import ENTRY, SLOT
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.record_room import ColumnRoom
@@ -33,7 +34,7 @@ from broker_store.kernels import compare
 from broker_store.kernels import context as c
 from broker_store.pipeline.batches import walk
 from broker_store.pipeline.derived import UNIT
-from broker_store.pipeline.splits import MAX_RECORD, Queue, Split, is_record_of
+from broker_store.pipeline.splits import MAX_RECORD, Queue, Split, is_record_of, record_at
 
 ROWS = 64 << 10
 KEYS = 256 << 10
@@ -42,6 +43,7 @@ ENTRIES = 64 << 10  # read at once
 LINKS = 1_000  # wrong links of a file told with their place
 DAMAGED = 1_000  # stretches without a record that a task tells one by one
 RUNS = 100  # of a queue, for each kind
+_MOST_CONTRADICTED = 10_000  # units without a record of theirs whose place is read: each costs a read
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class Found:
     log_end: int = 0
     damaged: list[tuple[int, int, str]] = field(default_factory=list)  # (log offset, bytes, what is wrong)
     damaged_more: int = 0
+    keys: int = 0  # of records, in a store without an index
+    times_back: list[tuple[int, int]] = field(default_factory=list)  # (log offset, ms that the record is older than the one before it)
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -116,6 +120,7 @@ class _StretchCheck:
         self.found = Found(log_end=stretch.begin)
         self.damaged: list[tuple[int, int]] = list(store.gaps)
         self._faults: dict[tuple[str, str], Fault] = {}
+        self._last_ms: int | None = None
 
     def run(self) -> Found:
         split = self.stretch.split
@@ -128,9 +133,12 @@ class _StretchCheck:
                     rows, keys = room.rows, room.keys
                     self.found.records += len(rows)
                     self.found.log_end = int(rows[-1, k.ROW_LOG_OFFSET] + rows[-1, k.ROW_SIZE])
+                    self._check_times(rows)
                     units.check(rows, part, room.base)
                     if entries:
                         entries.check(rows, keys)
+                    else:
+                        self.found.keys += len(keys)
                 else:
                     self._tell_damage(*part)
             units.finish()
@@ -138,6 +146,14 @@ class _StretchCheck:
                 entries.finish()
         self.found.faults = list(self._faults.values())
         return self.found
+
+    def _check_times(self, rows: np.ndarray) -> None:
+        """Store times go up along the log; between two stretches they are not compared."""
+        times = rows[:, k.ROW_STORE_MS]
+        before = np.concatenate(([times[0] if self._last_ms is None else self._last_ms], times[:-1]))
+        for place in np.flatnonzero(times < before)[: DAMAGED - len(self.found.times_back)]:
+            self.found.times_back.append((int(rows[place, k.ROW_LOG_OFFSET]), int(before[place] - times[place])))
+        self._last_ms = int(times[-1])
 
     def _tell_damage(self, at: int, length: int, problem: str) -> None:
         torn = problem.startswith("torn end")
@@ -380,10 +396,29 @@ class _Units:
         for place in np.flatnonzero(unknown):
             extra[place] = not is_record_of(queue, int(numbers[place]), queue_unit.QueueUnit(*_values(units[place])), check.store.files, check.disk)
         behind &= ~check.in_damage(offsets)
-        for kind, chosen in (("unit-behind", behind), ("unit-extra", extra)):
+        contradicted = np.zeros(len(units), dtype=bool)
+        for place in np.flatnonzero(extra & ~nonsense)[:_MOST_CONTRADICTED]:
+            contradicted[place] = self._states_nothing_else(queue_unit.QueueUnit(*_values(units[place])))
+        # A good record of that size there states another place: its header is wrong, and the unit is not.
+        if not queue.topic.startswith(queue_unit.LIGHT_QUEUE):
+            extra &= ~contradicted
+        else:
+            contradicted[:] = False
+        for kind, chosen in (("unit-behind", behind), ("unit-extra", extra), (check_rules.QUEUE_OFFSET, contradicted)):
             if chosen.any():
                 first = int(np.argmax(chosen))
                 self._tell(kind, name, numbers[chosen], (int(numbers[first]), _values(units[first]), ()))
+
+
+    def _states_nothing_else(self, unit: queue_unit.QueueUnit) -> bool:
+        """Whether a good record of the unit's size lies where it points to, to which no unit of the place it states itself leads."""
+        found = record_at(unit, self._check.store.files, self._check.disk)
+        if found is None or found.size != unit.size:
+            return False
+        own = self._queues.get((found.topic, found.queue_id))
+        if own is None or not found.is_queued:
+            return True
+        return int(own.read(found.queue_offset, 1)["log_offset"][0]) != found.log_offset
 
 
 def _values(unit: np.void) -> tuple[int, int, int]:
