@@ -263,6 +263,7 @@ def test_the_store_is_seen_from_inside_and_metrics_say_the_same(running, broker)
 
 
 def test_the_way_of_a_send_is_measured(running, broker):
+    broker.post("/topics", {"name": "Measured"})
     before = broker.get("/store/write-path")
     for number in range(20):
         broker.post("/topics/Measured/messages", {"body": f"{number}"})
