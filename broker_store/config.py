@@ -509,6 +509,16 @@ class BrokerSettings(_Checked):
         high=1_000_000,
         ours=True,
     )
+    max_topics: int = _setting(
+        "maxTopics",
+        50_000,
+        "topics",
+        "with so many topics no more are made, by clients or administrators; a store that has more is opened with all of them",
+        low=0,
+        high=200_000,
+        ours=True,
+    )
+    max_groups: int = _setting("maxGroups", 50_000, "groups", "the same bound for subscription groups", low=0, high=200_000, ours=True)
     max_auto_created_topics: int = _setting(
         "maxAutoCreatedTopics",
         5000,

@@ -40,6 +40,8 @@ SEEN_ELSEWHERE = {
     "regionId": "server",
     "traceOn": "server",
     "notifyConsumerIdsChangedEnable": "server",
+    "maxTopics": "server/test_many.py",
+    "maxGroups": "server/test_many.py",
     "maxAutoCreatedTopics": "server",
     "maxAutoCreatedGroups": "server",
     "maxConnections": "server",

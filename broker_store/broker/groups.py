@@ -15,8 +15,10 @@ from broker_store.formats.config_json import DataVersion
 from broker_store.formats.names import check_group
 
 FILE_NAME = "subscriptionGroup.json"
-# What an administrator may make; `max_auto_created` bounds what comes into being by being seen.
-MAX_GROUPS = 100_000
+# A group's settings are a few numbers, and what other versions of the broker keep there.
+MAX_GROUP_BYTES = 16_384
+# Topics that groups may not read, of all groups together; each costs an entry in a file that is written whole.
+MAX_FORBIDDEN = 20_000
 
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",
@@ -35,7 +37,7 @@ SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 class TooManyGroupsError(LimitError):
-    """One more group would exceed the broker's bound."""
+    """One more group, or prohibition of one, would exceed the broker's bound."""
 
 
 @dataclass(slots=True)
@@ -129,7 +131,8 @@ def _all_durations(values: Iterable[object]) -> bool:
 class Groups:
     """The table of groups. `clock` gives milliseconds; `on_change()` is called after each change."""
 
-    def __init__(self, *, clock: Callable[[], int], auto_create: bool = True, max_auto_created: int = 5_000):
+    def __init__(self, *, clock: Callable[[], int], auto_create: bool = True, max_auto_created: int = 5_000, max_groups: int = 50_000):
+        self._max_groups = max_groups
         self._clock = clock
         self._auto_create = auto_create
         self._max_auto_created = max_auto_created
@@ -156,29 +159,41 @@ class Groups:
         """The group, made now when that is allowed; None when not. NameError_, TooManyGroupsError."""
         group = self._table.get(name)
         if group is None and (self._auto_create or self.is_system(name)):
-            self._check_room(name, self._max_auto_created)
+            self._check_room(f"group {name:.120}", self._max_auto_created)
             group = self.put(SubscriptionGroup(name))
         return group
 
     def put(self, group: SubscriptionGroup) -> SubscriptionGroup:
         """Create or replace a group. NameError_ for its name, TooManyGroupsError over the bound."""
-        check_group(group.name)
-        if group.name not in self._table:
-            self._check_room(group.name, MAX_GROUPS)
-        self._table[group.name] = group
-        self._changed()
+        self.put_all([group])
         return group
 
-    def _check_room(self, name: str, limit: int) -> None:
-        if len(self._table) >= limit:
-            raise TooManyGroupsError(f"no room for group {name:.120}: there are {len(self._table)} groups", len(self._table), limit)
+    def put_all(self, groups: Iterable[SubscriptionGroup]) -> None:
+        """Create or replace several groups in one change; nothing is changed when one is not allowed."""
+        table = {group.name: group for group in groups}
+        for name in table:
+            check_group(name)
+        new = [name for name in table if name not in self._table]
+        if new:
+            self._check_room(f"group {new[0]:.120}" if len(new) == 1 else f"{len(new)} more groups", self._max_groups, len(new))
+        self._table.update(table)
+        self._changed()
+
+    def _check_room(self, what: str, limit: int, new: int = 1) -> None:
+        if len(self._table) + new > limit:
+            raise TooManyGroupsError(f"no room for {what}: there are {len(self._table)} groups", len(self._table), limit)
 
     def may_read(self, group: str, topic: str) -> bool:
         """Whether an administrator lets the group read the topic; where nobody said anything it may."""
         return not self._forbidden.get(group, {}).get(topic, 0) & READ_FORBIDDEN
 
     def set_may_read(self, group: str, topic: str, readable: bool) -> None:
-        """Other bits of a group's prohibitions, which nobody defined yet, stay as they are."""
+        """Other bits of a group's prohibitions, which have no meaning yet, stay as they are. TooManyGroupsError over the bound."""
+        if not readable and topic not in self._forbidden.get(group, {}):
+            count = sum(map(len, self._forbidden.values()))
+            if count >= MAX_FORBIDDEN:
+                what = f"no room for a prohibition of group {group:.120}: there are {count} prohibitions"
+                raise TooManyGroupsError(what, count, MAX_FORBIDDEN)
         topics = self._forbidden.setdefault(group, {})
         topics[topic] = topics.get(topic, 0) & ~READ_FORBIDDEN | (0 if readable else READ_FORBIDDEN)
         if not topics[topic]:

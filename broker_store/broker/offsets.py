@@ -7,9 +7,9 @@ consumer which does not know of the reset yet cannot undo it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from broker_store.errors import DamagedStoreError, FormatError
+from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
 
@@ -17,6 +17,12 @@ FILE_NAME = "consumerOffset.json"
 _SEPARATOR = "@"
 # Behind a group's name: how far all clients of a broadcasting group have pulled. No group can be named so.
 _BROADCAST = "@broadcast"
+# Pairs of a group and a topic: clients commit for any group and any topic that are there, and each pair takes half a kilobyte.
+MAX_ENTRIES = 300_000
+
+
+class TooManyOffsetsError(LimitError):
+    """Offsets of a group in one more topic would exceed the bound of all groups together."""
 
 
 class Offsets:
@@ -40,17 +46,27 @@ class Offsets:
         queues = self._table.get((group, topic))
         return None if queues is None else queues.get(queue_id)
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Take a group's word; False when a pending reset counts instead."""
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, *, is_own: bool = False) -> bool:
+        """Take a group's word; False when a pending reset counts instead. TooManyOffsetsError, unless the group `is_own` of the broker."""
         pending = self._resets.get((group, topic))
         if pending and queue_id in pending:
             return False
+        if not is_own and (group, topic) not in self._table:
+            self._check_room(group, [topic])
         self._store(group, topic, queue_id, offset)
         return True
 
     def commit_broadcast(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Where the slowest client of a broadcasting group pulls."""
-        self._store(group + _BROADCAST, topic, queue_id, offset)
+        """Where the slowest client of a broadcasting group pulls; only statistics, so it is left out where there is no room."""
+        if (group + _BROADCAST, topic) in self._table or len(self._table) < MAX_ENTRIES:
+            self._store(group + _BROADCAST, topic, queue_id, offset)
+
+    def _check_room(self, group: str, topics: Iterable[str]) -> None:
+        new = sum((group, topic) not in self._table for topic in topics)
+        count = len(self._table)
+        if new and count + new > MAX_ENTRIES:
+            what = f"no room for offsets of group {group:.120} in {new} more topic{'s' if new > 1 else ''}: all groups together have {count}"
+            raise TooManyOffsetsError(what, count, MAX_ENTRIES)
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         queues = self._table.get((group, topic))
@@ -72,7 +88,8 @@ class Offsets:
         return self._pulled.get((group, topic), {}).get(queue_id)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset against the consumers' own view; their next pull is sent there."""
+        """Set an offset against the consumers' own view; their next pull is sent there. TooManyOffsetsError."""
+        self._check_room(group, [topic])
         self.on_reset(group, topic, queue_id, self.query(group, topic, queue_id), offset)
         self._resets.setdefault((group, topic), {})[queue_id] = offset
         self._store(group, topic, queue_id, offset)
@@ -112,11 +129,12 @@ class Offsets:
         return [group for group in self.groups() if topic in self._groups[group]]
 
     def clone(self, source: str, target: str, topic: str | None) -> None:
-        """Give `target` the offsets of `source`, of one topic or of all."""
-        for name, queues in self.of_group(source).items():
-            if topic is None or name == topic:
-                for queue_id, offset in queues.items():
-                    self._store(target, name, queue_id, offset)
+        """Give `target` the offsets of `source`, of one topic or of all. TooManyOffsetsError, and then nothing has changed."""
+        cloned = {name: queues for name, queues in self.of_group(source).items() if topic is None or name == topic}
+        self._check_room(target, cloned)
+        for name, queues in cloned.items():
+            for queue_id, offset in queues.items():
+                self._store(target, name, queue_id, offset)
 
     def forget_group(self, group: str) -> None:
         for name in (group, group + _BROADCAST):
@@ -134,6 +152,10 @@ class Offsets:
         for table in (self._table, self._pulled, self._resets):
             table.pop((group, topic), None)
         self.dirty = True
+
+    def __len__(self) -> int:
+        """How many pairs of a group and a topic have offsets."""
+        return len(self._table)
 
     # Persistence
 

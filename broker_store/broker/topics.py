@@ -23,6 +23,7 @@ FILE_NAME = "topics.json"
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 MULTI_TAG = "MULTI_TAG"  # a filter_type: records of the topic carry a bit for it
+FILTER_TYPES = ("SINGLE_TAG", MULTI_TAG)
 AUTO_CREATE_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -36,9 +37,11 @@ SYSTEM_PREFIX = "rmq_sys_"
 UNIT_SUBSCRIPTION = 2
 DELAY_QUEUES = 18
 # Bounds for what may be created over the wire: a route lists every queue, and each queue costs a file and a table entry.
-# `max_auto_created` bounds what comes into being by itself, the first of these what an administrator makes.
-MAX_TOPICS = 100_000
+# `max_auto_created` bounds what clients create by naming it, `max_topics` all that is created.
 MAX_QUEUES = 128
+# Apache knows six attributes of a topic, the longest name of one has 24 characters; these leave room and no more.
+MAX_ATTRIBUTES = 32
+MAX_ATTRIBUTE_CHARACTERS = 255
 
 # Nobody may send to these from outside (Apache's TopicValidator.isNotAllowedSendTopic). The timer topic is ours: what lies there
 # says to which topic it is delivered, and nobody checked that unless the broker wrote it.
@@ -135,10 +138,12 @@ class Topics:
         trace_topic: bool = False,
         trace_topic_name: str = TRACE_TOPIC,
         max_auto_created: int = 5_000,
+        max_topics: int = 50_000,
     ):
         self._clock = clock
         self._auto_create = auto_create
         self._max_auto_created = max_auto_created
+        self._max_topics = max_topics
         self._table: dict[str, TopicConfig] = {}
         self._system = _system_topics(cluster, broker, cluster_topic, broker_topic)
         if auto_create:
@@ -181,7 +186,7 @@ class Topics:
         """Create or replace a topic. NameError_ for its name, TooManyTopicsError over the bound."""
         check_topic(config.name)
         if config.name not in self._table:
-            self._check_room(config.name, MAX_TOPICS)
+            self._check_room(config.name, self._max_topics)
         self._table[config.name] = config
         self._changed([config])
         return config
@@ -191,7 +196,9 @@ class Topics:
         configs = list(configs)
         for config in configs:
             check_topic(config.name)
-        self._check_room(f"{len(configs)} topics", MAX_TOPICS - len(configs) + 1)
+        new = len({config.name for config in configs if config.name not in self._table})
+        if new:
+            self._check_room(f"{new} more topics" if new > 1 else "one more topic", self._max_topics, new)
         for config in configs:
             self._table[config.name] = config
         self._changed(configs)
@@ -261,8 +268,8 @@ class Topics:
         """Clients write their traces to a topic that is the system's by name and otherwise an ordinary one."""
         return not self.is_system(name) or name == self._trace_topic
 
-    def _check_room(self, what: str, limit: int) -> None:
-        if len(self._table) >= limit:
+    def _check_room(self, what: str, limit: int, new: int = 1) -> None:
+        if len(self._table) + new > limit:
             raise TooManyTopicsError(f"no room for {what}: there are {len(self._table)} topics", len(self._table), limit)
 
     def _changed(self, configs: list[TopicConfig]) -> None:

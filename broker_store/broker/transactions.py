@@ -422,8 +422,8 @@ class Transactions:
         """Commit the positions of GROUP as far as a log synced up to `synced` allows; the table of offsets is saved by its owner."""
         while self._moves and self._moves[0].log_end <= synced:
             move = self._moves.popleft()
-            self._offsets.commit(GROUP, HALF_TOPIC, 0, move.half)
-            self._offsets.commit(GROUP, OP_HALF_TOPIC, 0, move.op)
+            self._offsets.commit(GROUP, HALF_TOPIC, 0, move.half, is_own=True)
+            self._offsets.commit(GROUP, OP_HALF_TOPIC, 0, move.op, is_own=True)
 
     def facts(self) -> dict:
         """How many halves wait for their word, where the checks are, and what was done since the start.

@@ -34,9 +34,10 @@ UNIT_SUB = 2
 # A slave learns from this topic's route who its fellows are, under their own ids.
 _MEMBERS_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
 
-# Far above any cluster, and small enough that nobody fills the memory by registering.
+# Far above any cluster, and small enough that a peer cannot fill the memory by registering. MAX_TOPICS is above the largest
+# `maxTopics` of a broker: one with so many topics must find room in the name server of its own process.
 MAX_BROKERS = 2_000
-MAX_TOPICS = 100_000
+MAX_TOPICS = 250_000
 
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.%a-z]{2,60}\]):\d{1,5}")
 _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")

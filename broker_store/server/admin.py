@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from broker_store.broker.clients import Client
-from broker_store.broker.groups import SubscriptionGroup, check_retry_policy
+from broker_store.broker.groups import MAX_GROUP_BYTES, SubscriptionGroup, check_retry_policy
 from broker_store.broker.statistics import DAY_MS, HOUR_MS, MINUTE_MS, Meter
-from broker_store.broker.topics import MAX_QUEUES, TopicConfig
+from broker_store.broker.topics import FILTER_TYPES, MAX_ATTRIBUTE_CHARACTERS, MAX_ATTRIBUTES, MAX_QUEUES, TopicConfig
 from broker_store.errors import FieldError, FormatError
 from broker_store.formats import record
 from broker_store.formats.config_json import DataVersion
@@ -134,6 +134,13 @@ class Admin:
         if not 0 <= config.perm <= 15:
             raise FieldError("perm", config.perm, "the bits 4 read, 2 write, 1 inherit")
         topic_attributes.check_message_type(config.attributes, self._parts.settings.enable_mixed_message_type)
+        if config.filter_type not in FILTER_TYPES:
+            raise FieldError("topicFilterType", config.filter_type, " or ".join(FILTER_TYPES))
+        if len(config.attributes) > MAX_ATTRIBUTES:
+            raise FieldError("attributes", len(config.attributes), f"at most {MAX_ATTRIBUTES}")
+        longest = max((len(text) for pair in config.attributes.items() for text in pair), default=0)
+        if longest > MAX_ATTRIBUTE_CHARACTERS:
+            raise FieldError("attributes", longest, f"names and values of at most {MAX_ATTRIBUTE_CHARACTERS} characters")
         kind = config.attributes.get("queue.type", "SimpleCQ")
         policy = config.attributes.get("cleanup.policy", "DELETE")
         if kind != "SimpleCQ" or policy != "DELETE":
@@ -217,8 +224,10 @@ class Admin:
                 raise FieldError("groupRetryPolicy", group.retry_policy, str(error)) from None
             if not 0 <= group.retry_queue_nums <= MAX_QUEUES:
                 raise FieldError("retryQueueNums", group.retry_queue_nums, f"0 to {MAX_QUEUES}")
-        for group in groups:
-            self._parts.groups.put(group)
+            characters = len(fastjson.dumps(group.to_json()))
+            if characters > MAX_GROUP_BYTES:
+                raise FieldError("group", characters, f"at most {MAX_GROUP_BYTES} bytes of settings and attributes")
+        self._parts.groups.put_all(groups)
 
     def all_groups(self, command: Command, channel: Channel) -> Command:
         value = self._parts.groups.to_json()

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from broker_store.broker import filters, flow
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
 from broker_store.broker.filters import FilterError, Subscription
+from broker_store.broker.offsets import TooManyOffsetsError
 from broker_store.broker.parked_pulls import ParkedPull
 from broker_store.broker.topics import PERM_READ, SCHEDULE_TOPIC, TIMER_TOPIC
 from broker_store.formats.names import check_topic
@@ -189,7 +190,7 @@ class Consume:
             self._answer(pull, self._empty(header, GetStatus.OFFSET_RESET, reset))
             return None
         if header.sys_flag & headers.PULL_COMMIT_OFFSET and header.commit_offset >= 0:
-            self._parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+            self._commit(header, channel)
         client = self._broadcasting_client(pull)
         if client is not None:
             begin = self._parts.broadcast.first(*client, header.queue_offset, self._parts.clock(), through_proxy=_is_through_proxy(header))
@@ -401,6 +402,13 @@ class Consume:
         if first <= 0 and self._parts.near_log_end(header.topic, header.queue_id, 0):
             return command.answer(0, None, {"offset": "0"})
         return command.answer(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first", {})
+
+    def _commit(self, header: PullHeader, channel: Channel) -> None:
+        """Take the offset that comes with a pull. One for which there is no room is counted, and the pull goes on."""
+        try:
+            self._parts.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        except TooManyOffsetsError as error:
+            self._parts.statistics.refuse("too many offsets", value=error.value, limit=error.limit, who=channel.remote, said=str(error))
 
     def update_offset(self, command: Command, channel: Channel) -> Command:
         header = read_header(RequestCode.UPDATE_CONSUMER_OFFSET, command.fields)

@@ -104,6 +104,7 @@ def build_parts(
         trace_topic=settings.trace_topic_enable,
         trace_topic_name=settings.msg_trace_topic_name,
         max_auto_created=settings.max_auto_created_topics,
+        max_topics=settings.max_topics,
     )
     offsets = Offsets(clock=clock)
     clients = Clients(expired_after_ms=settings.channel_expired_timeout)
@@ -117,6 +118,7 @@ def build_parts(
             clock=clock,
             auto_create=settings.auto_create_subscription_group,
             max_auto_created=settings.max_auto_created_groups,
+            max_groups=settings.max_groups,
         ),
         offsets=offsets,
         broadcast=BroadcastOffsets(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from broker_store import errors
 from broker_store.broker.groups import TooManyGroupsError
+from broker_store.broker.offsets import TooManyOffsetsError
 from broker_store.broker.topics import TooManyTopicsError
 from broker_store.messages import PutStatus
 
@@ -132,6 +133,7 @@ def problem_of(error: BaseException) -> Problem:
 _CODE_OF_ERROR = (
     (TooManyTopicsError, "limit_reached"),
     (TooManyGroupsError, "limit_reached"),
+    (TooManyOffsetsError, "limit_reached"),
     (errors.NameError_, "invalid_name"),
     (errors.FieldError, "invalid"),
     (errors.PeerError, "invalid"),

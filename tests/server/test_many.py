@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 
 import pytest
 
+from broker_store.broker import groups, offsets
+from broker_store.broker.groups import SubscriptionGroup
+from broker_store.broker.topics import TopicConfig
+from broker_store.config import BrokerSettings
+from broker_store.nameserver import routes
 from broker_store.nameserver.handlers import NameServer
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.framing import MAX_FRAME_BYTES
+from broker_store.protocol.headers import write_header
 from broker_store.server import router
 from broker_store.server.admin import MAX_MADE_AT_ONCE
 from broker_store.server.broker import NameServerPort
+from broker_store.server.registration import Registration
 from broker_store.server.transport import connect
 from tests.support.broker_harness import Harness
 
@@ -39,10 +47,10 @@ async def ask(harness: Harness, code: int, value: object = b"", **fields):
 
 async def refused(harness: Harness, code: int, value: object, *numbers: int, **fields) -> None:
     """The request is refused with these numbers, and nothing came into being."""
-    before = len(harness.parts.topics), len(harness.parts.groups)
+    before = len(harness.parts.topics), len(harness.parts.groups), len(harness.parts.offsets)
     answer = await ask(harness, code, value, **fields)
     assert answer.code == INVALID and all(str(number) in answer.remark for number in numbers), answer
-    assert (len(harness.parts.topics), len(harness.parts.groups)) == before
+    assert (len(harness.parts.topics), len(harness.parts.groups), len(harness.parts.offsets)) == before
 
 
 async def test_one_request_makes_so_many_and_no_more():
@@ -58,7 +66,114 @@ async def test_one_request_makes_so_many_and_no_more():
     assert (refusals["too many at once"]["value"], refusals["too many at once"]["limit"]) == (MAX_MADE_AT_ONCE + 1, MAX_MADE_AT_ONCE)
 
 
+async def test_there_are_so_many_topics_and_groups_and_no_more():
+    harness = Harness(max_topics=40, max_groups=20)
+    count = len(harness.parts.topics)
+    await refused(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": [topic(f"t{number}") for number in range(41 - count)]}, count, 40)
+    made = [topic(f"t{number}") for number in range(40 - count)]
+    assert (await ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": made})).code == 0
+    single = write_header(R.UPDATE_AND_CREATE_TOPIC, topic="more", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6)
+    await refused(harness, R.UPDATE_AND_CREATE_TOPIC, b"", 40, **single)
+    assert (await ask(harness, R.UPDATE_AND_CREATE_TOPIC, b"", **single | {"topic": "t0"})).code == 0, "one that is there may be changed"
+    assert (await ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": made})).code == 0
+    count = len(harness.parts.groups)
+    many = [{"groupName": f"g{number}"} for number in range(21 - count)]
+    await refused(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": many}, count, 20)
+    assert (await ask(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": many[:-1]})).code == 0
+    await refused(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": "more"}, 20)
+    assert (await ask(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": "g0", "retryMaxTimes": 3})).code == 0
+    assert harness.parts.groups.get("g0").retry_max_times == 3
+
+
+async def test_clients_make_no_more_than_there_may_be_either():
+    harness = Harness(max_topics=0, max_groups=0)
+    topics, groups_there = len(harness.parts.topics), len(harness.parts.groups)
+    assert (await harness.send(topic="NewOne")).code != 0
+    assert harness.parts.topics.get("NewOne") is None and len(harness.parts.topics) == topics
+    with pytest.raises(groups.TooManyGroupsError, match="at most 0"):
+        harness.parts.groups.find_or_create("NewGroup")
+    assert len(harness.parts.groups) == groups_there
+
+
+async def test_offsets_and_prohibitions_are_bounded(monkeypatch):
+    monkeypatch.setattr(offsets, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(groups, "MAX_FORBIDDEN", 2)
+    harness = Harness()
+    for name in ("G", "H"):
+        harness.parts.groups.put(SubscriptionGroup(name))
+    for number in range(5):
+        harness.parts.topics.put(TopicConfig(f"t{number}", 1, 1))
+
+    def committed(number: int, offset: int = 1) -> dict:
+        return write_header(R.UPDATE_CONSUMER_OFFSET, consumer_group="G", topic=f"t{number}", queue_id=0, commit_offset=offset)
+
+    for number in range(3):
+        assert (await ask(harness, R.UPDATE_CONSUMER_OFFSET, **committed(number))).code == 0
+    await refused(harness, R.UPDATE_CONSUMER_OFFSET, b"", 3, **committed(3))
+    assert (await ask(harness, R.UPDATE_CONSUMER_OFFSET, **committed(0, 2))).code == 0, "of a pair that is there"
+    moved = write_header(R.INVOKE_BROKER_TO_RESET_OFFSET, topic="t3", group="G", timestamp=-1, is_force=True)
+    await refused(harness, R.INVOKE_BROKER_TO_RESET_OFFSET, b"", 3, **moved)
+    assert harness.parts.offsets.query("G", "t3", 0) is None
+    cloned = write_header(R.CLONE_GROUP_OFFSET, src_group="G", dest_group="H", offline=True)
+    await refused(harness, R.CLONE_GROUP_OFFSET, b"", 3, **cloned)
+    assert harness.parts.offsets.of_group("H") == {}, "all of it or nothing"
+    harness.parts.offsets.commit_broadcast("G", "t4", 0, 1)
+    assert harness.parts.offsets.of_broadcast("G") == {}
+    harness.parts.offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 7, is_own=True)
+    assert harness.parts.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 7, "transactions go on"
+    for number in range(2):
+        assert (await ask(harness, R.UPDATE_AND_GET_GROUP_FORBIDDEN, group="G", topic=f"t{number}", readable="false")).code == 0
+    await refused(harness, R.UPDATE_AND_GET_GROUP_FORBIDDEN, b"", 2, group="G", topic="t4", readable="false")
+    assert harness.parts.groups.may_read("G", "t4")
+    assert (await ask(harness, R.UPDATE_AND_GET_GROUP_FORBIDDEN, group="G", topic="t1", readable="false")).code == 0
+    assert (await ask(harness, R.UPDATE_AND_GET_GROUP_FORBIDDEN, group="G", topic="t0", readable="true")).code == 0
+
+
+async def test_a_pull_whose_offset_finds_no_room_goes_on(monkeypatch):
+    monkeypatch.setattr(offsets, "MAX_ENTRIES", 0)
+    harness = Harness()
+    await harness.send()
+    harness.parts.groups.put(SubscriptionGroup("G"))
+    assert (await harness.pull(group="G", flag=1 | 4, commit=0)).code == 0
+    assert len(harness.parts.offsets) == 0
+    refusals = {case["cause"]: case for case in harness.parts.statistics.refusals.facts()}
+    assert refusals["too many offsets"]["limit"] == 0
+
+
+def test_a_store_with_more_than_may_be_made_is_opened_with_all_of_them():
+    """With 100,000 topics the name server of the broker's process refused their registration, and with that the start failed."""
+    count = 100_000
+    table = {f"t{number}": TopicConfig(f"t{number}", 1, 1).to_json() for number in range(count)}
+    text = json.dumps({"dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1}, "topicConfigTable": table})
+
+    async def started() -> None:
+        harness = Harness(max_topics=10)
+        parts = harness.parts
+        parts.topics.load(text)
+        parts.nameserver = NameServer(parts.clock)
+        registration = Registration(parts)
+        await registration.start()
+        try:
+            assert len(parts.nameserver.routes.topics) == len(parts.topics) > count
+            await refused(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": [topic("one-more")]}, len(parts.topics), 10)
+        finally:
+            await registration.stop()
+
+    asyncio.run(started())
+
+
+def test_the_name_server_has_room_for_the_topics_of_the_largest_broker():
+    settings = {field.name: field.metadata["setting"] for field in dataclasses.fields(BrokerSettings)}
+    assert max(settings["max_topics"].high, settings["max_auto_created_topics"].high) < routes.MAX_TOPICS
+
+
 @pytest.mark.parametrize(("code", "value", "numbers"), [
+    (R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": [topic("t", attributes={f"a{n}": "v" for n in range(33)})]}, (33, 32)),
+    (R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": [topic("t", attributes={"a": "v" * 256})]}, (256, 255)),
+    (R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": [topic("t", attributes={"a" * 257: "v"})]}, (257, 255)),
+    (R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": [topic("t", topicFilterType="x" * 5_000)]}, ()),
+    (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": "g", "attributes": {"a": "v" * 20_000}}, (groups.MAX_GROUP_BYTES,)),
+    (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": "g", "unknown": ["v" * 20_000]}, (groups.MAX_GROUP_BYTES,)),
     (R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": [topic("t", readQueueNums=129)]}, (129, 128)),
     (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": "g", "retryQueueNums": 129}, (129, 128)),
     (R.HEART_BEAT, b" " * (router.MAX_BODY_BYTES + 1), (router.MAX_BODY_BYTES + 1, router.MAX_BODY_BYTES)),
