@@ -102,8 +102,8 @@ def _for_admins(view: Callable[..., HttpResponse], name: str) -> Callable[..., H
             asked = {key: request.POST.getlist(key) for key in ("action", "job_ids") if key in request.POST}
             with audit.audited(roles.caller_of(request.user), name, "job", str(named.get("job_id", "")), queue=named.get("queue_index"), **asked):
                 return view(request, *arguments, **named)
-        except RedisError as error:
-            return _unavailable(request, Problem("jobs_unavailable", f"Redis does not answer ({type(error).__name__})."))
+        except RedisError:
+            return _unavailable(request, Problem("jobs_unavailable", "Redis does not answer."))
 
     return guarded
 

@@ -43,7 +43,7 @@ from rq.serializers import JSONSerializer
 
 from broker_store.client import ClientError
 from broker_store.errors import MisuseError, NameError_
-from broker_store.formats import names
+from broker_store.formats import moment, names
 from broker_store.lab.experiment import MOST_MESSAGES, Experiment
 from broker_store.server.documents import time_text
 from broker_store.server.http import Caller
@@ -401,7 +401,10 @@ def _check_resend(parameters: dict) -> dict:
 
 def _time(parameters: dict, name: str) -> int | None:
     value = parameters.get(name)
-    return None if value in (None, "") else _bounded(value, name, 0, 1 << 53)
+    try:
+        return None if value in (None, "") else moment.read(str(value))
+    except ValueError as error:
+        raise Problem("invalid", f"{name}: {error}") from None
 
 
 def _bounded(value: object, name: str, least: int, most: int) -> int:
@@ -438,7 +441,7 @@ def _redis_problems() -> Iterator[None]:
     try:
         yield
     except redis.RedisError as error:
-        raise Problem("jobs_unavailable", f"Redis does not answer ({type(error).__name__})") from error
+        raise Problem("jobs_unavailable", "Redis does not answer") from error
 
 
 def _queues() -> list:
@@ -695,8 +698,27 @@ def _ms(moment: Any) -> int | None:
 
 
 def _error_sentence(job: Job) -> str:
-    """The last line of the trace, without the class's module: paths and stack stay in the worker's log."""
+    """Why a job failed, in a sentence: its own words when it gave up, else that the program failed. Paths, classes and the stack stay in
+    the worker's log."""
     result = job.latest_result()
-    trace = (result.exc_string if result is not None else None) or "no reason was kept"
+    trace = (result.exc_string if result is not None else None) or ""
     line = trace.strip().rpartition("\n")[2]
-    return re.sub(r"^[\w.]+\.(\w+: )", r"\1", line).removeprefix("JobFailed: ")[:500]
+    kind, _, said = line.partition(": ")
+    name = kind.rpartition(".")[2]
+    if not line:
+        return "no reason was kept"
+    if name == JobFailed.__name__ and said:
+        return said[:500]
+    if name in _ENDS:
+        return _ENDS[name]
+    if not re.fullmatch(r"(?:\w+\.)*[A-Z]\w*", kind):  # no class: a sentence of ours, or of rq's
+        return line[:500]
+    return "the program failed at it; the worker's log, logs/worker-*.log of the data directory, says where"
+
+
+# What ends a job from outside, by the class of rq's that says so.
+_ENDS = {
+    "JobTimeoutException": "it took longer than this kind of job may",
+    "AbandonedJobError": "its worker ended while it ran",
+    "PermissionError": "it is no job of this program",
+}

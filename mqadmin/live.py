@@ -46,7 +46,7 @@ from django.db import DatabaseError
 from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import index_file, names
 from broker_store.pace import Pace, at_pace
-from broker_store.server.problems import Problem
+from broker_store.server.problems import Problem, problem_of
 from mqadmin import clusters, jobs, parts
 from mqadmin.inside import cache, checks, layout, recoveries
 from mqadmin.middleware import MUST_SET_PASSWORD
@@ -361,7 +361,8 @@ class Sampler:
             case Problem():
                 return "end" if error.status == 404 else "error", encode({"code": error.code, "detail": error.detail})
             case BrokerStoreError():
-                return "error", encode({"code": "failed", "detail": type(error).__name__})
+                problem = problem_of(error).document()
+                return "error", encode({"code": "failed", "detail": problem["detail"]})
         log.error("stream %s could not be measured", stream, exc_info=error)
         return "error", encode({"code": "internal", "detail": "this stream could not be measured"})
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker_store.formats import names
+from broker_store.formats import moment, names
 from broker_store.server.problems import Problem
 
 MAX_KEY_BYTES = 1_024
@@ -101,11 +101,13 @@ def _key(value: object) -> str:
 
 
 def _time(value: object) -> int:
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,16}", value):
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TIME_MS:
-        raise Problem("invalid", f"a time is {value!r:.30}, want milliseconds since 1970")
-    return value
+    """Milliseconds since 1970; of a number, or of text that says a time."""
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError(f"{value!r:.30} is not a time: want milliseconds since 1970, or a time such as {moment.EXAMPLE}")
+        return moment.read(str(value))
+    except ValueError as error:
+        raise Problem("invalid", f"{error}") from None
 
 
 _CHECKS = {"topic": _topic, "key": _key, "begin_ms": _time, "end_ms": _time}
@@ -232,7 +234,8 @@ def sentence_of(errors: str, status: int) -> str:
         return f"the process was killed (signal {-status}); when nobody did it, the machine ran out of memory"
     raised = re.findall(r"^[\w.]+(?:Error|Exception)\b.*$", errors, re.MULTILINE)
     last = (raised or [line for line in errors.splitlines() if line.strip()] or [f"it ended with {status} and said nothing"])[-1]
-    return last.strip()
+    # The class of an error is for programmers; the run's log has it.
+    return re.sub(r"^[\w.]*(?:Error|Exception): ", "", last.strip())
 
 
 def summary(name: str, result: dict) -> dict:

@@ -26,6 +26,7 @@ from pathlib import Path
 from broker_store.config import delay_levels_ms
 from broker_store.engine.disk import Disk
 from broker_store.errors import MisuseError
+from broker_store.formats import moment
 from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
 
 TABLES = ("records", "units", "entries", "slots", "index_files")
@@ -127,12 +128,10 @@ def _whole(name: str, value: object, most: int = (1 << 63) - 1) -> int:
 
 
 def _time(name: str, value: str) -> int:
-    if value.isascii() and value.isdigit():
-        return _whole(name, value, MOST_MS) * 1000
     try:
-        return microseconds(datetime.fromisoformat(value))
-    except ValueError:
-        raise MisuseError(f"option {name} is {value!r:.60}, want milliseconds since 1970 or a time such as 2026-11-21T10:00:00Z") from None
+        return moment.read_microseconds(value)
+    except ValueError as error:
+        raise MisuseError(f"option {name}: {error}") from None
 
 
 def microseconds(moment: datetime) -> int:

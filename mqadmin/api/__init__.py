@@ -21,6 +21,7 @@ from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of
 from mqadmin.api import groups, inside, jobs, messages, pipeline, schemas, store, system, topics, waiting
 from mqadmin.api.auth import AUTH
 from mqadmin.api.parameters import only_declared
+from mqadmin.api.wrong import reason
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ def _on_unknown(request: HttpRequest, error: Exception) -> HttpResponse:
 
 
 def _on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
-    wrong = [{"field": ".".join(str(piece) for piece in entry["loc"][1:])[:100], "reason": str(entry["msg"])[:200]} for entry in error.errors[:20]]
+    wrong = [{"field": ".".join(str(piece) for piece in entry["loc"][1:])[:100], "reason": reason(entry)[:200]} for entry in error.errors[:20]]
     return problem_response(Problem("invalid_fields", "; ".join(f"{entry['field']}: {entry['reason']}" for entry in wrong[:5]), errors=wrong))
 
 

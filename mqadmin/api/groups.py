@@ -9,7 +9,9 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 
 from broker_store.errors import NotFoundError
+from broker_store.formats import moment
 from broker_store.formats.names import check_group, check_topic
+from broker_store.server.documents import time_text
 from broker_store.server.problems import Problem
 from mqadmin import clusters, dead_letters
 from mqadmin.api import paging, schemas
@@ -49,7 +51,7 @@ async def create_group(request: HttpRequest, body: schemas.NewGroup):
     caller = need(request, "admin")
     name = check_group(body.name)
     if _group(name) is not None:
-        raise Problem("conflict", f"group {name} exists", hint="change it with PATCH")
+        raise Problem("conflict", f"group {name} exists", hint=f"change it with PATCH /api/v1/groups/{name}")
     wanted = body.dict(exclude={"name"})
     async with aaudited(caller, "create", "group", name, after=wanted):
         clusters.current().create_group(name, **wanted)
@@ -66,7 +68,7 @@ async def show_group(request: HttpRequest, group: str):
 async def timeline(request: HttpRequest, group: str, hours: Annotated[int, Query(ge=1, le=MOST_HISTORY_HOURS)] = 6):
     """Each queue of a group over store time: what is kept, where the group is, when retention comes to where it reads; and its lag
     over the last `hours`, with resets and changes of its members. `lag` null is a gap: nothing was sampled then."""
-    return schemas.facts(measured("timeline", await asyncio.to_thread(clusters.current().timeline, check_group(group), hours)))
+    return schemas.facts(schemas.with_times(measured("timeline", await asyncio.to_thread(clusters.current().timeline, check_group(group), hours))))
 
 
 @router.get("/groups/{group}/dead-letters", response=dict[str, Any])
@@ -100,7 +102,7 @@ async def delete_group(request: HttpRequest, group: str, confirm: Confirm = None
     before = found_group(group)
     async with aaudited(caller, "delete", "group", group, before={name: before[name] for name in (*CONFIG_FIELDS, "topics", "lag")}):
         if confirm != group:
-            raise Problem("confirmation_needed", f"deleting {group} forgets its offsets; repeat with ?confirm={group}")
+            raise Problem("confirmation_needed", f"deleting {group} forgets its offsets", hint=f"repeat with ?confirm={group}")
         clusters.current().delete_group(group)
     return Status(204, None)
 
@@ -113,18 +115,31 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
     found_topic(check_topic(body.topic))
     if (body.to in ("time", "offset")) != (body.value is not None):
         raise Problem("invalid", "value goes with to=time and to=offset, and only with these")
-    if body.value is not None and body.value < 0:
-        raise Problem("invalid", "value must not be negative")
-    wanted = {"topic": body.topic, "to": body.to, "value": body.value, "queue_id": body.queue_id}
+    value = None if body.value is None else _value_of(body.to, body.value)
+    wanted = {"topic": body.topic, "to": body.to, "value": value, "queue_id": body.queue_id}
 
     def reset(dry_run: bool) -> list[dict]:
-        return clusters.current().reset_offset(group, body.topic, body.to, body.value, queue_id=body.queue_id, dry_run=dry_run)
+        return clusters.current().reset_offset(group, body.topic, body.to, value, queue_id=body.queue_id, dry_run=dry_run)
 
     if body.dry_run:
         moves = reset(True)
     else:
         async with aaudited(caller, "reset_offset", "group", group, **wanted) as record:
             if body.confirm != group:
-                raise Problem("confirmation_needed", f"moving the offsets of {group} makes it read again or skip; repeat with confirm={group}")
+                raise Problem("confirmation_needed", f"moving the offsets of {group} makes it read again or skip", hint=f"repeat with confirm={group}")
             record["moves"] = moves = reset(False)
-    return {"group": group, "topic": body.topic, "dry_run": body.dry_run, "moves": moves}
+    told = {"time_ms": value, "time": time_text(value)} if body.to == "time" else {}
+    return {"group": group, "topic": body.topic, "dry_run": body.dry_run, "moves": moves} | told
+
+
+def _value_of(to: str, text: int | str) -> int:
+    """What an offset moves to: a moment for a time, else an offset. Problem."""
+    given = f"{text}"
+    try:
+        if to == "time":
+            return moment.read(given)
+        if not (given.isascii() and given.isdigit() and len(given) < 19):
+            raise ValueError(f"{given[:30]!r} is not an offset: want a number from 0")
+        return int(given)
+    except ValueError as error:
+        raise Problem("invalid", f"value: {error}") from None

@@ -11,7 +11,7 @@ from ninja import Query, Router
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.formats.names import check_topic
 from broker_store.server import http
-from broker_store.server.documents import encoded
+from broker_store.server.documents import encoded, time_text
 from broker_store.server.problems import Problem
 from broker_store.server.repeats import MAX_KEY_CHARACTERS, read_key
 from mqadmin import clusters
@@ -22,7 +22,7 @@ from mqadmin.gateway import REPEATS, ClusterGateway
 router = Router()
 MAX_TIME = (1 << 63) - 1
 Limit = Annotated[int, Query(ge=1, le=http.MAX_LIMIT)]
-FromTime = Annotated[schemas.Int64 | None, Query(description="milliseconds since 1970")]
+FromTime = Annotated[schemas.Moment | None, Query(description="milliseconds since 1970, or ISO 8601; a time without a zone is UTC")]
 SEND_BODY = {
     "parameters": [
         {"name": "Idempotency-Key", "in": "header", "required": False, "schema": {"type": "string", "maxLength": MAX_KEY_CHARACTERS}},
@@ -74,12 +74,12 @@ async def pull_messages(
 
 
 @router.get("/topics/{topic}/queues/{queue_id}/offset", response=schemas.QueueOffset)
-async def offset_at_time(request: HttpRequest, topic: str, queue_id: int, time_ms: Annotated[schemas.Int64, Query(ge=0)]):
+async def offset_at_time(request: HttpRequest, topic: str, queue_id: int, time_ms: Annotated[schemas.Moment, Query()]):
     """The offset of the first message stored at or after a time."""
     known = {queue["queue_id"] for queue in found_topic(topic)["queues"]}
     if queue_id not in known:
         raise Problem("queue_not_found", f"topic {topic} has no queue {queue_id}")
-    return {"offset": await clusters.current().offset_by_time(topic, queue_id, time_ms)}
+    return {"offset": await clusters.current().offset_by_time(topic, queue_id, time_ms), "time_ms": time_ms, "time": time_text(time_ms)}
 
 
 @router.get("/topics/{topic}/messages", response=schemas.Found)

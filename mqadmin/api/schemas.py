@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 from ninja import Schema
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
+from broker_store.formats import moment
+from broker_store.server.documents import time_text
+
 
 def _whole(value: object) -> object:
     """JSON strings of digits are taken for numbers; `true` and 1.0 are not."""
@@ -28,6 +31,21 @@ Count = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
 TopicName = Annotated[str, Field(min_length=1, max_length=255, description="letters, digits and % | - _")]
 GroupName = Annotated[str, Field(min_length=1, max_length=255, description="letters, digits and % | - _")]
 Time = Annotated[Int64, Field(description="milliseconds since 1970")]
+
+
+def _moment(value: object) -> object:
+    """A number of milliseconds, its digits, or an ISO time."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f"want milliseconds since 1970, or a time such as {moment.EXAMPLE}")
+    return moment.read(str(value))
+
+
+Moment = Annotated[
+    int,
+    BeforeValidator(_moment),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "description": "milliseconds since 1970, or ISO 8601; a time without a zone is UTC", "examples": ["1763719200000", moment.EXAMPLE]}),
+]
 Role = Literal["viewer", "operator", "admin"]
 
 
@@ -261,7 +279,7 @@ class GroupChange(In):
 class OffsetReset(In):
     topic: TopicName
     to: Literal["earliest", "latest", "time", "offset"]
-    value: Int64 | None = Field(None, description="for time: milliseconds since 1970; for offset: the queue offset")
+    value: int | str | None = Field(None, description="for time: milliseconds since 1970, or ISO 8601 (without a zone UTC); for offset: the queue offset")
     queue_id: Count | None = Field(None, description="null: every queue of the topic")
     dry_run: bool = Field(True, description="true: only say what would change")
     confirm: str | None = Field(None, description="the group's name, when dry_run is false")
@@ -277,6 +295,8 @@ class OffsetMoves(Schema):
     group: str
     topic: str
     dry_run: bool
+    time_ms: Time | None = Field(None, description="of to=time: the moment that was understood")
+    time: str | None = None
     moves: list[OffsetMove]
 
 
@@ -367,13 +387,15 @@ class Pulled(Schema):
 
 class QueueOffset(Schema):
     offset: Int64
+    time_ms: Time
+    time: str | None
 
 
 class Explain(In):
     topic: TopicName
     key: Annotated[str, Field(min_length=1, max_length=1_024)]
-    from_ms: Time | None = None
-    to_ms: Time | None = None
+    from_ms: Moment | None = None
+    to_ms: Moment | None = None
     limit: Annotated[int, Field(ge=1, le=64)] = 64
 
 
@@ -446,8 +468,8 @@ class RunParameters(In):
     """Which of these a job takes, `GET /pipeline` tells."""
 
     topic: TopicName | None = Field(None, description="statistics, lineage: only this topic")
-    begin_ms: Time | None = Field(None, description="statistics, lineage: stored from then on")
-    end_ms: Time | None = Field(None, description="statistics, lineage: stored before then")
+    begin_ms: Moment | None = Field(None, description="statistics, lineage: stored from then on")
+    end_ms: Moment | None = Field(None, description="statistics, lineage: stored before then")
     key: Annotated[str, Field(min_length=1, max_length=1_024)] | None = Field(None, description="lineage: a key, a unique key or the id of a message")
 
 
@@ -530,6 +552,7 @@ class AuditRecords(Page):
     items: list[AuditRecord]
 
 
+LEAST_MOMENT_MS = 100_000_000_000  # in 1973: no length of time here is three years
 SMALL_NUMBERS = frozenset(
     {"queue_id", "count", "queues", "slots", "slots_used", "commit_log_files", "read_queues", "write_queues", "messages_read", "step", "used_ratio"}
     | {"percent", "retention_hours", "delete_hours", "tight_percent", "forced_percent", "full_percent", "files_a_look", "files_left_out", "queues_left_out", "queues_not_sampled"}
@@ -549,6 +572,18 @@ def facts(value: Any, name: str = "") -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     return value
+
+
+def with_times(value: Any) -> Any:
+    """The facts with an ISO time beside each moment: `from` beside `from_ms`. Lengths of time, which are small, have none."""
+    if isinstance(value, dict):
+        found = {key: with_times(item) for key, item in value.items()}
+        for key, item in value.items():
+            name = key.removesuffix("_ms")
+            if key.endswith("_ms") and name not in value and isinstance(item, int) and item >= LEAST_MOMENT_MS:
+                found[name] = time_text(item)
+        return found
+    return [with_times(item) for item in value] if isinstance(value, list) else value
 
 
 def binary(what: str) -> dict[str, Any]:

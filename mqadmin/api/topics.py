@@ -54,7 +54,7 @@ async def create_topic(request: HttpRequest, body: schemas.NewTopic):
     caller = need(request, "admin")
     name = check_topic(body.name)
     if _topic(name) is not None:
-        raise Problem("conflict", f"topic {name} exists", hint="change it with PATCH")
+        raise Problem("conflict", f"topic {name} exists", hint=f"change it with PATCH /api/v1/topics/{name}")
     wanted = body.dict(exclude={"name"})
     async with aaudited(caller, "create", "topic", name, after=wanted):
         clusters.current().create_topic(name, **wanted)
@@ -85,7 +85,7 @@ async def delete_topic(request: HttpRequest, topic: str, confirm: Confirm = None
     before = found_topic(topic)
     async with aaudited(caller, "delete", "topic", topic, before={name: before[name] for name in (*CONFIG_FIELDS, "messages")}):
         if confirm != topic:
-            raise Problem("confirmation_needed", f"deleting {topic} ends {before['messages']} messages; repeat with ?confirm={topic}")
+            raise Problem("confirmation_needed", f"deleting {topic} ends {before['messages']} messages", hint=f"repeat with ?confirm={topic}")
         clusters.current().delete_topic(topic)
     return Status(204, None)
 

@@ -20,8 +20,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from broker_store.errors import BrokerStoreError
+from broker_store.formats import moment
 from broker_store.formats.names import check_group, check_topic
 from broker_store.server.problems import Problem
+from mqadmin.management import hints
 from mqadmin.rest_client import NotRunningError, RestClient, RestError
 
 UNKNOWN = "–"
@@ -52,6 +54,17 @@ NUMBERS = (
 )
 
 
+def moment_option(text: str) -> int:
+    """An option's time as milliseconds since 1970."""
+    try:
+        return moment.read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+TIME_HELP = "milliseconds since 1970, or a time such as 2026-11-21T10:00:00Z; without a zone UTC"
+
+
 class BrokerCommand(BaseCommand):
     """A command with verbs: `verbs` adds their parsers; verb `list` is answered by the method `do_list(options)`."""
 
@@ -80,7 +93,7 @@ class BrokerCommand(BaseCommand):
                     check(options[name])
             self.run(options)
         except RestError as error:
-            raise CommandError(f"{error.detail} ({error.code}). {error.hint}") from None
+            raise CommandError(f"{error.detail} ({error.code}). {hints.of(error.code, error.hint)}") from None
         except (NotRunningError, BrokerStoreError) as error:
             raise CommandError(str(error)) from None
         except Problem as problem:
@@ -140,7 +153,7 @@ def _is_number(text: str) -> bool:
 
 
 def cell(value: object, name: str = "") -> str:
-    """A value for people: unknown is a dash, a time is a time here, a list is its words."""
+    """A value for people: unknown is a dash, a time is a time here with its zone, a list is its words."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
@@ -148,7 +161,7 @@ def cell(value: object, name: str = "") -> str:
     if isinstance(value, list | tuple):
         return ", ".join(cell(item) for item in value) or "none"
     if name.endswith("_ms") and not name.endswith(("duration_ms", "lag_ms", "unflushed_ms")) and str(value).isdigit() and int(value) > 10**11:
-        return datetime.fromtimestamp(int(value) / 1000).isoformat(" ", "milliseconds")
+        return datetime.fromtimestamp(int(value) / 1000).astimezone().isoformat(" ", "milliseconds")
     if isinstance(value, str) and value.removeprefix("-").isdigit() and len(value) < 20 and name.endswith(NUMBERS):
         return f"{int(value):,}"
     if isinstance(value, float):

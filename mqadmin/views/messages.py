@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 
 from asgiref.sync import sync_to_async
 from django.http import HttpResponse
@@ -11,7 +10,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from broker_store.errors import NotFoundError
-from broker_store.formats import names
+from broker_store.formats import moment, names
 from broker_store.formats.message_id import host_text
 from broker_store.inside.body_view import SHOWN_KEYS, SHOWN_PROPERTIES, preview_of, view_of
 from broker_store.inside.bytes import record_view
@@ -19,7 +18,7 @@ from broker_store.server.http import MAX_LIMIT
 from mqadmin import clusters
 from mqadmin.views.inside.bytes import SHOWN_BYTES, shown
 from mqadmin.views.inside.journey import journey_context
-from mqadmin.views.page import draw, page, trouble, whole
+from mqadmin.views.page import WrongField, draw, of_field, page, trouble, whole
 
 LIMIT = 32
 DAY_MS = 24 * 3_600_000
@@ -32,7 +31,7 @@ async def messages(request):
     way = request.GET.get("by", "")
     asked = {name: request.GET.get(name, "").strip() for name in ("topic", "queue", "offset", "key", "id", "from", "to", "limit")}
     topics = sorted(name for name, kind in cluster.topic_kinds().items() if kind != "system")
-    context = {"ways": WAYS, "by": way or "offset", "asked": asked, "topics": topics, "found": None, "problem": "", "now_ms": int(time.time() * 1000)}
+    context = {"ways": WAYS, "by": way or "offset", "asked": asked, "topics": topics, "found": None, "problem": "", "errors": {}, "now_ms": int(time.time() * 1000)}
     if way:
         try:
             if way == "id":
@@ -43,6 +42,8 @@ async def messages(request):
                 found = await _search(cluster, way, asked)
             rows = await sync_to_async(lambda: [_row(message) for message in found.messages])()
             context |= {"found": found, "rows": rows, "pages": _neighbours(request, way, asked, found)}
+        except WrongField as error:
+            context["problem"], context["errors"] = "Nothing was looked for.", {error.field: str(error)}
         except ValueError as error:
             context["problem"] = str(error)
         except NotFoundError as error:
@@ -52,39 +53,41 @@ async def messages(request):
 
 async def _search(cluster, way: str, asked: dict) -> clusters.Found:
     if not asked["topic"]:
-        raise ValueError("Name the topic to look in.")
-    topic = names.check_topic(asked["topic"])
-    limit = whole(asked["limit"], LIMIT, MAX_LIMIT)
+        raise WrongField("topic", "Name the topic to look in.")
+    with of_field("topic"):
+        topic = names.check_topic(asked["topic"])
+    with of_field("limit"):
+        limit = whole(asked["limit"], LIMIT, MAX_LIMIT)
     if way == "key":
         if not asked["key"]:
-            raise ValueError("Give the key: a value of KEYS or the message id that the producer made.")
-        return await cluster.find_by_key(topic, asked["key"], *_window(asked), limit)
+            raise WrongField("key", "Give the key: a value of KEYS or the message id that the producer made.")
+        return await cluster.find_by_key(topic, asked["key"], *window(asked), limit)
     if way == "time":
-        begin_ms, end_ms = _window(asked)
+        begin_ms, end_ms = window(asked)
         return await cluster.find_by_time(topic, begin_ms if asked["from"] else None, end_ms, limit)
     if way == "offset":
-        return await cluster.messages_at(topic, whole(asked["queue"], 0, (1 << 31) - 1), whole(asked["offset"], 0), limit)
+        with of_field("queue"):
+            queue = whole(asked["queue"], 0, (1 << 31) - 1)
+        with of_field("offset"):
+            offset = whole(asked["offset"], 0)
+        return await cluster.messages_at(topic, queue, offset, limit)
     raise ValueError("There is no such search.")
 
 
-def _window(asked: dict) -> tuple[int, int]:
+def window(asked: dict) -> tuple[int, int]:
     """Begin and end in ms; without them everything up to a day from now, so no window is hidden."""
-    end = moment_of(asked["to"], int(time.time() * 1000) + DAY_MS)
-    begin = moment_of(asked["from"], 0)
+    with of_field("to"):
+        end = moment_of(asked["to"], int(time.time() * 1000) + DAY_MS)
+    with of_field("from"):
+        begin = moment_of(asked["from"], 0)
     if begin > end:
-        raise ValueError("The time it begins lies behind the time it ends.")
+        raise WrongField("from", "The time it begins lies behind the time it ends.")
     return begin, end
 
 
 def moment_of(text: str, default: int | None) -> int | None:
-    """ms of what an input of type datetime-local gives, in UTC."""
-    if not text:
-        return default
-    try:
-        moment = datetime.fromisoformat(text.removesuffix("Z"))
-    except ValueError:
-        raise ValueError(f"{text[:40]!r} is not a time like 2026-01-31T18:00") from None
-    return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
+    """ms of a time that was typed (broker_store/formats/moment.py); ValueError when it is none."""
+    return moment.read(text) if text else default
 
 
 def _row(message) -> dict:

@@ -7,7 +7,8 @@ blocks. `page` is its guard; user and role were looked up before (`who_asks` in 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.views import redirect_to_login
@@ -107,6 +108,23 @@ def page_context(request: HttpRequest) -> dict:
         "may_operate": caller.may("operator"),
         "may_administer": caller.may("admin"),
     }
+
+
+class WrongField(ValueError):
+    """What was typed into a field cannot be used; the page shows the sentence beside it, and what was typed."""
+
+    def __init__(self, field: str, sentence: str):
+        self.field = field
+        super().__init__(sentence)
+
+
+@contextmanager
+def of_field(field: str) -> Iterator[None]:
+    """What is wrong with the value that is read within is told of this field."""
+    try:
+        yield
+    except (ValueError, NameError_) as error:
+        raise WrongField(field, f"{error}") from None
 
 
 def whole(text: str | None, default: int | None, most: int = (1 << 63) - 1) -> int | None:

@@ -19,7 +19,7 @@ from mqadmin.audit import aaudited
 from mqadmin.templatetags import units
 from mqadmin.views.jobs import with_share
 from mqadmin.views.messages import moment_of
-from mqadmin.views.page import page
+from mqadmin.views.page import WrongField, of_field, page
 
 MAX_ROWS = 200  # of a table; REST has the rest
 MAX_BARS = 12
@@ -28,6 +28,10 @@ MAX_CELLS = 240  # then a cell stands for several partitions
 
 @page()
 async def overview(request):
+    return render(request, "pipeline_runs.html" if request.htmx else "pipeline.html", await _listing(request))
+
+
+async def _listing(request) -> dict:
     try:
         found, problem = await asyncio.to_thread(jobs.listing), None
     except Problem as error:
@@ -35,12 +39,19 @@ async def overview(request):
     runs = [shown(run) for run in found if run["pipeline"]]
     context = {"runs": runs, "problem": problem, "mark": jobs.mark_of(runs), "jobs": pipeline.JOBS.values()}
     if request.htmx:
-        return render(request, "pipeline_runs.html", context)
+        return context
     context["schedules"] = [one | {"given": given_text(one["parameters"])} for one in await sync_to_async(schedules.listing)()]
     context["topics"] = []
     if clusters.current().state()["state"] in ("running", "read_only"):
         context["topics"] = sorted(name for name, kind in clusters.current().topic_kinds().items() if kind != "system")
-    return render(request, "pipeline.html", context)
+    return context
+
+
+async def _with_problem(request, form: str, problem: Problem | NameError_ | ValueError):
+    """The page again with what was typed into one of its forms, and what is wrong beside the field where that is known."""
+    field = problem.field if isinstance(problem, WrongField) else "topic" if isinstance(problem, NameError_) else "form"
+    asked = {"asked_of": form, "asked": {name: value[:1_024] for name, value in request.POST.items()}, "errors": {field: f"{problem}"}}
+    return render(request, "pipeline.html", await _listing(request) | asked, status=problem.status if isinstance(problem, Problem) else 400)
 
 
 @page("operator")
@@ -53,8 +64,7 @@ async def start(request, name):
             run = await asyncio.to_thread(jobs.start, job.kind, parameters, request.caller)
             record["id"] = run["id"]
     except (Problem, NameError_, ValueError) as problem:
-        messages.error(request, f"{problem}")
-        return redirect("pipeline")
+        return await _with_problem(request, name, problem)
     return redirect("run", run_id=run["id"])
 
 
@@ -70,7 +80,7 @@ async def add_schedule(request):
             record["id"] = made["id"]
         messages.success(request, f"{made['title']} runs at {made['cron']}, next at {units.moment_text(made['next_ms'])[:16]} UTC.")
     except (Problem, NameError_, ValueError) as problem:
-        messages.error(request, f"{problem}")
+        return await _with_problem(request, "schedule", problem)
     return redirect("pipeline")
 
 
@@ -88,10 +98,11 @@ async def remove_schedule(request, schedule_id):
 
 
 def parameters_of(form) -> dict:
-    """What a form gives a run; times are those of a field for local time, read as UTC."""
+    """What a form gives a run. WrongField."""
     given = {name: form[name].strip() for name in ("key", "topic") if form.get(name, "").strip()}
     for field, name in (("from", "begin_ms"), ("to", "end_ms")):
-        moment = moment_of(form.get(field, "").strip(), None)
+        with of_field(field):
+            moment = moment_of(form.get(field, "").strip(), None)
         if moment is not None:
             given[name] = moment
     return given

@@ -22,7 +22,7 @@ async def layout(
     request: HttpRequest,
     topic: Annotated[str | None, Query(max_length=255)] = None,
     group: Annotated[str | None, Query(max_length=255)] = None,
-    from_ms: Whole = None,
+    from_ms: Annotated[schemas.Moment | None, Query()] = None,
     from_offset: Whole = None,
 ):
     """How the messages of a topic lie in the log and what a replay of it reads; of what a group reads, from where it stands; of each topic without both.

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 from broker_store.inside.directory import StoreDirectory
 from mqadmin import dead_letters
 from mqadmin.inside.forecast import timeline_of
-from mqadmin.management.base import BrokerCommand, cell, table
+from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, table
 from mqadmin.rest_client import segment
 
 LOOK_SECONDS = 0.25
@@ -49,7 +49,7 @@ class Command(BrokerCommand):
         reset.add_argument("group")
         reset.add_argument("topic")
         reset.add_argument("to", choices=("earliest", "latest", "time", "offset"))
-        reset.add_argument("value", nargs="?", type=int, help="for time: milliseconds since 1970; for offset: the offset")
+        reset.add_argument("value", nargs="?", help=f"for time: {TIME_HELP}; for offset: the offset")
         reset.add_argument("--queue", type=int, help="one queue only")
         reset.add_argument("--confirm", metavar="NAME", help="the group's name once more: do it")
 
@@ -121,7 +121,8 @@ class Command(BrokerCommand):
             answer = broker.post(f"/groups/{segment(options['group'])}/offsets/reset", body)
         rows = ([cell(move[name]) for name in ("queue_id", "before", "after")] for move in answer["moves"])
         ending = f"\nNothing was moved; to do it: --confirm {options['group']}" if answer["dry_run"] else "\nMoved."
-        self.show(answer, table(["QUEUE", "BEFORE", "AFTER"], rows) + ending)
+        begin = f"To what was stored from {cell(answer['time_ms'], 'time_ms')} on:\n" if answer.get("time_ms") else ""
+        self.show(answer, begin + table(["QUEUE", "BEFORE", "AFTER"], rows) + ending)
 
     def _settings(self, options) -> dict:
         settings = {name: None if options[name] is None else options[name] == "yes" for name in ("consume_enable", "broadcast", "orderly")}

@@ -8,7 +8,7 @@ from pathlib import Path
 from django.core.management.base import CommandError
 
 from broker_store.server.http import MAX_LIMIT
-from mqadmin.management.base import BrokerCommand, cell, printable
+from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, moment_option, printable
 from mqadmin.rest_client import RestClient, RestError, segment
 
 BATCH = 500  # messages sent in one request
@@ -36,6 +36,8 @@ class Command(BrokerCommand):
         get.add_argument("--key")
         get.add_argument("--queue", type=int)
         get.add_argument("--offset", type=int)
+        get.add_argument("--from", dest="from_ms", type=moment_option, metavar="TIME", help=f"with --topic, and perhaps --key: stored from then on, oldest first: {TIME_HELP}")
+        get.add_argument("--to", dest="to_ms", type=moment_option, metavar="TIME", help="stored up to then")
         get.add_argument("--limit", type=int, default=32, help=f"at most so many; by key and the newest, up to {MAX_LIMIT}")
         get.add_argument("--body", action="store_true", help="write the body alone, byte for byte")
         tail = add("tail", "messages of a topic as they come, until stopped")
@@ -86,16 +88,16 @@ class Command(BrokerCommand):
             self.stdout.write("")
 
     def _find(self, broker: RestClient, options) -> list[dict]:
-        topic = options["topic"]
+        topic, times = options["topic"], {name: options[name] for name in ("from_ms", "to_ms")}
         if options["id"]:
             return [broker.get(f"/messages/{segment(options['id'])}", topic=topic)]
         if topic and options["key"]:
-            return broker.get("/messages", topic=topic, key=options["key"], limit=options["limit"])["messages"]
+            return broker.get("/messages", topic=topic, key=options["key"], limit=options["limit"], **times)["messages"]
         if topic and options["queue"] is not None:
             return list(_of_queue(broker, f"/topics/{segment(topic)}/queues/{options['queue']}/messages", options["offset"], options["limit"]))
         if topic:
-            return broker.get(f"/topics/{segment(topic)}/messages", limit=options["limit"])["messages"]
-        raise CommandError("give an id, or --topic with --key, with --queue and --offset, or alone for the newest")
+            return broker.get(f"/topics/{segment(topic)}/messages", limit=options["limit"], **times)["messages"]
+        raise CommandError("give an id, or --topic with --key, with --queue and --offset, with --from, or alone for the newest")
 
     def do_tail(self, options) -> None:
         topic, left = options["topic"], options["count"]

@@ -7,7 +7,7 @@ from broker_store.inside.chains import chains as chains_of
 from broker_store.inside.explain import FOR_EVER_MS
 from broker_store.inside.explain import explain as explain_in
 from broker_store.inside.slots import heat_map
-from mqadmin.management.base import cell, printable
+from mqadmin.management.base import TIME_HELP, cell, moment_option, printable
 
 COLUMNS = {"name": "NAME", "entries": "ENTRIES", "max_entries": "OF", "slots_used": "SLOTS USED", "slots": "OF", "begin_ms": "FROM", "end_ms": "TO"}
 LEVELS = " ▁▂▃▄▅▆▇█"  # of a share, eighths
@@ -23,8 +23,8 @@ def add(verb) -> None:
     explain = verb("explain", "each step of a lookup by key")
     explain.add_argument("topic")
     explain.add_argument("key")
-    explain.add_argument("--from-ms", type=int, default=0)
-    explain.add_argument("--to-ms", type=int, default=FOR_EVER_MS)
+    explain.add_argument("--from-ms", "--from", dest="from_ms", type=moment_option, default=0, metavar="TIME", help=TIME_HELP)
+    explain.add_argument("--to-ms", "--to", dest="to_ms", type=moment_option, metavar="TIME", help=TIME_HELP)
     explain.add_argument("--limit", type=int, default=64, help="entries that end the lookup, as maxMsgsNumBatch does (%(default)s)")
 
 
@@ -115,11 +115,11 @@ def _key(key: dict) -> str:
 
 def explain(command, options) -> None:
     topic, key, begin, end, limit = check_topic(options["topic"]), options["key"], options["from_ms"], options["to_ms"], options["limit"]
-    asked = {"topic": topic, "key": key, "from_ms": str(begin), "to_ms": str(end), "limit": limit}
+    asked = {"topic": topic, "key": key, "from_ms": str(begin), "to_ms": None if end is None else str(end), "limit": limit}
     steps = command.ask(
         options,
         lambda broker: broker.post("/store/index/explain", asked)["items"],
-        lambda store: explain_in(store, topic, key, begin, end, limit),
+        lambda store: explain_in(store, topic, key, begin, FOR_EVER_MS if end is None else end, limit),
     )
     command.show(steps, "\n".join(_words(step) for step in steps))
 

@@ -4,6 +4,7 @@ from django.core.management.base import CommandError
 
 from broker_store.inside.directory import StoreDirectory
 from mqadmin.inside.layout import check, look
+from mqadmin.management.base import TIME_HELP, moment_option
 
 COLUMNS = {
     "topic": "TOPIC",
@@ -23,7 +24,7 @@ def add(verb) -> None:
     layout = verb("layout", "how messages lie in the log and what reading them again costs; of every topic when none is named")
     layout.add_argument("topic", nargs="?")
     layout.add_argument("--group", help="what a group reads, from where it stands")
-    layout.add_argument("--from-ms", type=int, help="begin with what was stored at this time")
+    layout.add_argument("--from-ms", "--from", dest="from_ms", type=moment_option, metavar="TIME", help=f"begin with what was stored then: {TIME_HELP}")
     layout.add_argument("--from-offset", type=int, help="begin at this place of the log")
 
 

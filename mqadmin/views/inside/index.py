@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from django.http import HttpRequest, QueryDict
 from django.shortcuts import render
@@ -11,8 +10,8 @@ from django.shortcuts import render
 from broker_store.formats import names
 from broker_store.formats.index_file import check_name
 from mqadmin import clusters
-from mqadmin.views.messages import DAY_MS, moment_of
-from mqadmin.views.page import page
+from mqadmin.views.messages import window
+from mqadmin.views.page import WrongField, of_field, page
 
 CHAINS = "inside/index_chains.html"
 COUNTED_AT_ONCE = 2_000_000  # entries of a file whose chains are counted with the page; a larger one's when they are asked for
@@ -52,16 +51,16 @@ def _drawn(chains: dict) -> dict:
 async def _lookup(cluster, request: HttpRequest) -> dict:
     asked = {name: request.GET.get(name, "").strip() for name in ("topic", "key", "from", "to")}
     asked["key"] = asked["key"][:MOST_KEY]
-    told = {"asked": asked, "steps": None, "outcome": None, "problem": ""}
+    told = {"asked": asked, "steps": None, "outcome": None, "problem": "", "errors": {}}
     if not (asked["topic"] and asked["key"]):
         if asked["topic"] or asked["key"]:
-            told["problem"] = "A lookup needs both: the index knows a key only together with its topic."
+            told["errors"] = {"key" if asked["topic"] else "topic": "A lookup needs both: the index knows a key only together with its topic."}
         return told
     try:
-        begin_ms, end_ms = moment_of(asked["from"], 0), moment_of(asked["to"], int(time.time() * 1000) + DAY_MS)
-    except ValueError as error:
-        return told | {"problem": str(error)}
-    if begin_ms > end_ms:
-        return told | {"problem": "The time it begins lies behind the time it ends."}
-    *steps, outcome = await cluster.explain(names.check_topic(asked["topic"]), asked["key"], begin_ms, end_ms)
+        begin_ms, end_ms = window(asked)
+        with of_field("topic"):
+            topic = names.check_topic(asked["topic"])
+    except WrongField as error:
+        return told | {"errors": {error.field: str(error)}}
+    *steps, outcome = await cluster.explain(topic, asked["key"], begin_ms, end_ms)
     return told | {"steps": [*steps, outcome], "outcome": outcome}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from django.contrib import messages
 from django.shortcuts import redirect, render
 
 from broker_store.lab.experiment import FLUSHES, MOST_MESSAGES, POINTS, POWER_CUTS
@@ -18,17 +17,22 @@ ROWS = 10
 CUT_WORDS = {"no": "no power cut", "all": "and all that was not synced is lost", "some": "and some of what was not synced is lost, by chance"}
 
 
+LAB_BEGINS = {"messages": "200", "seed": "1"}  # in the form
+
+
 @page()
 async def lab(request):
-    if request.method == "POST":
-        return await _start(request)
+    return await _start(request) if request.method == "POST" else render(request, "inside/lab.html", await _shown(LAB_BEGINS, {}))
+
+
+async def _shown(asked: dict, errors: dict) -> dict:
+    """The page with what was typed into its form, and what is wrong with it."""
     try:
         rows, problem = [job for job in await asyncio.to_thread(jobs.listing) if job["kind"] == "crash_lab"][:ROWS], None
     except Problem as error:
         rows, problem = [], error
     cuts = [(cut, CUT_WORDS[cut]) for cut in POWER_CUTS]
-    context = {"jobs": rows, "problem": problem, "points": POINTS.items(), "flushes": FLUSHES, "cuts": cuts, "most": MOST_MESSAGES, "tab": "lab"}
-    return render(request, "inside/lab.html", context)
+    return {"asked": asked, "errors": errors, "jobs": rows, "problem": problem, "points": POINTS.items(), "flushes": FLUSHES, "cuts": cuts, "most": MOST_MESSAGES, "tab": "lab"}
 
 
 async def _start(request):
@@ -41,8 +45,8 @@ async def _start(request):
             row = await asyncio.to_thread(jobs.start, "crash_lab", parameters, request.caller)
             record["id"] = row["id"]
     except Problem as problem:
-        messages.error(request, f"{problem}")
-        return redirect("lab")
+        field = next((name for name in ("messages", "seed") if f"{problem}".startswith(f"{name} ")), "form")
+        return render(request, "inside/lab.html", await _shown(LAB_BEGINS | parameters, {field: f"{problem}"}), status=problem.status)
     return redirect("lab_run", job_id=row["id"])
 
 

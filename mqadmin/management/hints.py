@@ -1,0 +1,27 @@
+"""What to do about a problem, for who types a command: its options and verbs, not the requests they become."""
+
+from __future__ import annotations
+
+HINTS = {
+    "invalid": "see --help for what this command takes",
+    "invalid_fields": "see --help for what this command takes",
+    "unauthorized": "run it as the user that the broker runs as",
+    "forbidden": "run it as the user that the broker runs as",
+    "csrf": "run it as the user that the broker runs as",
+    "topic_not_found": "make it: manage.py topic create NAME (or message send --create)",
+    "group_not_found": "make it: manage.py group create NAME",
+    "queue_not_found": "manage.py topic show NAME says which queues it has",
+    "method_not_allowed": "the broker is of another version than this command",
+    "conflict": "change what is there with the verb update",
+    "confirmation_needed": "do it with --confirm and its name",
+    "key_reused": "repeat the command",
+    "starting": "wait: manage.py store status shows how far it is",
+    "unavailable": "manage.py store status shows the flag and its cause",
+    "read_only": "a sync failed or the store was opened for inspection: see manage.py store status",
+    "damaged": "manage.py store status shows the flag; manage.py check_store DIR tells of all there is; ask from the next offset to go on",
+}
+
+
+def of(code: str, hint: str) -> str:
+    """The hint for a command; that of the broker where it names no request."""
+    return HINTS.get(code, hint)
