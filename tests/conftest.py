@@ -41,6 +41,7 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         patch.setenv("TMPDIR", str(temporary))
         patch.setattr(tempfile, "tempdir", str(temporary))
         yield
+    left_behind.AT_END.close()
     processes, files = left_behind.left_processes(mark), left_behind.left_files(temporary)
     shutil.rmtree(temporary, ignore_errors=True)
     assert not processes, "processes were left running and are ended now:\n" + "\n".join(map(str, processes))

@@ -6,7 +6,6 @@ and `run_fake_dashboard` gets a store in which something moves. Messages are rea
 
 from __future__ import annotations
 
-import atexit
 import functools
 import json
 import random
@@ -31,7 +30,7 @@ from broker_store.inside.journey import stop
 from broker_store.messages import Message
 from mqadmin.clusters import STARTING, Found, Traces
 from mqadmin.condition import Refusal, Signs, judge, judge_state
-from tests.support import stores
+from tests.support import left_behind, stores
 
 MIB = 1 << 20
 FILE_BYTES = 64 * MIB
@@ -60,9 +59,8 @@ GROUPS = {
 @functools.cache
 def golden_directory() -> StoreDirectory:
     """The files of a small store, unpacked once a process."""
-    unpacked = tempfile.TemporaryDirectory()
-    atexit.register(unpacked.cleanup)
-    return StoreDirectory(stores.unpack("golden-clean", Path(unpacked.name)))
+    directory = left_behind.AT_END.enter_context(tempfile.TemporaryDirectory())
+    return StoreDirectory(stores.unpack("golden-clean", Path(directory)))
 
 
 class FakeCluster:
