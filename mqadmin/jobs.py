@@ -24,6 +24,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,7 +55,10 @@ from mqadmin.rest_client import RestClient, segment
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
 MAX_LISTED = 200  # newest jobs of each queue and state
-MAX_WAITING = 100  # in one queue; more are refused
+# Jobs that wait, of all queues: each holds its parameters and a row of every list until its turn comes.
+MAX_WAITING = 100
+MAX_WAITING_OF_USER = 20  # so that others find room
+_starting = threading.Lock()  # counting and queueing are one step for the threads of requests
 PROGRESS_INTERVAL_SECONDS = 0.25
 JOB_ID = pipeline.RUN_ID
 MAX_STEPS = 60  # kept in a job's progress
@@ -463,10 +467,9 @@ def start(kind_name: str, parameters: dict, caller: Caller, *, confirm: str | No
     checked = kind.check(parameters)
     if kind.confirms and confirm != checked[kind.confirms]:
         raise Problem("confirmation_needed", f"“{kind.title}” cannot be taken back; confirm it by typing {checked[kind.confirms]}")
-    with _redis_problems():
+    with _redis_problems(), _starting:
         queue = next(queue for queue in _queues() if queue.name == kind.queue)
-        if queue.count >= MAX_WAITING:
-            raise Problem("limit_reached", f"{queue.count} jobs are waiting in queue {queue.name}")
+        _check_room(caller)
         job = queue.create_job(
             f"mqadmin.jobs.{kind_name}",
             kwargs=checked,
@@ -478,6 +481,20 @@ def start(kind_name: str, parameters: dict, caller: Caller, *, confirm: str | No
         )
         queue.enqueue_job(job)
         return describe(job)
+
+
+def _check_room(caller: Caller) -> None:
+    """Refuse one more waiting job, of all or of this caller. Raises Problem."""
+    hint = "wait until some have run, or cancel some"
+    queues = _queues()
+    waiting = sum(queue.count for queue in queues)
+    if waiting >= MAX_WAITING:
+        raise Problem("limit_reached", f"{waiting} jobs are waiting, at most {MAX_WAITING} may", hint)
+    ids = [job_id for queue in queues for job_id in queue.get_job_ids()]
+    jobs = AllowedJob.fetch_many(ids, connection=queues[0].connection, serializer=JSONSerializer)
+    own = sum(job is not None and isinstance(job.meta, dict) and job.meta.get("by") == caller.name for job in jobs)
+    if own >= MAX_WAITING_OF_USER:
+        raise Problem("limit_reached", f"{own} jobs of {caller.name} are waiting, at most {MAX_WAITING_OF_USER} of one user may", hint)
 
 
 def retry(job_id: str, caller: Caller, confirm: str | None = None) -> dict:

@@ -114,6 +114,28 @@ def problem_for_a_wrong_method(get_response):
     return middleware
 
 
+@sync_and_async_middleware
+def not_stored(get_response):
+    """Keeps pages and REST out of caches, where they would be read after a logout. Files of static/ are answered before this layer."""
+
+    def marked(response):
+        if "no-store" not in response.get("Cache-Control", ""):
+            response["Cache-Control"] = "no-store"
+        return response
+
+    if iscoroutinefunction(get_response):
+
+        async def middleware(request):
+            return marked(await get_response(request))
+
+    else:
+
+        def middleware(request):
+            return marked(get_response(request))
+
+    return middleware
+
+
 class RefusalsLeaveARecord:
     """One audit record for each change that a role may not ask for, whether by a page, REST or the admin.
 

@@ -3,6 +3,7 @@
     BROKER_DATA_DIR    everything the program writes (./data)
     BROKER_WEB_HOST    names under which the dashboard may be asked for, beside loopback, with commas between
     BROKER_WEB_TLS     1 when a proxy in front speaks TLS: secure cookies, redirect, HSTS, X-Forwarded-Proto believed
+    BROKER_WEB_PROXIES addresses or networks, with commas between, of proxies in front: their X-Forwarded-For is believed
     DATABASE_URL       another database than DIR/mqadmin.sqlite3
     REDIS_URL          another Redis than the one that runbroker starts
 """
@@ -19,6 +20,7 @@ from django.urls import reverse_lazy
 
 from mqadmin.children import redis_url
 from mqadmin.first_start import secret_key
+from mqadmin.trusted_proxies import proxies_of
 
 environment = environ.Env()
 
@@ -28,6 +30,8 @@ DATA_DIRECTORY = Path(environment.str("BROKER_DATA_DIR", "data")).absolute()
 SECRET_KEY = secret_key(DATA_DIRECTORY)
 DEBUG = False
 WEB_HOSTS = [host for host in environment.str("BROKER_WEB_HOST", "").replace(" ", "").split(",") if host]
+# Of nobody else: whoever could write the header would choose the address that tries to log in are counted for.
+TRUSTED_PROXIES = proxies_of([text for text in environment.str("BROKER_WEB_PROXIES", "").replace(" ", "").split(",") if text])
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *WEB_HOSTS]
 
 INSTALLED_APPS = [
@@ -50,6 +54,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "mqadmin.middleware.Security",
     "servestatic.middleware.ServeStaticMiddleware",
+    "mqadmin.middleware.not_stored",
     "mqadmin.middleware.ContentSecurityPolicy",
     "mqadmin.middleware.Sessions",
     "mqadmin.middleware.Common",

@@ -1,18 +1,12 @@
 """Login, logout, password.
 
 Whatever is wrong with a login, the answer is the same sentence after the same work: an unknown name costs a hash too
-(Django's backend sees to that). Tries are counted per address and name before the password is looked at, so that many
-at once are no way round; five within a minute close that pair for the rest of it, right password or not, and a login
-forgets them. The counts are in this process's memory, where all logins happen.
+(Django's backend sees to that). How many tries there are is in mqadmin/logins.py.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections import OrderedDict, deque
-from collections.abc import Callable
 
 from django import forms
 from django.contrib.auth import login, update_session_auth_hash
@@ -25,66 +19,39 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
+from mqadmin import logins
 from mqadmin.middleware import MUST_SET_PASSWORD
 from mqadmin.models import FirstLogin
+from mqadmin.web import count_refusal
 
 log = logging.getLogger(__name__)
 
-TRIES = 5
-WINDOW_SECONDS = 60.0
-MAX_PAIRS = 10_000  # remembered at once; the oldest is forgotten first
-
-
-class LoginThrottle:
-    """Tries to log in by (address, name). Each request has a thread of its own, so looking and counting are one step."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._tries: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
-
-    def may_try(self, address: str, name: str) -> bool:
-        """Whether this pair may try now; if so the try is counted as one that failed until `succeeded` is called."""
-        pair, now = (address, name.casefold()), self._clock()
-        with self._lock:
-            tries = self._tries.setdefault(pair, deque(maxlen=TRIES))
-            if len(tries) == TRIES and now < tries[0] + WINDOW_SECONDS:
-                return False
-            tries.append(now)
-            self._tries.move_to_end(pair)
-            while len(self._tries) > MAX_PAIRS:
-                self._tries.popitem(last=False)
-        return True
-
-    def succeeded(self, address: str, name: str) -> None:
-        with self._lock:
-            self._tries.pop((address, name.casefold()), None)
-
-
-throttle = LoginThrottle()
-
-
 class LoginForm(AuthenticationForm):
-    """Name and password, throttled."""
+    """Name and password, tried within limits; `refusal` says why a password was not even looked at."""
 
     error_messages = {
         "invalid_login": "Name or password is wrong.",
         "inactive": "Name or password is wrong.",
-        "too_many": "Too many failed logins with this name. Try again in a minute.",
     }
+    refusal: logins.TryRefused | None = None
 
     def clean(self):
-        address, name = self.request.META.get("REMOTE_ADDR") or "", self.cleaned_data.get("username") or ""
-        if not throttle.may_try(address, name):
-            raise forms.ValidationError(self.error_messages["too_many"], code="too_many")
+        name, limits = self.cleaned_data.get("username") or "", logins.limits
+        address, device = logins.address_of(self.request), logins.device_of(self.request, name)
         try:
-            cleaned = super().clean()
+            tried = limits.begin(address, device)
+            with limits.hashing(known=device is not None):
+                cleaned = super().clean()
             if not _take_first_login(self.get_user()):
                 raise self.get_invalid_login_error()
+        except logins.TryRefused as refusal:
+            self.refusal = refusal
+            count_refusal("tries to log in", who=address, said=str(refusal))
+            raise forms.ValidationError(str(refusal), code="too_many") from None
         except forms.ValidationError:
             log.warning("a login as %.60r from %s was refused", name, address)
             raise
-        throttle.succeeded(address, name)
+        limits.succeeded(tried)
         return cleaned
 
 
@@ -110,6 +77,18 @@ class Login(LoginView):
 
     def form_valid(self, form):
         user = form.get_user()
+        response = self._enter(user)
+        logins.remember(self.request, response, user.get_username())
+        return response
+
+    def form_invalid(self, form):
+        response = super().form_invalid(form)
+        if form.refusal is not None:
+            response.status_code = form.refusal.status
+            response["Retry-After"] = str(form.refusal.wait_s)
+        return response
+
+    def _enter(self, user):
         one_time = FirstLogin.objects.filter(user=user).exists()
         if one_time:
             user.set_unusable_password()
@@ -129,8 +108,19 @@ def password(request):
     must = request.session.get(MUST_SET_PASSWORD, False)
     form_class = SetPasswordForm if must else OwnPasswordForm
     form = form_class(request.user, request.POST or None)
-    if request.method == "POST" and form.is_valid():
-        user = form.save()
+    user = None
+    try:
+        if request.method == "POST":
+            tried = logins.limits.begin("", ("password page", request.user.get_username()))
+            with logins.limits.hashing(known=True):
+                user = form.save() if form.is_valid() else None
+    except logins.TryRefused as refusal:
+        shown = {"form": form_class(request.user), "must": must, "refusal": str(refusal)}
+        response = render(request, "password.html", shown, status=refusal.status)
+        response["Retry-After"] = str(refusal.wait_s)
+        return response
+    if user is not None:
+        logins.limits.succeeded(tried)
         FirstLogin.objects.filter(user=user).delete()
         request.session.pop(MUST_SET_PASSWORD, None)
         update_session_auth_hash(request, user)

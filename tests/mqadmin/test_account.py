@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import MD5PasswordHasher
 from django.test import Client
 
-from mqadmin import first_start
+from mqadmin import first_start, logins
 from mqadmin.models import FirstLogin
-from mqadmin.views import account
+from mqadmin.trusted_proxies import client_address, proxies_of
 from tests.mqadmin.conftest import PASSWORD
 
 NEW = "something-quite-different-7"
 
 
 @pytest.fixture(autouse=True)
-def fresh_throttle(monkeypatch):
-    throttle = account.LoginThrottle(clock=lambda: throttle_now[0])
-    throttle_now = [0.0]
-    monkeypatch.setattr(account, "throttle", throttle)
-    return throttle_now
+def now(monkeypatch):
+    """The time of the limits, in a list of one."""
+    now = [0.0]
+    monkeypatch.setattr(logins, "limits", logins.LoginLimits(clock=lambda: now[0]))
+    return now
 
 
 def _login(client: Client, name: str, password: str):
@@ -90,52 +92,233 @@ def test_an_unknown_name_and_a_wrong_password_are_answered_alike(user_of_role):
     assert sentence in unknown.content.decode() and sentence in wrong.content.decode()
 
 
-def test_five_failures_within_a_minute_close_the_door_even_to_the_right_password(user_of_role, fresh_throttle):
+def _guess(times: int, name: str = "ada", address: str = "127.0.0.1") -> list[int]:
+    return [_post(name, "wrong-password", REMOTE_ADDR=address).status_code for _ in range(times)]
+
+
+@functools.cache
+def _stranger() -> Client:
+    """One for all: a client looks for the static files when it is first used."""
+    return Client()
+
+
+def _post(name: str, password: str, **environment: str):
+    """A login from a device that is not known."""
+    _stranger().cookies.clear()
+    return _stranger().post("/login/", {"username": name, "password": password}, **environment)
+
+
+def test_one_address_tries_so_often_whatever_the_names(user_of_role, hashes):
     user_of_role("viewer", "ada")
-    for _ in range(5):
-        _login(Client(), "ada", "wrong-password")
-    assert "Too many failed logins" in _login(Client(), "ada", PASSWORD).content.decode()
-    assert "Too many failed logins" in _login(Client(), "ADA", PASSWORD).content.decode()
-    fresh_throttle[0] += 61
-    assert _login(Client(), "ada", PASSWORD).status_code == 302
+    hashes.clear()
+    statuses = [_guess(1, f"name-{number}")[0] for number in range(30)]
+    assert statuses == [200] * logins.MAX_TRIES + [429] * (30 - logins.MAX_TRIES)
+    assert len(hashes) == logins.MAX_TRIES, "who is refused costs no hash"
 
 
-def test_one_name_does_not_close_the_door_to_another(user_of_role):
+def test_a_refused_try_says_when_the_next_may_be(user_of_role, now):
+    user_of_role("viewer", "ada")
+    _guess(logins.MAX_TRIES)
+    answer = _post("ada", PASSWORD)
+    assert (answer.status_code, answer["Retry-After"]) == (429, "6") and "Try again in 6 seconds" in answer.content.decode()
+    now[0] += logins.TRY_SECONDS
+    assert _post("ada", PASSWORD).status_code == 302, "nobody is locked out"
+
+
+def test_all_addresses_together_have_a_bound(user_of_role, hashes):
+    hashes.clear()
+    statuses = [_guess(1, "ada", f"10.0.{number}.1")[0] for number in range(100)]
+    assert statuses.count(200) == len(hashes) == logins.MAX_TRIES_OF_ALL
+
+
+def test_a_device_that_is_known_comes_in_whatever_others_try(user_of_role):
+    """Behind a proxy that is not trusted all have one address."""
+    user_of_role("viewer", "ada")
+    client = Client()
+    assert _login(client, "ada", PASSWORD).status_code == 302
+    client.post("/logout/")
+    _guess(40)
+    for number in range(100):
+        _guess(1, "ada", f"10.0.{number}.1")
+    assert _post("ada", PASSWORD).status_code == 429
+    assert _login(client, "ada", PASSWORD).status_code == 302
+
+
+def test_a_known_device_is_known_for_its_own_user_alone(user_of_role):
     user_of_role("viewer", "ada")
     user_of_role("viewer", "bob")
-    for _ in range(6):
-        _login(Client(), "ada", "wrong-password")
-    assert _login(Client(), "bob", PASSWORD).status_code == 302
+    client = Client()
+    _login(client, "bob", PASSWORD)
+    client.post("/logout/")
+    _guess(logins.MAX_TRIES)
+    assert client.post("/login/", {"username": "ada", "password": PASSWORD}).status_code == 429
+    client.cookies[logins.DEVICE_COOKIE] = client.cookies[logins.DEVICE_COOKIE].value[:-1] + "x"
+    assert client.post("/login/", {"username": "bob", "password": PASSWORD}).status_code == 429, "a cookie that we did not sign"
 
 
-def test_the_throttle_forgets_rather_than_grows():
-    throttle = account.LoginThrottle(clock=lambda: 0.0)
-    for number in range(account.MAX_PAIRS + 50):
-        throttle.may_try("127.0.0.1", f"name-{number}")
-    assert len(throttle._tries) == account.MAX_PAIRS
+def test_a_known_device_does_not_guess_without_end(user_of_role, hashes, now):
+    user_of_role("viewer", "ada")
+    client = Client()
+    _login(client, "ada", PASSWORD)
+    client.post("/logout/")
+    hashes.clear()
+    statuses = [_login(client, "ada", "wrong-password").status_code for _ in range(20)]
+    assert statuses == [200] * logins.MAX_TRIES + [429] * (20 - logins.MAX_TRIES) and len(hashes) == logins.MAX_TRIES
+    now[0] += logins.TRY_SECONDS
+    assert _login(client, "ada", PASSWORD).status_code == 302
 
 
-def test_many_logins_at_once_are_no_more_guesses_than_five():
-    throttle, start = account.LoginThrottle(clock=lambda: 0.0), threading.Barrier(20)
+def test_a_login_gives_its_try_back(user_of_role):
+    user_of_role("viewer", "ada")
+    for _ in range(3 * logins.MAX_TRIES):
+        assert _post("ada", PASSWORD).status_code == 302
 
-    def guess(_):
-        start.wait()
-        return throttle.may_try("127.0.0.1", "ada")
+
+def test_two_passwords_are_hashed_at_once_and_few_wait(monkeypatch):
+    monkeypatch.setattr(logins, "WAIT_S", 0.2)
+    limits, at_once, most, release = logins.LoginLimits(), [0], [0], threading.Event()
+    lock = threading.Lock()
+
+    def hash_one(_) -> int:
+        try:
+            with limits.hashing(known=False):
+                with lock:
+                    at_once[0] += 1
+                    most[0] = max(most[0], at_once[0])
+                release.wait(10)
+                with lock:
+                    at_once[0] -= 1
+                return 200
+        except logins.TryRefused as refusal:
+            return refusal.status
 
     with ThreadPoolExecutor(20) as threads:
-        assert sum(threads.map(guess, range(20))) == account.TRIES
+        found = [threads.submit(hash_one, number) for number in range(20)]
+        refused = _first(found, 18)
+        release.set()
+    assert most[0] == logins.MAX_HASHES
+    assert sorted(one.result() for one in found) == [200] * 2 + [503] * 18 and len(refused) == 18
 
 
-def test_a_login_is_counted_before_its_password_is_looked_at(user_of_role, monkeypatch):
+def _first(futures, count: int) -> list:
+    """The first so many of the futures that are done."""
+    done = as_completed(futures)
+    return [next(done) for _ in range(count)]
+
+
+def test_who_waits_for_a_hash_from_a_known_device_finds_room(monkeypatch):
+    monkeypatch.setattr(logins, "WAIT_S", 5.0)
+    limits, release, begun = logins.LoginLimits(), threading.Event(), threading.Semaphore(0)
+
+    def hash_one(known: bool) -> int:
+        try:
+            with limits.hashing(known=known):
+                begun.release()
+                release.wait(10)
+                return 200
+        except logins.TryRefused as refusal:
+            return refusal.status
+
+    with ThreadPoolExecutor(20) as threads:
+        unknown = [threads.submit(hash_one, False) for _ in range(12)]
+        refused = _first(unknown, 12 - logins.MAX_HASHES - logins.MAX_WAITING_UNKNOWN)
+        known = threads.submit(hash_one, True)
+        release.set()
+        assert {one.result() for one in refused} == {503} and known.result() == 200
+
+
+def test_many_tries_at_once_are_no_more_than_one_after_another():
+    limits, start = logins.LoginLimits(clock=lambda: 0.0), threading.Barrier(20)
+
+    def guess(_) -> bool:
+        start.wait()
+        try:
+            limits.begin("127.0.0.1", None)
+        except logins.TryRefused:
+            return False
+        return True
+
+    with ThreadPoolExecutor(20) as threads:
+        assert sum(threads.map(guess, range(20))) == logins.MAX_TRIES
+
+
+def test_what_is_remembered_has_a_bound():
+    limits = logins.LoginLimits(clock=lambda: 0.0)
+    for number in range(logins.MAX_REMEMBERED + 50):
+        limits._addresses.take(f"10.0.0.{number}")
+    assert len(limits._addresses) == logins.MAX_REMEMBERED
+
+
+@pytest.fixture
+def hashes(monkeypatch):
+    """A name for each password that was hashed."""
+    found, encode = [], MD5PasswordHasher.encode
+
+    def counted(self, password, salt, *more):
+        found.append(password)
+        return encode(self, password, salt, *more)
+
+    monkeypatch.setattr(MD5PasswordHasher, "encode", counted)
+    return found
+
+
+def test_an_unknown_name_costs_as_much_as_a_known_one(user_of_role, hashes):
     user_of_role("viewer", "ada")
-    left = []
+    off = user_of_role("viewer", "eve")
+    off.is_active = False
+    off.save()
+    never = get_user_model().objects.create_user("wire:clients")
+    never.set_unusable_password()
+    never.save()
+    costs = {}
+    for name in ("ada", "eve", "wire:clients", "nobody"):
+        hashes.clear()
+        assert _post(name, "wrong-password").status_code == 200
+        costs[name] = len(hashes)
+    assert set(costs.values()) == {1}, costs
 
-    def authenticate(*_, **__):
-        left.append(sum(account.throttle.may_try("127.0.0.1", "ada") for _ in range(10)))
 
-    monkeypatch.setattr("django.contrib.auth.forms.authenticate", authenticate)
-    _login(Client(), "ada", "wrong-password")
-    assert left == [account.TRIES - 1], "tries that come while this one is hashed"
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        ("10.0.0.1", "203.0.113.9", "203.0.113.9"),
+        ("10.0.0.1", "6.6.6.6, 203.0.113.9", "203.0.113.9"),
+        ("10.0.0.1", "203.0.113.9, 10.0.0.2", "203.0.113.9"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "nonsense", "10.0.0.1"),
+        ("10.0.0.1", "6.6.6.6, nonsense", "10.0.0.1"),
+        ("203.0.113.9", "6.6.6.6", "203.0.113.9"),
+        ("::ffff:10.0.0.1", "203.0.113.9", "203.0.113.9"),
+        ("", "6.6.6.6", None),
+    ],
+)
+def test_the_header_of_a_proxy_is_believed_from_trusted_proxies_alone(peer, forwarded, client):
+    found = client_address(peer, forwarded, proxies_of(["10.0.0.0/24"]))
+    assert (None if found is None else str(found)) == client
+
+
+def test_behind_a_trusted_proxy_each_client_has_tries_of_its_own(user_of_role, settings):
+    settings.TRUSTED_PROXIES = proxies_of(["127.0.0.1"])
+    user_of_role("viewer", "ada")
+
+    def guess(forwarded: str) -> int:
+        return _post("ada", "wrong-password", HTTP_X_FORWARDED_FOR=forwarded).status_code
+
+    assert [guess(f"6.6.6.{number}, 203.0.113.9") for number in range(15)].count(200) == logins.MAX_TRIES
+    assert guess("203.0.113.10") == 200
+    assert [guess(f"2001:db8::{number}") for number in range(1, 16)].count(200) == logins.MAX_TRIES, "the addresses of one site"
+
+
+def test_the_password_page_tries_within_limits_too(fake_cluster, client_of_role, hashes):
+    client = client_of_role("viewer")
+    hashes.clear()
+    answers = [client.post("/password/", {"old_password": "wrong", "new_password1": NEW, "new_password2": NEW}) for _ in range(logins.MAX_TRIES + 3)]
+    assert [answer.status_code for answer in answers] == [200] * logins.MAX_TRIES + [429] * 3 and "Try again in" in answers[-1].content.decode()
+
+
+@pytest.mark.parametrize("path", ["/", "/topics/", "/store/", "/jobs/", "/password/", "/login/", "/admin/", "/api/v1/topics", "/api/v1/overview", "/metrics", "/nowhere/"])
+def test_no_page_and_no_answer_is_kept_by_a_cache(fake_cluster, client_of_role, path):
+    assert "no-store" in client_of_role("admin").get(path)["Cache-Control"]
 
 
 def test_the_session_gets_another_key_at_the_login(user_of_role):

@@ -8,6 +8,7 @@ import os
 import pickle
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import django_rq
 import pytest
@@ -301,3 +302,39 @@ def test_old_exports_and_halves_are_taken_away_and_nothing_else(tmp_path):
     os.utime(tmp_path / "c.jsonl", (2_000_000_000, 2_000_000_000))
     exports.remove_old(tmp_path, time.time() + 10)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.jsonl", "d.txt"]
+
+
+class _WaitingQueue:
+    """A queue that holds jobs of these callers."""
+
+    connection = None
+
+    def __init__(self, name: str, callers: list[str]):
+        self.name, self.callers = name, callers
+
+    @property
+    def count(self) -> int:
+        return len(self.callers)
+
+    def get_job_ids(self) -> list[str]:
+        return [f"{self.name} {caller}" for caller in self.callers]
+
+
+def _waiting(monkeypatch, default: list[str], spark: list[str]) -> None:
+    monkeypatch.setattr(jobs, "_queues", lambda: [_WaitingQueue("default", default), _WaitingQueue("spark", spark)])
+    monkeypatch.setattr(jobs.AllowedJob, "fetch_many", lambda ids, **_: [SimpleNamespace(meta={"by": one.split(" ")[1]}) for one in ids])
+
+
+def test_one_user_may_have_so_many_jobs_waiting_in_all_queues_together(monkeypatch):
+    most = jobs.MAX_WAITING_OF_USER
+    _waiting(monkeypatch, ["user:op"] * 7 + ["user:admin"], ["user:op"] * (most - 7))
+    with pytest.raises(Problem, match=f"{most} jobs of user:op are waiting, at most {most} of one user may") as refused:
+        jobs.start("check_store", {}, OPERATOR)
+    assert refused.value.code == "limit_reached" and "cancel" in refused.value.hint
+    jobs._check_room(ADMIN)
+
+
+def test_all_users_together_may_have_so_many_jobs_waiting(monkeypatch):
+    _waiting(monkeypatch, [f"user:{number}" for number in range(jobs.MAX_WAITING - 3)], ["user:x"] * 3)
+    with pytest.raises(Problem, match=f"{jobs.MAX_WAITING} jobs are waiting, at most {jobs.MAX_WAITING} may"):
+        jobs.start("check_store", {}, OPERATOR)

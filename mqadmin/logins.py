@@ -1,0 +1,191 @@
+"""How many passwords are tried and hashed: by one address, by one device, by all, and at once.
+
+A hash takes a third of a second of a core that messages need. So tries are limited before a password is looked at:
+
+- each device from which this user has logged in before has an allowance of its own (`remember`: a signed cookie), so what
+  others try, with this name or from this address, never keeps its user out;
+- everybody else shares the allowance of their address (an IPv6 address with its /64), and all of them together one more;
+- a try that is refused is answered 429 with the seconds until the next; allowances refill evenly, so nobody is locked out;
+- MAX_HASHES are computed at once; a few tries wait for their turn, WAIT_S at most, further ones are answered 503.
+
+A login gives its try back. Counts are in the memory of this process, where all logins happen.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import math
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.core import signing
+from django.http import HttpRequest, HttpResponse
+
+from mqadmin.trusted_proxies import client_address
+
+MAX_TRIES = 10  # at once, of one address or one device; a person mistypes less
+TRY_SECONDS = 6.0  # until one of them is there again
+MAX_TRIES_OF_ALL = 60  # at once, of all addresses from which nobody logged in before ...
+TRY_SECONDS_OF_ALL = 1.0  # ... and in the long run: a third of a core
+MAX_REMEMBERED = 10_000  # addresses and devices; the one that was seen longest ago is forgotten first
+MAX_HASHES = 2
+MAX_WAITING = 8  # for their turn to hash ...
+MAX_WAITING_UNKNOWN = 4  # ... of them from devices that are not known
+WAIT_S = 5.0
+DEVICE_COOKIE = "mqadmin_device"
+DEVICE_AGE_S = 365 * 24 * 3600
+MAX_DEVICE_CHARACTERS = 300
+_SALT = "mqadmin.logins.device"
+_IPV6_SITE_BITS = 64
+
+
+class TryRefused(Exception):
+    """A try to log in goes no further: `status` 429 or 503, and when it is worth another."""
+
+    def __init__(self, status: int, wait_s: float):
+        self.status, self.wait_s = status, math.ceil(wait_s)
+        super().__init__(f"Too many tries to log in. Try again in {self.wait_s} seconds.")
+
+
+@dataclass(slots=True)
+class _Allowance:
+    tries: float
+    at_s: float
+
+
+class Allowances:
+    """Tries by key; each key has `most` at once and one more each `seconds`."""
+
+    def __init__(self, most: int, seconds: float, clock: Callable[[], float]):
+        self._most, self._seconds, self._clock = most, seconds, clock
+        self._known: OrderedDict[object, _Allowance] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def take(self, key: object) -> float:
+        """Take a try: 0 when there was one, else the seconds until there is."""
+        now_s = self._clock()
+        found = self._known.setdefault(key, _Allowance(self._most, now_s))
+        self._known.move_to_end(key)
+        while len(self._known) > MAX_REMEMBERED:
+            self._known.popitem(last=False)
+        found.tries = min(self._most, found.tries + max(0.0, now_s - found.at_s) / self._seconds)
+        found.at_s = now_s
+        if found.tries < 1:
+            return (1 - found.tries) * self._seconds
+        found.tries -= 1
+        return 0.0
+
+    def give_back(self, key: object) -> None:
+        found = self._known.get(key)
+        if found is not None:
+            found.tries = min(self._most, found.tries + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A try that was counted. `device` is None for one that is not known as this user's."""
+
+    address: str
+    device: tuple[str, str] | None
+
+
+class LoginLimits:
+    """All of it. Requests have threads of their own, so looking and counting are one step."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._lock = threading.Lock()
+        self._addresses = Allowances(MAX_TRIES, TRY_SECONDS, clock)
+        self._devices = Allowances(MAX_TRIES, TRY_SECONDS, clock)
+        self._all = Allowances(MAX_TRIES_OF_ALL, TRY_SECONDS_OF_ALL, clock)
+        self._hashes = threading.Semaphore(MAX_HASHES)
+        self._waiting = 0
+
+    def begin(self, address: str, device: tuple[str, str] | None) -> Try:
+        """Count a try, as one that failed until `succeeded` is called. Raises TryRefused."""
+        with self._lock:
+            if device is not None:
+                wait_s = self._devices.take(device)
+            else:
+                wait_s = self._addresses.take(address)
+                if not wait_s and (wait_s := self._all.take("all")):
+                    self._addresses.give_back(address)
+        if wait_s:
+            raise TryRefused(429, wait_s)
+        return Try(address, device)
+
+    def succeeded(self, tried: Try) -> None:
+        with self._lock:
+            if tried.device is not None:
+                self._devices.give_back(tried.device)
+            else:
+                self._addresses.give_back(tried.address)
+                self._all.give_back("all")
+
+    @contextmanager
+    def hashing(self, *, known: bool) -> Iterator[None]:
+        """`with` around what computes a hash: at most MAX_HASHES at once. Raises TryRefused when too many wait, or for too long."""
+        with self._lock:
+            if self._waiting >= (MAX_WAITING if known else MAX_WAITING_UNKNOWN) + MAX_HASHES:
+                raise TryRefused(503, WAIT_S)
+            self._waiting += 1
+        try:
+            if not self._hashes.acquire(timeout=WAIT_S):
+                raise TryRefused(503, WAIT_S)
+            try:
+                yield
+            finally:
+                self._hashes.release()
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+
+limits = LoginLimits()
+
+
+# Who asks
+
+
+def address_of(request: HttpRequest) -> str:
+    """The address that a try counts for, an IPv6 one with its site; empty for the local socket."""
+    forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "")
+    address = client_address(request.META.get("REMOTE_ADDR") or "", forwarded, settings.TRUSTED_PROXIES)
+    if address is None:
+        return ""
+    return str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False)) if address.version == 6 else str(address)
+
+
+def device_of(request: HttpRequest, name: str) -> tuple[str, str] | None:
+    """The device, when this user has logged in from it before; None for one that is not known."""
+    text = request.COOKIES.get(DEVICE_COOKIE, "")
+    if not text or len(text) > MAX_DEVICE_CHARACTERS:
+        return None
+    try:
+        known = signing.loads(text, salt=_SALT, max_age=DEVICE_AGE_S)
+        device, owner = known["device"], known["owner"]
+    except (signing.BadSignature, KeyError, TypeError):
+        return None
+    return (device, name) if hmac.compare_digest(str(owner).encode(), _digest(device, name)) else None
+
+
+def remember(request: HttpRequest, response: HttpResponse, name: str) -> None:
+    """Have the browser remember that this user has logged in from it."""
+    device = secrets.token_urlsafe(12)
+    text = signing.dumps({"device": device, "owner": _digest(device, name).decode()}, salt=_SALT)
+    response.set_cookie(
+        DEVICE_COOKIE, text, max_age=DEVICE_AGE_S, httponly=True, samesite="Lax", secure=settings.SESSION_COOKIE_SECURE, path="/login/"
+    )  # fmt: skip
+
+
+def _digest(device: str, name: str) -> bytes:
+    """Names the user of a device without saying the name to whoever finds the cookie."""
+    return hmac.digest(settings.SECRET_KEY.encode(), f"{device} {name.casefold()}".encode(), "sha256").hex()[:32].encode()
