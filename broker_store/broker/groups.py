@@ -202,6 +202,10 @@ class Groups:
             del self._forbidden[group]
         self._changed()
 
+    def forbidden(self) -> dict[str, dict[str, int]]:
+        """group -> topic -> the bits of what the group may not do there, as they are now. Any thread."""
+        return {group: topics.copy() for group, topics in list(self._forbidden.items())}
+
     def delete(self, name: str) -> bool:
         if self._table.pop(name, None) is None:
             return False
@@ -223,10 +227,14 @@ class Groups:
         }
 
     def picture(self) -> Callable[[], str]:
-        """A function that makes the file's text from the table as it is now, in any thread."""
-        value = self.to_json()
-        self.dirty = False
-        return lambda: config_json.write(value)
+        """A function that makes the file's text from the table as it is when it is called, in any thread."""
+
+        def text() -> str:
+            self.dirty = False  # first: what changes from here on is written once more
+            head = {"dataVersion": self.data_version.to_json(), "forbiddenTable": self.forbidden()}
+            return config_json.write_table(head, "subscriptionGroupTable", ((group.name, group.to_json()) for group in self.all()))
+
+        return text
 
     def load(self, text: str) -> None:
         """Take over a subscriptionGroup.json. DamagedStoreError when it is none, and then nothing has changed."""

@@ -7,7 +7,7 @@ consumer which does not know of the reset yet cannot undo it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.formats import config_json
@@ -159,17 +159,24 @@ class Offsets:
 
     # Persistence
 
+    def entries(self) -> Iterator[tuple[str, dict[int, int]]]:
+        """(topic@group, queue -> offset) of all that are there when it is called. Any thread."""
+        table = list(self._table.items())  # one step, whatever the loop changes meanwhile
+        return ((f"{topic}{_SEPARATOR}{group}", queues.copy()) for (group, topic), queues in table)
+
     def to_json(self) -> dict:
         """The content of consumerOffset.json."""
-        table = {f"{topic}{_SEPARATOR}{group}": dict(queues) for (group, topic), queues in self._table.items()}
-        return {"dataVersion": self.data_version.to_json(), "offsetTable": table}
+        return {"dataVersion": self.data_version.to_json(), "offsetTable": dict(self.entries())}
 
     def picture(self) -> Callable[[], str]:
-        """A function that makes the file's text from the offsets as they are now, in any thread."""
+        """A function that makes the file's text from the offsets as they are when it is called, in any thread."""
         self.data_version = self.data_version.next(self._clock())
-        value = self.to_json()
-        self.dirty = False
-        return lambda: config_json.write(value)
+
+        def text() -> str:
+            self.dirty = False  # first: what changes from here on is written once more
+            return config_json.write_table({"dataVersion": self.data_version.to_json()}, "offsetTable", self.entries())
+
+        return text
 
     def load(self, text: str) -> None:
         """Take over a consumerOffset.json. DamagedStoreError when it is none, and then nothing has changed."""

@@ -287,13 +287,13 @@ class Topics:
         }
 
     def picture(self) -> Callable[[], str]:
-        """A function that makes the file's text from the table as it is now, in any thread."""
-        configs, version = self.all(), self.data_version
-        self.dirty = False
+        """A function that makes the file's text from the table as it is when it is called, in any thread."""
 
         def text() -> str:
-            table = {config.name: config.to_json() for config in configs}
-            return config_json.write({"dataVersion": version.to_json(), "topicConfigTable": table})
+            self.dirty = False  # first: what changes from here on is written once more
+            version, configs = self.data_version, self.all()
+            entries = ((config.name, config.to_json()) for config in configs)
+            return config_json.write_table({"dataVersion": version.to_json()}, "topicConfigTable", entries)
 
         return text
 

@@ -8,7 +8,7 @@ is left out instead of invented.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 
 from broker_store.broker.clients import Client
@@ -36,6 +36,7 @@ STATUS_TIMEOUT_S = 5.0
 MAX_QUEUE_UNITS = 100
 NO_CODE = "not set any response code"
 MAX_MADE_AT_ONCE = 1_000  # topics or groups by one request; a list of so many topics has 0.3 MB
+MAX_ENTRIES_AT_ONCE = 200  # of a table; a larger one is written in a thread. So many take the loop a millisecond.
 
 
 class Admin:
@@ -146,11 +147,12 @@ class Admin:
         if kind != "SimpleCQ" or policy != "DELETE":
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"queue.type {kind:.40} with cleanup.policy {policy:.40} is not supported")
 
-    def all_topics(self, command: Command, channel: Channel) -> Command:
-        value = self._parts.topics.to_json()
-        value["mappingDataVersion"] = DataVersion().to_json()
-        value["topicQueueMappingDetailMap"] = {}
-        return command.answer(0, None, {"totalTopicNum": str(len(self._parts.topics))}, fastjson.dumps(value))
+    def all_topics(self, command: Command, channel: Channel) -> Command | Coroutine:
+        topics = self._parts.topics
+        head = {"dataVersion": topics.data_version.to_json(), "mappingDataVersion": DataVersion().to_json(), "topicQueueMappingDetailMap": {}}
+        configs = topics.all()
+        entries = ((config.name, config.to_json()) for config in configs)
+        return _table_answer(command, {"totalTopicNum": str(len(configs))}, head, "topicConfigTable", entries, len(configs))
 
     def topic_config(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.GET_TOPIC_CONFIG, command.fields)
@@ -229,9 +231,11 @@ class Admin:
                 raise FieldError("group", characters, f"at most {MAX_GROUP_BYTES} bytes of settings and attributes")
         self._parts.groups.put_all(groups)
 
-    def all_groups(self, command: Command, channel: Channel) -> Command:
-        value = self._parts.groups.to_json()
-        return command.answer(0, None, {"totalGroupNum": str(len(self._parts.groups))}, fastjson.dumps(value))
+    def all_groups(self, command: Command, channel: Channel) -> Command | Coroutine:
+        groups = self._parts.groups.all()
+        head = {"dataVersion": self._parts.groups.data_version.to_json(), "forbiddenTable": self._parts.groups.forbidden()}
+        entries = ((group.name, group.to_json()) for group in groups)
+        return _table_answer(command, {"totalGroupNum": str(len(groups))}, head, "subscriptionGroupTable", entries, len(groups))
 
     def group_config(self, command: Command, channel: Channel) -> Command:
         group = self._parts.groups.get(read_header(R.GET_SUBSCRIPTIONGROUP_CONFIG, command.fields).group)
@@ -271,8 +275,10 @@ class Admin:
 
     # Offsets and progress
 
-    def all_offsets(self, command: Command, channel: Channel) -> Command:
-        return command.answer(0, None, None, fastjson.dumps(self._parts.offsets.to_json()))
+    def all_offsets(self, command: Command, channel: Channel) -> Command | Coroutine:
+        offsets = self._parts.offsets
+        head = {"dataVersion": offsets.data_version.to_json()}
+        return _table_answer(command, None, head, "offsetTable", offsets.entries(), len(offsets))
 
     def delay_offsets(self, command: Command, channel: Channel) -> Command:
         return command.answer(0, None, None, fastjson.dumps(self._parts.delay.to_json()))
@@ -609,6 +615,17 @@ class Admin:
     def request_modes(self, command: Command, channel: Channel) -> Command:
         """Every group pulls; consuming by pop is not there."""
         return command.answer(0, None, None, fastjson.dumps({"messageRequestModeMap": {}}))
+
+
+def _table_answer(
+    command: Command, fields: dict[str, str] | None, head: dict[str, object], name: str, entries: Iterable[tuple[str, object]], count: int
+) -> Command | Coroutine[None, None, Command]:
+    """An answer with a table of `count` entries, which a thread writes where they are many."""
+
+    def written() -> Command:
+        return command.answer(0, None, fields, fastjson.dumps_table(head, name, entries))
+
+    return written() if count <= MAX_ENTRIES_AT_ONCE else asyncio.to_thread(written)
 
 
 def _list_of(body: bytes, name: str) -> list:

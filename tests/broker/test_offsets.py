@@ -100,6 +100,6 @@ def test_a_file_that_cannot_be_read_is_named(text):
 def test_the_same_commit_again_leaves_the_file_alone():
     offsets = make()
     offsets.commit("g", "t", 0, 7)
-    offsets.picture()
+    offsets.picture()()
     offsets.commit("g", "t", 0, 7)
     assert not offsets.dirty

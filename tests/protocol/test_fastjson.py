@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_store.errors import FieldError
-from broker_store.protocol.fastjson import ObjectKey, dumps, dumps_strict, loads
+from broker_store.protocol.fastjson import ObjectKey, dumps, dumps_strict, dumps_table, loads
 from tests.support.wire_samples import all_samples
 
 QUEUE = {"brokerName": "b", "queueId": 0, "topic": "T"}
@@ -143,3 +143,10 @@ def test_what_is_written_is_read_again(value):
 )
 def test_strict_json_is_json(value):
     assert json.loads(dumps_strict(value)) == value
+
+
+@pytest.mark.parametrize("count", [0, 1, 127, 128, 129, 1_000])
+def test_a_table_is_written_in_pieces(count):
+    table = {f"n{number}": {0: number} for number in range(count)}
+    assert loads(dumps_table({"dataVersion": {"counter": 1}}, "offsetTable", table.items())) == {"dataVersion": {"counter": 1}, "offsetTable": table}
+    assert loads(dumps_table({}, "t", table.items())) == {"t": table}

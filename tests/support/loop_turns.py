@@ -1,0 +1,42 @@
+"""The longest turn of an asyncio loop, by processor time of its thread, so that what else runs on the machine counts little."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Longest:
+    """`ms` is the processor time of the longest callback so far, `what` its description."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+        self.what = ""
+
+
+@contextmanager
+def longest_turn(monkeypatch) -> Iterator[Longest]:
+    """Measure each callback that the loop runs. What the garbage collector does is another matter, and is left out."""
+    longest = Longest()
+    run = asyncio.Handle._run
+
+    def measured(handle: asyncio.Handle) -> None:
+        began = time.thread_time_ns()
+        run(handle)
+        took_ms = (time.thread_time_ns() - began) / 1e6
+        if took_ms > longest.ms:
+            longest.ms, longest.what = took_ms, repr(handle)[:300]
+
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio.Handle, "_run", measured)
+            yield longest
+    finally:
+        if was_enabled:
+            gc.enable()
