@@ -8,8 +8,10 @@ the stamps that chose that file were set.
 
 from __future__ import annotations
 
-from broker_store.engine.consume_queue import ConsumeQueues
-from broker_store.engine.dispatcher import Dispatcher
+from collections.abc import Callable
+
+from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
+from broker_store.engine.dispatcher import Dispatcher, record_in
 from broker_store.engine.hash_index import HashIndex, IndexPlace
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import Words, WriterContext
@@ -22,20 +24,41 @@ _NEVER = 1 << 62
 class Agreement:
     """One comparison. `address` is what the scan kernel gets; it asks for what it needs by a stop code (`provide`)."""
 
-    def __init__(self, context: WriterContext, queues: ConsumeQueues, index: HashIndex, dispatcher: Dispatcher, place: IndexPlace | None):
-        self._queues, self._index, self._dispatcher = queues, index, dispatcher
+    def __init__(
+        self,
+        context: WriterContext,
+        queues: ConsumeQueues,
+        index: HashIndex,
+        dispatcher: Dispatcher,
+        place: IndexPlace | None,
+        is_buried: Callable[[int, str, ConsumeQueue | None, int], bool],
+    ):
+        """`is_buried(log offset, topic, queue, unit)` notes a topic that was deleted before the record, if it was; `queue` is the one
+        whose unit points further on in the log, None where the topic has no queue."""
+        self._queues, self._index, self._dispatcher, self._is_buried = queues, index, dispatcher, is_buried
         self._words = Words(c.A_WORDS)
         self._words[c.A_WRITER] = context.address
         self._words[c.A_END] = self._words[c.A_LAST_OFFSET] = -1
         self._words[c.A_INDEX_FROM] = _NEVER if place is None else place.log_offset + 1
         self._words[c.A_ENTRY_AT] = FIRST_ENTRY
         self._file = -1
+        # Queues that begin behind a unit whose record is in the log: retention leaves no such, so a file of theirs is missing.
+        self.headless: list[ConsumeQueue] = []
         if place is not None and self._index.files:
             self._enter(place.file, place.entry)
 
     @property
     def address(self) -> int:
         return self._words.address
+
+    @property
+    def asks_topics(self) -> bool:
+        """Whether records of topics without a queue are asked about; otherwise they differ."""
+        return self._words[c.A_ASKS_TOPICS] == 1
+
+    @asks_topics.setter
+    def asks_topics(self, asks: bool) -> None:
+        self._words[c.A_ASKS_TOPICS] = int(asks)
 
     @property
     def end(self) -> int | None:
@@ -59,10 +82,17 @@ class Agreement:
             holding = queue.file_of(unit)
             if holding is not None:
                 queue.compare_in(holding)
+            elif queue.files and unit * UNIT < queue.files[0].base:
+                self.headless.append(queue)
             return holding is not None
         if stopped == c.DELAYED_RECORD:
             self._dispatcher.compute_tags_code(file, offset)
             return True
+        if stopped == c.EARLIER_LIFE:
+            queue = self._queues.by_row(words[c.A_QUEUE])
+            return self._is_buried(offset, queue.topic, queue, words[c.A_UNIT])
+        if stopped == c.UNKNOWN_QUEUE:
+            return self._is_buried(offset, record_in(file, offset).topic, None, -1)
         return self._next_index_file()
 
     def _enter(self, number: int, entry: int) -> None:

@@ -361,6 +361,16 @@ def _write_all(descriptor: int, data: bytes) -> None:
         written += os.write(descriptor, data[written:])
 
 
+def _sync_written(descriptor: int, path: Path) -> None:
+    """A failure is final: SyncError. A disk that is full may say so only here: DiskFullError by the caller."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise SyncError(f"{path}: sync failed: {error.strerror}") from error
+
+
 class Disk:
     """Names and bytes of one file system. Stateless; every method may raise StoreError or DiskFullError."""
 
@@ -491,12 +501,14 @@ class Disk:
         except OSError as error:
             raise _store_error(error, f"making it {length} bytes long", path) from error
 
-    def append(self, path: Path, data: bytes) -> None:
-        """Add to the end of a file, made when it is not there. Nothing is synced: for what a power cut may take."""
+    def append(self, path: Path, data: bytes, sync: bool = False) -> None:
+        """Add to the end of a file, made when it is not there. Without `sync` it is for what a power cut may take."""
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
             try:
                 _write_all(descriptor, data)
+                if sync:
+                    _sync_written(descriptor, path)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -755,7 +767,7 @@ class InspectDisk(Disk):
     def set_length(self, path: Path, length: int) -> None:
         pass
 
-    def append(self, path: Path, data: bytes) -> None:
+    def append(self, path: Path, data: bytes, sync: bool = False) -> None:
         pass
 
     def replace_file(self, path: Path, data: bytes, backup: Path | None = None) -> None:

@@ -88,12 +88,18 @@ class Dispatcher:
         elif stopped == c.INDEX_FULL:
             self._index.next_file()
         elif stopped == c.UNKNOWN_QUEUE:
-            found = _record_at(self._file, at)
+            found = record_in(self._file, at)
             self._queues.open(found.topic, found.queue_id)
         elif stopped == c.DELAYED_RECORD:
             self.compute_tags_code(self._file, at)
         elif stopped == c.QUEUE_HOLE and on_hole is not None:
-            on_hole(self._queues.by_row(view[c.STOPPED_QUEUE]), _record_at(self._file, at).queue_offset)
+            on_hole(self._queues.by_row(view[c.STOPPED_QUEUE]), record_in(self._file, at).queue_offset)
+        elif stopped == c.BAD_RECORD:
+            raise DamagedStoreError(
+                "no good record begins here, though the log goes on behind it: queues and index cannot be made from it",
+                file=str(self._file.path), offset=at - self._file.base,
+                advice="`manage.py check_store DIR` shows all of it, and with --apply bridges it; DIR is the store's directory.",
+            )
         else:
             raise DamagedStoreError(
                 f"dispatch cannot go on (stop code {stopped})", file=str(self._file.path), offset=at - self._file.base
@@ -101,14 +107,15 @@ class Dispatcher:
 
     def compute_tags_code(self, file: MappedFile, offset: int) -> None:
         """For a kernel that cannot tell it: the tags code of the delayed record at log offset `offset`, its delivery time."""
-        found = _record_at(file, offset)
+        found = record_in(file, offset)
         delay = found.properties.get("DELAY")
         view = self._context.view
         view[c.TAGS_CODE] = queue_unit.tags_code(found.topic, found.tags, delay, found.store_timestamp, self._delay_levels_ms)
         view[c.TAGS_CODE_AT] = offset
 
 
-def _record_at(file: MappedFile, offset: int) -> record.StoredMessage:
+def record_in(file: MappedFile, offset: int) -> record.StoredMessage:
+    """The record at log offset `offset`, which lies in `file` and was found to be one."""
     at = offset - file.base
     region = file.map()
     size = record.read_head(region.read(at, record.BLANK_BYTES)).total_size

@@ -4,9 +4,10 @@ Two workers, so that a group of sends never waits behind thousands of queue file
 
 * `LogFlusher` brings the log to the disk. With SYNC_FLUSH each append hands over to it; all sends that arrived while it
   synced are covered by its next sync (group commit).
-* `RoundFlusher` captures the dispatched position P and its store time, syncs every queue and index file, and only then
-  sets the checkpoint's stamps to that time. So a stamp never claims what is not on disk. Files that are full do not wait
-  for the round.
+* `RoundFlusher` captures the dispatched position P, its store time and where each queue ends, syncs every queue and index
+  file, then the record of these ends (`engine/ends.py`), and only then sets the checkpoint's stamps to that time. So a stamp
+  never claims what is not on disk, and below the stamps every queue's end is known. Files that are full do not wait for the
+  round.
 
 A failed sync is final: the error leaves the step, the worker ends, the store turns read-only.
 """
@@ -16,13 +17,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import ConsumeQueues
 from broker_store.engine.disk import Disk, Region
+from broker_store.engine.end_sums import index_ends, queue_change
+from broker_store.engine.ends import EndsFile
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.write_path import WritePath
+from broker_store.errors import DiskFullError, StoreError
 from broker_store.formats import checkpoint
 from broker_store.formats.checkpoint import Checkpoint
 from broker_store.kernels import context as c
@@ -96,6 +101,14 @@ class LogFlusher:
         return False
 
 
+class _Due(NamedTuple):
+    """What waits for the log: the dispatched position P, its store time, and (row address, next unit) of queues not recorded so."""
+
+    position: int
+    dispatched_ms: int
+    changed: list[tuple[int, int]]
+
+
 class RoundFlusher:
     """The step that syncs queues and index and then stamps the checkpoint; a round each `interval_ms` when dirty."""
 
@@ -106,15 +119,16 @@ class RoundFlusher:
         queues: ConsumeQueues,
         index: HashIndex,
         checkpoint_file: CheckpointFile,
+        ends: EndsFile,
         interval_ms: int,
     ):
         self._context, self._log, self._queues, self._index = context, log, queues, index
-        self._checkpoint = checkpoint_file
+        self._checkpoint, self._ends = checkpoint_file, ends
         self._interval_ms = min(interval_ms, LONGEST_ROUND_MS)
         self._last_round_ms = 0
         self.position: int | None = None  # the P of the last stamp
         self.last_duration_ms: float | None = None  # of the last round
-        self._due: tuple[int, int] | None = None  # the P and its store time that wait for the log
+        self._due: _Due | None = None
 
     def step(self, now_ms: int) -> bool:
         self._sync_full()
@@ -123,11 +137,20 @@ class RoundFlusher:
         if self._due is None:
             # Captured once and kept: under a steady load the newest P is never on disk yet, this one is by the next look.
             self._due = self._dispatched()
-        return self._sync(*self._due, now_ms)
+        return self._sync(self._due, now_ms)
 
     def round(self, now_ms: int) -> bool:
         """One whole round up to now; True when something was synced."""
-        return self._sync(*self._dispatched(), now_ms)
+        return self._sync(self._dispatched(), now_ms)
+
+    def finish(self, now_ms: int) -> None:
+        """The last round of a store that takes nothing more: after it the record holds all there is. Raises StoreError."""
+        self.round(now_ms)
+        try:
+            if self.position is not None:
+                self._record(self.position, self._context.changed_ends(), is_final=True)
+        except DiskFullError:
+            return  # the next start reads the log from where the record ends
 
     def _sync_full(self) -> None:
         for queue in self._queues.unsynced():
@@ -135,13 +158,37 @@ class RoundFlusher:
                 queue.sync()
         self._index.sync(only_full=True)
 
-    def _dispatched(self) -> tuple[int, int]:
-        """(P, its store time). Both words are set by one kernel call, which holds the interpreter lock: they belong together."""
-        view = self._context.view
-        dispatched_ms = view[c.LAST_DISPATCHED_MS]
-        return view[c.DISPATCH_BASE] + view[c.DISPATCH_AT], dispatched_ms
+    def _dispatched(self) -> _Due:
+        """Both words of the context are set by one kernel call, which holds the interpreter lock: they belong together.
 
-    def _sync(self, position: int, dispatched_ms: int, now_ms: int) -> bool:
+        The ends of queues are read first, so no record of theirs lies beyond P.
+        """
+        view = self._context.view
+        changed = self._context.changed_ends()
+        dispatched_ms = view[c.LAST_DISPATCHED_MS]
+        return _Due(view[c.DISPATCH_BASE] + view[c.DISPATCH_AT], dispatched_ms, changed)
+
+    def _record(self, position: int, changed: list[tuple[int, int]], is_final: bool = False) -> None:
+        """Add to the record of ends what changed. Raises DiskFullError, and then the next call adds it."""
+        queues, changes = [], []
+        for address, following in changed:
+            queue = self._queues.find_row(address)
+            if queue is None:
+                continue
+            try:
+                changes.append(queue_change(queue, self._ends.queues.get((queue.topic, queue.queue_id), {}), following))
+            except StoreError:
+                if queue.closed:  # the loop deleted the topic meanwhile
+                    continue
+                raise
+            queue.row[c.Q_RECORDED] = following
+            queues.append(queue)
+        self._ends.write(position, changes, index_ends(self._index, self._ends.index, with_slots=is_final), is_final)
+        # The loop may have taken them out of the record before they came in.
+        self._ends.forget([(queue.topic, queue.queue_id) for queue in queues if queue.closed])
+
+    def _sync(self, due: _Due, now_ms: int) -> bool:
+        position, dispatched_ms = due.position, due.dispatched_ms
         if self._log.flushed < position:
             return False
         self._due = None
@@ -151,6 +198,10 @@ class RoundFlusher:
         for queue in self._queues.unsynced():
             queue.sync()
         self._index.sync()
+        try:
+            self._record(position, due.changed)
+        except DiskFullError:
+            return False  # the stamps stay where they are, and the next look tries again
         stamps = self._checkpoint.stamps
         self._checkpoint.write(
             Checkpoint(

@@ -129,8 +129,11 @@ class HashIndex:
 
     # Opening ------------------------------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Find the files. Another name or length is refused: DamagedStoreError; one of length 0 was made and never used."""
+    def load(self, take_away: Callable[[Path, int], bool] = lambda path, length: False) -> None:
+        """Find the files. Another name or length is refused: DamagedStoreError; one of length 0 was made and never used.
+
+        `take_away(path, length)` may take a file of another length out of the directory; it says whether it did.
+        """
         self.files = []
         self._lookup[c.K_FILE_COUNT] = -1
         for name in self.disk.list_names(self.directory):
@@ -146,6 +149,8 @@ class HashIndex:
             length = self.disk.size_of(path)
             if length == 0:
                 self.disk.unlink(path)
+                continue
+            if length != self.geometry.file_bytes and take_away(path, length):
                 continue
             if length != self.geometry.file_bytes:
                 raise DamagedStoreError(
@@ -356,6 +361,14 @@ class HashIndex:
             if entry > FIRST_ENTRY or number == 0:
                 return IndexPlace(number, entry, last)
         return IndexPlace(0, FIRST_ENTRY, -1)
+
+    def place_before(self, number: int) -> IndexPlace:
+        """Behind the entries that are whole in the files before number `number`: of its last record some may lie in the next file."""
+        if number == 0:
+            return IndexPlace(0, FIRST_ENTRY, -1)
+        file = self.files[number - 1]
+        entry, last = self._entries_below(file, file.header().end_offset)
+        return IndexPlace(number - 1, entry, last)
 
     def place_at_end(self) -> IndexPlace:
         """Behind the last entry, whose record is in the index whole: after a clean stop."""

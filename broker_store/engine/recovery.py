@@ -2,8 +2,9 @@
 
 The log alone decides what exists. In order:
 
-1. load every file; a wrong length, a gap in the log or a foreign name stops the start;
-2. close the holes of queues, and find the end of each (a zero unit, a step back);
+1. load every file; a wrong length, a gap in the log or a foreign name stops the start, and so does a log that is not there;
+2. close the holes of queues, find the end of each (a zero unit, a step back), and compare it with the record of ends: a queue
+   that is not as recorded is damaged, is copied to lost+found and made again from where it is sure (`engine/proof.py`);
 3. choose the file to scan from: abnormally by the checkpoint's stamps, normally by what the queues know
    (spec/store-behaviour.md 4.2, 4.3);
 4. scan from there, record by record, to the first that is not good: the log's end. On the way each record is compared
@@ -12,7 +13,8 @@ The log alone decides what exists. In order:
    on disk have changed: damage, and the start stops, unless told to accept it (DESIGN section 5);
 6. cut the log there, keep copies of what goes, zero the tail; cut the queues there, and the index where it stopped to agree;
 7. dispatch again from where queues or index stopped to agree: mostly there is nothing left to do. A queue that turns out
-   to have a hole makes the walk start over further back.
+   to have a hole makes the walk start over further back;
+8. see that no queue is shorter than the record says: an offset that was given is not given again.
 
 What a killed process left is in the system's memory and need not be on the disk. Nothing counts as flushed because it
 was found: `flushed` begins at the file of step 3, and the flushers bring it to the disk from there, and then move the
@@ -35,14 +37,17 @@ from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk, Region
 from broker_store.engine.dispatcher import Dispatcher
+from broker_store.engine.ends import BOUND, FILE_NAME, EndsFile
 from broker_store.engine.file_facts import kept_directory
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.hash_index import HashIndex, IndexPlace
 from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.proof import KnownTopics, Proof, Suspect
 from broker_store.engine.report import SCAN, RecoveryReport
 from broker_store.engine.rows import Words, WriterContext
-from broker_store.errors import DamagedStoreError
-from broker_store.formats import queue_unit
+from broker_store.engine.tombstones import Tombstones
+from broker_store.errors import DamagedStoreError, FormatError
+from broker_store.formats import queue_unit, record
 from broker_store.formats.checkpoint import Checkpoint
 from broker_store.formats.index_file import FIRST_ENTRY
 from broker_store.formats.record import FIXED, FIXED_IPV4, MAX_BEYOND_BODY, MIN_RECORD, STORE_TIMESTAMP, SYS_FLAG, SYS_FLAG_AT
@@ -75,12 +80,21 @@ class Recovery:
         index: HashIndex,
         dispatcher: Dispatcher,
         checkpoint_file: CheckpointFile,
+        ends: EndsFile,
+        tombstones: Tombstones,
+        read_config: Callable[[str], str | None],
         report: RecoveryReport,
         root: Path,
     ):
         self._disk, self._settings, self._context = disk, settings, context
         self._log, self._queues, self._index, self._dispatcher = log, queues, index, dispatcher
         self._checkpoint, self._report, self._root = checkpoint_file, report, root
+        self._ends, self._tombstones, self._read_config = ends, tombstones, read_config
+        self._proof = Proof(ends, 0, False)
+        self._suspects: dict[ConsumeQueue, Suspect] = {}
+        self._trusts_index = False
+        self._copied: set[Path] = set()
+        self.missing: list[tuple[ConsumeQueue, int]] = []  # queues that are shorter than the record says, and its next offset
         self._kept_in: Path | None = None
         self._max_record = settings.max_message_size + MAX_BEYOND_BODY
         self.last_store_ms = 0
@@ -92,28 +106,36 @@ class Recovery:
     def run(self, clean: bool) -> int:
         """Bring everything to agreement; returns the log's end. Raises DamagedStoreError, StoreError."""
         report = self._report
-        self._was_clean = clean
+        self._was_clean = self._trusts_index = clean
         self._load()
+        self._demand_the_log()
         if not self._log.files:
             report.kind = "first start" if clean and not len(self._queues) else "normal" if clean else "abnormal"
             with report.step("begin an empty log"):
-                self._empty_log()
-            report.log_end = 0
-            return 0
+                end = self._empty_log()
+            report.log_end = end
+            return end
         report.kind = "normal" if clean else "abnormal"
+        self._proof = Proof(self._ends, self._log.minimum, clean and self._ends.found and self._is_end(self._ends.position))
         with report.step("find the end of each queue") as step:
+            self._open_recorded(KnownTopics(self._read_config, clean))
             for queue in self._queues:
                 self._drop_if_deleted(queue)
                 self._close_holes(queue)
                 self._find_queue_end(queue, clean)
             step.detail = _counted(len(self._queues), "queue")
+        self._demand_the_newest()
         start = self._choose_start(clean)
         with report.step("find how far the index is sure"):
-            place = self._index_place(start, clean)
-            agreement = Agreement(self._context, self._queues, self._index, self._dispatcher, place)
+            place = self._index_place(start)
+            topics = KnownTopics(self._read_config, clean and not self._proof.is_exact)
+            agreement = Agreement(self._context, self._queues, self._index, self._dispatcher, place, self._judge_record(topics))
+            agreement.asks_topics = topics.is_known
         compared_from = self._compare_before(start, place, agreement)
         end = self._scan(start, agreement)
+        self._demand_all(end)
         self.has_changed_files = True
+        self._copy_suspects(agreement.headless)
         self._cut_log(end)
         with report.step("lower the checkpoint's stamps") as step:
             step.detail = "they claimed more than there is" if self._lower_stamps() else "they claim no more than there is"
@@ -126,6 +148,8 @@ class Recovery:
         for queue in self._shortened:
             dispatch_from = min(dispatch_from, max(self._log.minimum, queue.row[c.Q_LOG_END]))
         self._dispatch_again(dispatch_from, end, [] if agreed == end else self._go_back(compared_from))
+        with report.step("compare next offsets with the record of ends") as step:
+            step.detail = self._compare_next_offsets()
         with report.step("correct the minimum offsets"):
             for queue in self._queues:
                 queue.row[c.Q_NEXT] = queue.maximum
@@ -167,34 +191,250 @@ class Recovery:
                 if self._checkpoint.found
                 else "there is none: its stamps count as 0"
             )
+        with report.step("load the record of ends") as step:
+            self._ends.load()
+            queues, noun = len(self._ends.queues), self._ends.note
+            step.detail = (
+                f"{_counted(queues, 'queue')}, the log up to {self._ends.position:,}" + (f"; {noun}" if noun else "")
+                if self._ends.found
+                else f"{noun or 'it holds no whole block'}, so the whole log is read"
+            )
+            if self._ends.found and noun:
+                report.finding("warning", noun, FILE_NAME)
         with report.step("load the index") as step:
-            self._index.load()
+            self._index.load(self._keep_if_recorded)
             step.detail = _counted(len(self._index.files), "file")
 
-    def _empty_log(self) -> None:
-        """No log file at all: what queues and index point to does not exist (spec/store-behaviour.md 4.3)."""
+    def _empty_log(self) -> int:
+        """No log file at all: the log begins, in a store that had one behind where that ended. Queues and index stay as they are.
+
+        Their records are gone as if they had become too old (spec/store-behaviour.md 4.5), so no offset is given again.
+        """
         for queue in self._queues:
-            for file in queue.files:
-                self._keep_away(file.path)
-            queue.files = []
-            queue.start_at(0)
-        for file in self._index.files:
-            self._keep_away(file.path)
-        self._index.files = []
+            self._find_queue_end(queue, clean=False, log_end=_NEVER)
+        known = max([self._ends.position, *(queue.row[c.Q_LOG_END] for queue in self._queues)])
+        end = -(-known // self._log.file_size) * self._log.file_size
+        self._open_recorded(KnownTopics(self._read_config, was_clean=False))
+        self.has_changed_files = True
+        self._log.start_writing(end)
+        self._dispatcher.start_at(end)
+        if known:
+            self._ends.lower(end, end)
+        for queue in self._queues:
+            following = max(queue.maximum, self._ends.next_offset(queue.topic, queue.queue_id))
+            if following > queue.maximum:
+                self._begin_at(queue, following)
+            queue.row[c.Q_NEXT] = queue.minimum = following
+            queue.row[c.Q_LOG_END] = 0
+        self._index.drop_unused()
         self._index.start_writing()
-        self._log.start_writing(0)
-        self._dispatcher.start_at(0)
+        return end
+
+    # The log is there -----------------------------------------------------------------------------------------------
+
+    def _demand_the_log(self) -> None:
+        """Raises DamagedStoreError for a store that had messages and has no log file, unless that is accepted. Nothing is changed before."""
+        if self._log.files:
+            return
+        stamp = self._checkpoint.stamps.physic_msg_timestamp
+        units = sum(self._units_in(queue) for queue in self._queues)
+        if self._ends.position or stamp > 0 or units:
+            known = f" up to {self._ends.position:,}" if self._ends.found else f" of store times up to {_time(stamp)}" if stamp > 0 else ""
+            self._refuse(f"there is no log file, but the store had a log{known}: it is missing, or its disk is not there", self._log.directory, None, units)
+
+    def _demand_the_newest(self) -> None:
+        """Without a record: units that point into the file behind the last one say that it is missing, after a stop in order."""
+        last = self._log.files[-1]
+        if self._ends.found or not self._was_clean:
+            return
+        beyond = [queue for queue in self._queues if last.end < self._end_beyond(queue) <= last.end + last.size]
+        if beyond:
+            units = sum(self._units_beyond(queue, last.end) for queue in beyond)
+            self._refuse(f"the log file behind {last.path.name} is missing: queues point into it", self._log.directory, None, units)
+
+    def _demand_all(self, end: int) -> None:
+        """The log must reach to where the record says that it was on the disk."""
+        last = self._log.files[-1]
+        is_closed = last.base <= end <= last.end - record.BLANK_BYTES and self._is_blank(last, end - last.base)
+        reached = last.end if is_closed else end
+        stamp = self._checkpoint.stamps.physic_msg_timestamp
+        if self._ends.position > reached:
+            units = sum(self._units_beyond(queue, end) for queue in self._queues)
+            what = f"the log ends at {end:,}, but it was on the disk up to {self._ends.position:,}: what lay between is missing"
+        elif is_closed and not self._ends.found and self.last_store_ms < stamp:
+            units = sum(self._units_beyond(queue, end) for queue in self._queues)
+            what = f"the log ends at {end:,} with a record of {_time(self.last_store_ms)}, but the checkpoint says that it was on the disk up to {_time(stamp)}: a file is missing"
+        else:
+            return
+        file = self._log.file_at(end) or last
+        self._refuse(what, file.path, end - file.base, units)
+        self._ends.lower(end, self._log.minimum)
+
+    def _refuse(self, what: str, path: Path, at: int | None, messages: int) -> None:
+        """Stop the start, unless damage is accepted; nothing has been changed."""
+        name = f"commitlog/{path.name}" if path != self._log.directory else "commitlog"
+        what += f"; by the queues {_counted(messages, 'message')}" + (" is" if messages == 1 else " are") + " not there"
+        if self._settings.accept_damage:
+            self._report.finding("error", what + "; accepted", name, at)
+            return
+        self._report.finding("error", what, name, at)
+        raise DamagedStoreError(
+            what, file=str(path), offset=at,
+            advice="Put back what is missing, or mount it, and start again; nothing was changed. To see all of it:"
+            f" `manage.py check_store {self._root}`. To go on without it, with new offsets behind the old ones: start again with --accept-damage.",
+        )
+
+    def _units_in(self, queue: ConsumeQueue) -> int:
+        """How many units of messages its files hold, or were recorded."""
+        end = self._units_below(queue, queue.files, _NEVER)[0]
+        return max(end, self._ends.next_offset(queue.topic, queue.queue_id)) - (queue.files[0].base // UNIT if queue.files else 0)
+
+    def _units_beyond(self, queue: ConsumeQueue, log_end: int) -> int:
+        here = self._units_below(queue, queue.files, log_end)[0]
+        all_units = self._units_below(queue, queue.files, _NEVER)[0]
+        return max(0, all_units - here, self._ends.next_offset(queue.topic, queue.queue_id) - here)
+
+    def _end_beyond(self, queue: ConsumeQueue) -> int:
+        """Where the record of the first unit ends that points beyond the log, 0 without one."""
+        number = queue.maximum
+        file = queue.file_of(number)
+        unit = queue_unit.decode(file.map().read(number * UNIT - file.base, UNIT)) if file is not None else None
+        return unit.log_offset + unit.size if unit is not None and unit.is_data and not unit.is_pre_blank else 0
+
+    def _is_end(self, offset: int) -> bool:
+        """Whether nothing lies at `offset` of the log, where the record says that it ended."""
+        file = self._log.file_at(offset)
+        return (file is not None and not any(file.map().read(offset - file.base, min(8, file.end - offset)))) or (file is None and offset == self._log.files[-1].end)
+
+    def _is_blank(self, file: MappedFile, at: int) -> bool:
+        return record.read_head(file.map().read(at, record.BLANK_BYTES)).is_blank
+
+    def _begins_record(self, offset: int) -> bool:
+        """Whether a good record, or the blank that closes a file, begins at a log offset."""
+        file = self._log.file_at(offset)
+        if file is None:
+            return False
+        words = self._scan_words(file)
+        words[c.S_AT], words[c.S_SLICE_END] = offset - file.base, offset - file.base + 1
+        return scan(words.address) == c.LOG_FILE_END or words[c.S_COUNT] == 1
+
+    def _record_at(self, offset: int) -> record.StoredMessage | None:
+        file = self._log.file_at(offset)
+        if file is None or file.end - offset < MIN_RECORD:
+            return None
+        try:
+            size = record.read_head(file.map().read(offset - file.base, record.BLANK_BYTES)).total_size
+            return record.decode(file.map().read(offset - file.base, min(max(size, 0), file.end - offset)), log_offset=offset, check_crc=False)
+        except FormatError:
+            return None
+
+    def _states_unit(self, queue: ConsumeQueue, number: int) -> bool:
+        """Whether the record that unit `number` points to says the same of itself: its queue, its number and its size."""
+        file = queue.file_of(number)
+        if file is None:
+            return False
+        unit = queue_unit.decode(file.map().read(number * UNIT - file.base, UNIT))
+        found = self._record_at(unit.log_offset)
+        return found is not None and (found.topic, found.queue_id, found.queue_offset, found.size) == (queue.topic, queue.queue_id, number, unit.size)
+
+    # Topics that are gone -------------------------------------------------------------------------------------------
+
+    def _open_recorded(self, topics: KnownTopics) -> None:
+        """Queues that are in the record and not in the directory, but for those of deleted topics, which leave the record."""
+        deleted = set()
+        for topic, queue_id in list(self._ends.queues):
+            log_end = max(end.log_end for end in self._ends.queues[topic, queue_id].values())
+            before = self._context.topics[topic].row[c.T_DELETED_BEFORE] if topic in self._context.topics else 0
+            if before and log_end <= before:
+                self._ends.drop(topic, queue_id)
+            elif topics.is_deleted(topic) and not any(self._queues.find(topic, number).files for number in self._queues.ids_of(topic)):
+                self._ends.drop(topic, queue_id)
+                deleted.add(topic)
+            elif self._queues.find(topic, queue_id) is None:
+                self._queues.open(topic, queue_id).start_at(0)
+        for topic in sorted(deleted):
+            self._bury(topic, self._ends.position)
+
+    def _bury(self, topic: str, before: int) -> None:
+        self._tombstones.add(topic, before)
+        self._report.finding("info", f"topic {topic} was deleted by another broker: nothing of it below {before:,} of the log comes back")
+
+    def _judge_record(self, topics: KnownTopics) -> Callable[[int, str, ConsumeQueue | None, int], bool]:
+        """What the comparison asks when a record has no unit: whether it is of a topic that was deleted, and maybe made again, since."""
+
+        def is_buried(offset: int, topic: str, queue: ConsumeQueue | None, unit: int) -> bool:
+            if queue is None:
+                if topics.is_deleted(topic):
+                    self._bury(topic, _NEVER)
+                    return True
+                return False
+            if not self._states_unit(queue, unit):
+                return False
+            begins = [self._first_of_life(self._queues.find(topic, number)) for number in self._queues.ids_of(topic)]
+            before = min([begin for begin in begins if begin > offset], default=offset + 1)
+            self._bury(topic, before)
+            return True
+
+        return is_buried
+
+    def _first_of_life(self, queue: ConsumeQueue) -> int:
+        """Log offset of unit 0, -1 without one."""
+        if not queue.files or queue.files[0].base:
+            return -1
+        unit = queue_unit.decode(queue.files[0].map().read(0, UNIT))
+        return unit.log_offset if unit.is_data and not unit.is_pre_blank else -1
 
     # 2 --------------------------------------------------------------------------------------------------------------
 
-    def _find_queue_end(self, queue: ConsumeQueue, clean: bool) -> None:
+    def _find_queue_end(self, queue: ConsumeQueue, clean: bool, log_end: int | None = None) -> None:
         """Its next unit: behind the last good one. After a clean stop only the last three files are looked at."""
         files = queue.files[-_QUEUE_FILES_LOOKED_AT:] if clean else queue.files
-        end, log_end = self._units_below(queue, files, self._log.files[-1].end)
-        if files and end == queue.files[0].base // UNIT and log_end == 0:
+        end, reached = self._units_below(queue, files, self._log.files[-1].end if log_end is None else log_end)
+        looked_from, good_end = files[0].base // UNIT if files else 0, end
+        if files and end == files[0].base // UNIT and reached == 0:
             end = 0  # not one unit: numbering starts again, as in Apache (4.4)
         queue.start_at(end)
-        queue.row[c.Q_LOG_END] = log_end
+        queue.row[c.Q_LOG_END] = reached
+        if log_end is not None or not self._proof.rows(queue):
+            return
+        following = self._ends.next_offset(queue.topic, queue.queue_id)
+        if 0 < end < following and reached > self._ends.position and self._states_unit(queue, end - 1):
+            # Another broker deleted the topic since the record was written, made it again, and numbers from 0 on.
+            self._ends.drop(queue.topic, queue.queue_id)
+            self._bury(queue.topic, self._ends.position)
+            return
+        suspect = self._proof.judge(queue, looked_from, good_end)
+        if suspect is not None:
+            self._suspects[queue] = suspect
+            self._report.finding("warning", f"{suspect.why}; it is made again from the log, from {suspect.log_offset:,} on", _name(queue), suspect.first * UNIT)
+        elif self._proof.is_too_long(queue):
+            self._report.finding("warning", f"behind its end, unit {following:,}, lie units of no message; they are taken out", _name(queue), following * UNIT)
+            queue.start_at(following)
+            queue.row[c.Q_LOG_END] = self._proof.log_end_of(queue)
+        if suspect is None and end >= following:
+            queue.row[c.Q_RECORDED] = following
+
+    def _copy_suspects(self, headless: list[ConsumeQueue]) -> None:
+        """Keep files of damaged queues as they are before anything is written into them or taken out.
+
+        A queue whose first file is missing is made again whole, since it would seem to begin with the file that is there.
+        """
+        for queue in headless:
+            if queue not in self._suspects:
+                self._suspects[queue] = Suspect(queue, 0, self._log.minimum, "its first file is missing")
+                self._report.finding("warning", "its first file is missing; it is made again from the log", _name(queue), 0)
+        for queue, suspect in self._suspects.items():
+            is_headless = bool(queue.files) and suspect.first * UNIT < queue.files[0].base
+            for file in queue.files:
+                if is_headless:
+                    file.unmap()
+                    self._keep_away(file.path)
+                elif file.base >= suspect.first * UNIT:
+                    self._copy_aside(file.path, file.map())
+            if is_headless:
+                queue.files = []
+                queue.start_at(0)
+                queue.minimum = queue.row[c.Q_LOG_END] = queue.row[c.Q_AGREED] = 0
 
     def _units_below(self, queue: ConsumeQueue, files: list[MappedFile], log_offset: int) -> tuple[int, int]:
         """(number behind the last good unit of a record that ends at or below `log_offset`, where that record ends, 0 for none)."""
@@ -301,6 +541,8 @@ class Recovery:
         if queue.files and queue.files[-1].end > end * UNIT:
             at, region = end * UNIT - queue.files[-1].base, queue.files[-1].map()
             if _data_end(region, at) > at:
+                if self._was_clean:  # after a stop in order zero lies there; after a crash whatever it tore
+                    self._copy_aside(queue.files[-1].path, region)
                 region.punch(at)
                 # A unit that came back after a later clean stop would be believed.
                 region.sync(at, region.size - at)
@@ -312,9 +554,12 @@ class Recovery:
         report = self._report
         with report.step("choose the file to scan from") as step:
             if clean:
-                known = max((queue.row[c.Q_LOG_END] for queue in self._queues), default=0)
-                why = f"the queues know the log up to {known:,}"
-                chosen = self._first_safe(lambda file, _: file.base <= known, f"begins behind {known:,}, which is how far the queues know the log")
+                known = self._ends.position if self._proof.is_exact else max((queue.row[c.Q_LOG_END] for queue in self._queues), default=0)
+                why = f"the {'record of ends knows' if self._proof.is_exact else 'queues know'} the log up to {known:,}"
+                chosen = self._first_safe(
+                    lambda file, first_ms: file.base <= known and first_ms is not None,
+                    f"begins behind {known:,}, which is how far the queues know the log",
+                )
             else:
                 limit = self._checkpoint.stamps.min_timestamp
                 why = f"its first record must not be younger than {_time(limit)} (the checkpoint less 3 s)" if limit > 0 else "the checkpoint lacks a time, so all are scanned"
@@ -377,36 +622,66 @@ class Recovery:
             if not agreement.provide(stopped, file, at):
                 agreement.stop(at)
 
-    def _index_place(self, start: MappedFile, clean: bool) -> IndexPlace | None:
+    def _index_place(self, start: MappedFile) -> IndexPlace | None:
         """From where on index entries are compared: those before are on the disk since the stamps that chose `start` were set."""
         if not self._settings.message_index_enable:
             return None
-        return self._index.place_at_end() if clean else self._index.place_of(start.base)
+        if not self._was_clean:
+            return self._index.place_of(start.base)
+        unsound = self._proof.first_unsound(self._index, self._log.minimum) if self._proof.is_exact else None
+        if unsound is None:
+            return self._index.place_at_end()
+        number, why = unsound
+        self._trusts_index = False
+        place = self._index.place_before(number)
+        self._report.finding("warning", f"{why}; the index is made again from {max(place.log_offset, self._log.minimum):,} of the log on", "index")
+        return place
 
     def _compare_before(self, start: MappedFile, place: IndexPlace | None, agreement: Agreement) -> int:
-        """After a crash the last entry may be of a record before `start`: those between the two may lack their entries.
+        """What lies before `start` and is not proved: damaged queues, an index that ends further back, and without a record the whole log.
 
+        After a crash the last entry may be of a record before `start`: those between the two may lack their entries.
         Returns from where on the log is compared.
         """
-        if place is None or (self._was_clean and self._index.files):
-            return start.base
-        begin = max(self._log.minimum, place.log_offset)
+        begin = start.base
+        if place is not None and not (self._trusts_index and self._index.files):
+            begin = min(begin, max(self._log.minimum, place.log_offset))
+        for suspect in self._suspects.values():
+            begin = min(begin, suspect.log_offset)
+        if not self._proof.is_exact:
+            begin = min(begin, max(self._log.minimum, self._ends.position))
         if begin >= start.base:
             return start.base
-        with self._report.step("compare the index with the log before that file") as step:
+        if begin > self._log.minimum and not self._begins_record(begin):
+            begin = self._log.minimum
+        with self._report.step("compare queues and index with the log before that file") as step:
             files = self._log.files
+            step.of_bytes = start.base - begin
             for file in files[files.index(self._log.file_at(begin)) : files.index(start)]:
                 words = self._scan_words(file)
                 words[c.S_CHECK_CRC] = 0
                 words[c.S_STRICT_ABOVE_MS] = _NEVER
                 words[c.S_AT] = max(0, begin - file.base)
-                if self._walk(words, file, agreement) == c.BAD_RECORD and agreement.end is None:
-                    agreement.stop(file.base + words[c.S_AT])
+                step.file = file.path.name
+                while True:
+                    before = words[c.S_AT]
+                    words[c.S_SLICE_END] = min(before + _SLICE, file.size)
+                    stopped = self._walk(words, file, agreement)
+                    step.bytes += words[c.S_AT] - before
+                    self._report.changed()
+                    if stopped != c.EXHAUSTED or words[c.S_AT] >= file.size or agreement.end is not None:
+                        break
                 step.messages += words[c.S_COUNT]
                 if agreement.end is not None:
                     break
-            step.detail = f"from {begin:,} on"
+                if stopped == c.BAD_RECORD:
+                    self._pass_damage(file, words[c.S_AT], _REASONS[words[c.S_REASON]])
+            step.detail = f"from {begin:,} on, {step.messages:,} messages"
         return begin
+
+    def _pass_damage(self, file: MappedFile, at: int, reason: str) -> None:
+        """A record in the middle of the log is bad: reads say so, and what lies behind it in the file is not compared."""
+        self._report.finding("error", f"{reason}; units and entries of what follows in the file are believed. See `manage.py check_store {self._root}`", file.path.name, at)
 
     def _scan(self, start: MappedFile, agreement: Agreement) -> int:
         """Log offset behind the last good record from `start` on. Raises DamagedStoreError when synced bytes are bad."""
@@ -541,6 +816,25 @@ class Recovery:
         # A file that came back after a later clean stop would be believed.
         self._disk.sync_directory(path.parent)
 
+    def _copy_aside(self, path: Path, region: Region) -> None:
+        """Keep a copy of a file in lost+found before it is changed; once a start."""
+        if path in self._copied or not (length := _data_end(region, 0)):
+            return
+        self._copied.add(path)
+        name = str(path.relative_to(self._root))
+        kept = self._lost_and_found() / name.replace("/", ".")
+        self._disk.copy_range(region, 0, length, kept)
+        self._report.finding("info", f"copied to {kept.relative_to(self._root.parent)} as it was", name)
+
+    def _keep_if_recorded(self, path: Path, length: int) -> bool:
+        """Take an index file away that was closed with the right length and has another: its entries are made again. Whether it went."""
+        wanted = (int(path.name), self._index.geometry.file_bytes)
+        if not self._was_clean or wanted not in [(end.name, end.file_bytes) for end in self._ends.index]:
+            return False
+        self._report.finding("warning", f"has {length:,} bytes, not those it was closed with; it is made again", f"index/{path.name}")
+        self._keep_away(path)
+        return True
+
     def _holds_nothing(self, path: Path) -> bool:
         if self._disk.size_of(path) == 0:
             return True  # nothing that could be mapped
@@ -629,7 +923,7 @@ class Recovery:
             index.drop_unused()
             newest = index.newest()
             is_beyond = False
-            if newest is not None and self._was_clean:
+            if newest is not None and self._trusts_index:
                 is_beyond = newest.end_offset >= end
                 if not is_beyond:
                     index.start_writing()
@@ -638,6 +932,10 @@ class Recovery:
                     step.detail = "it was closed in order"
                     return agreed.log_offset
                 agreed = IndexPlace(len(index.files) - 1, newest.count, min(agreed.log_offset, start))
+            if self._was_clean:
+                for file in index.files[place.file :]:
+                    self._copy_aside(file.path, file.map())
+            self._ends.index = ()  # files may be filled again under their names
             cut, gone, linked = index.cut(agreed, place.file, self._keep_away, self._stored_ms)
             self._report.cut["index"] = {"entries": cut, "files": gone, "linked": linked}
             index.start_writing()
@@ -670,13 +968,15 @@ class Recovery:
         def on_hole(queue: ConsumeQueue, unit: int) -> None:
             nonlocal walked_from
             back = max(self._log.minimum, queue.row[c.Q_LOG_END])
+            if not self._begins_record(back):
+                back = self._log.minimum  # its last unit is damaged
             if back < walked_from:
                 # The first hole: back to where this queue is complete. Another: once over the whole log.
                 walked_from = back if walked_from == start else self._log.minimum
                 self._dispatcher.start_at(walked_from)
                 self._report.finding(
                     "warning", f"units {queue.maximum:,} to {unit - 1:,} are missing and are made again from the log",
-                    f"consumequeue/{queue.topic}/{queue.queue_id}",
+                    _name(queue),
                 )
                 return
             if queue.maximum == 0 or self._settings.accept_damage:
@@ -708,6 +1008,49 @@ class Recovery:
             self._report.dispatched = {"from": walked_from, "to": end, "units": self._report.redispatched}
             step.detail = f"from {start:,} to {end:,}, {self._report.redispatched:,} units were written"
 
+    # 8 --------------------------------------------------------------------------------------------------------------
+
+    def _compare_next_offsets(self) -> str:
+        """See that each queue is as long as the record says. One of which the log holds no record begins at its recorded end."""
+        begun = 0
+        for topic, queue_id in list(self._ends.queues):
+            queue, following = self._queues.find(topic, queue_id), self._ends.next_offset(topic, queue_id)
+            if queue is None or queue.maximum >= following:
+                continue
+            log_end = max(end.log_end for end in self._ends.queues[topic, queue_id].values())
+            if log_end <= self._log.minimum and not self._reaches_log(queue):
+                self._begin_at(queue, following)
+                begun += 1
+                continue
+            what = f"units {queue.maximum:,} to {following - 1:,} are missing and the log does not hold their records"
+            if not (self._settings.accept_damage or BOUND in self._ends.queues[topic, queue_id]):
+                raise DamagedStoreError(
+                    what, file=str(queue.directory), offset=queue.maximum * UNIT,
+                    advice=f"See `manage.py check_store {self._root}`; start with --accept-damage to put placeholders there, which say so to who reads them.",
+                )
+            self._report.finding("error", f"{what}; placeholders are put there", _name(queue), queue.maximum * UNIT)
+            self.missing.append((queue, following))
+        short = {queue for queue, _ in self.missing}
+        for queue in self._suspects:
+            if queue not in short:
+                self._ends.drop(queue.topic, queue.queue_id)
+        self._ends.drop_before(self._log.minimum)
+        return f"{_counted(begun, 'queue')} without a message in the log begin where they ended, {_counted(len(self.missing), 'queue')} lack messages"
+
+    def _reaches_log(self, queue: ConsumeQueue) -> bool:
+        """Whether its last unit points into the log."""
+        return bool(queue.files) and queue.row[c.Q_LOG_END] > self._log.minimum
+
+    def _begin_at(self, queue: ConsumeQueue, following: int) -> None:
+        """Let the next message of a queue without any get the offset `following`."""
+        for file in queue.files:
+            file.unmap()
+            self._keep_away(file.path)
+        queue.files = []
+        queue.start_at(0)
+        queue.begin_behind(following)
+        queue.row[c.Q_LOG_END] = 0
+
     # After the crash ------------------------------------------------------------------------------------------------
 
     def _take_over_unsynced(self, start: MappedFile, end: int) -> None:
@@ -731,6 +1074,10 @@ class Recovery:
             if not first.is_pre_blank and first.log_offset < log_offset:
                 return file.base // UNIT
         return queue.files[0].base // UNIT
+
+
+def _name(queue: ConsumeQueue) -> str:
+    return f"consumequeue/{queue.topic}/{queue.queue_id}"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -172,6 +172,15 @@ class WriterContext:
             found += (address + places * (c.Q_WORDS * 8)).tolist()
         return found
 
+    def changed_ends(self) -> list[tuple[int, int]]:
+        """(address, next unit) of queue rows whose next unit is not the recorded one (engine/ends.py). Any thread."""
+        found: list[tuple[int, int]] = []
+        for rows, address in self._queue_rows.tables():
+            following = rows[:, c.Q_DISPATCHED].copy()
+            places = np.flatnonzero(following != rows[:, c.Q_RECORDED])
+            found += zip((address + places * (c.Q_WORDS * 8)).tolist(), following[places].tolist(), strict=True)
+        return found
+
     def take_arrivals(self) -> list[int]:
         """Addresses of queue rows that were watched and got a unit since the last call."""
         count = self.view[c.ARRIVAL_COUNT]

@@ -24,9 +24,11 @@ from broker_store.engine.appender import Appender
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.config_files import ConfigFiles, read_sound
-from broker_store.engine.consume_queue import ConsumeQueues
+from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk, InspectDisk, StoreLock
 from broker_store.engine.dispatcher import Dispatcher
+from broker_store.engine.ends import FILE_NAME as ENDS
+from broker_store.engine.ends import EndsFile
 from broker_store.engine.file_facts import hung_facts, index_file_facts, kept_facts, log_file_facts, queue_file_facts
 from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
 from broker_store.engine.hash_index import HashIndex
@@ -49,12 +51,15 @@ from broker_store.errors import (
     StoreError,
     SyncError,
 )
+from broker_store.formats import properties
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.kernels import context as c
-from broker_store.messages import PutStatus
+from broker_store.messages import Message, PutStatus
 
 # A broker refuses sends while one of these stands, before they come here.
 _REJECTING_FLAGS = ("slave", "page_cache_busy")
+_PLACEHOLDER = properties.encode({"REPAIRED": "the message that had this offset is lost"})
+_MOST_PLACEHOLDERS = 1000  # put at once
 _BLOCKING_FLAGS = ("closed", "slave", "sync_failed", "disk_full", "no_room", "dispatch_failed", "inspect")
 
 
@@ -107,6 +112,7 @@ class MessageStore:
         self.appender = Appender(settings, self._context, self.log, self.queue_table, self.index, clock, self, self.write_path)
         self.appender.store_host = store_host
         self._checkpoint = CheckpointFile(self._disk, self.root / "checkpoint")
+        self._ends = EndsFile(self._disk, self.root / ENDS)
         self._retention = Retention(self._disk, settings, self.root, log_path)
         self.reads = Reads(settings, self._disk, self._context, self.log, self.queue_table, self.index, self._wake, self._found_damage)
         self.timer_files = TimerFiles(self._disk, self.root, settings.mapped_file_size_timer_log, lambda: self.log.flushed)
@@ -117,6 +123,7 @@ class MessageStore:
             self.queue_table,
             self.index,
             self._checkpoint,
+            self._ends,
             settings.flush_consume_queue_thorough_interval,
         )
         self.report = RecoveryReport(
@@ -192,6 +199,9 @@ class MessageStore:
                 self.index,
                 self.dispatcher,
                 self._checkpoint,
+                self._ends,
+                self._tombstones,
+                self.read_config,
                 report,
                 self.root,
             )
@@ -207,6 +217,10 @@ class MessageStore:
                 self._log_flusher.messages = 0 if self.log.flushed == end else None
                 self.reads.begin(end)
                 self._view[c.CONFIRMED] = end
+            if recovery.missing:
+                with report.step("put placeholders for what is lost") as step:
+                    step.messages = self._put_placeholders(recovery.missing)
+                    end = self.log.wrote
             if self.settings.timer_wheel_enable:
                 with report.step("put timer messages on the wheel"):
                     self.timer_files.open(end, self.record_at)
@@ -224,6 +238,27 @@ class MessageStore:
             self._release()
             raise
         return report
+
+    def _put_placeholders(self, missing: list[tuple[ConsumeQueue, int]]) -> int:
+        """Messages without a body for offsets that were given and whose messages are lost: each is given once; how many."""
+        count = 0
+        self.appender.refusal = None
+        try:
+            for queue, following in missing:
+                topic = self._context.topic(queue.topic).row
+                took, topic[c.T_TAKES] = topic[c.T_TAKES], 1  # also one whose name a client may not send to
+                while (left := following - queue.row[c.Q_NEXT]) > 0:
+                    group = [Message(queue.topic, queue.queue_id, b"", _PLACEHOLDER) for _ in range(min(left, _MOST_PLACEHOLDERS))]
+                    results = self.appender.put_many(group)
+                    if not all(result.ok for result in results):
+                        raise DiskFullError(f"{self.root}: no room for placeholders of {queue.topic}/{queue.queue_id}: {results[-1].status.name}")
+                    count += len(results)
+                    self.log.sync(self.log.wrote)
+                    self._flushed_on_loop(self.log.flushed)
+                topic[c.T_TAKES] = took
+        finally:
+            self.appender.refusal = PutStatus.SERVICE_NOT_AVAILABLE
+        return count
 
     def _end_report(self, state: str, error: str | None = None) -> None:
         self.report.finish(state, error)
@@ -293,7 +328,7 @@ class MessageStore:
             try:
                 self.log.sync(self.log.wrote)
                 self._flushed_on_loop(self.log.flushed)
-                self._round_flusher.round(self._clock())
+                self._round_flusher.finish(self._clock())
                 self.timer_files.step(self._clock())
                 if self.dispatcher.dispatched == self.log.wrote:
                     self._disk.unlink(self.root / "abort", missing_ok=True)
@@ -408,6 +443,8 @@ class MessageStore:
             queue.unmap_full()
 
     def appended(self, needs_blocks: bool) -> None:
+        if not self._workers:
+            return  # a start puts placeholders, and syncs them itself
         if needs_blocks:
             self._preallocator_worker.nudge()
         if self._is_sync:
@@ -717,7 +754,8 @@ class MessageStore:
             return
         # On disk first: from then on the queues' files are rubbish, which a start clears away should we not come to it.
         self._tombstones.add(topic, self.log.wrote)
-        for queue in self.queue_table.forget_topic(topic):
+        gone = self.queue_table.forget_topic(topic)
+        for queue in gone:
             queue.close()
             for file in queue.files:
                 self._disk.unlink(file.path, missing_ok=True)
@@ -726,6 +764,7 @@ class MessageStore:
         if self._disk.is_directory(self.queue_table.directory / topic):
             self._disk.remove_directory(self.queue_table.directory / topic)
         self._disk.sync_directory(self.queue_table.directory)
+        self._ends.forget([(topic, queue.queue_id) for queue in gone])
 
     # Config files ---------------------------------------------------------------------------------------------------------
 

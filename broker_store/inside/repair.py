@@ -37,6 +37,8 @@ from broker_store.config import StoreSettings
 from broker_store.engine.check import Queue, StoreCheck, Stretch
 from broker_store.engine.check_report import ERROR, NOTE, CheckSizes, Finding
 from broker_store.engine.disk import Disk
+from broker_store.engine.ends import FILE_NAME as ENDS
+from broker_store.engine.ends import EndsFile
 from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.mapped_file import file_name
 from broker_store.engine.record_room import MAX_RECORD
@@ -809,11 +811,20 @@ class Repair:
         finally:
             files.close()
 
+    def _give_up_lost(self) -> None:
+        """What the plan says is lost is not missed by a start. Next offsets stay in the record of ends, so none is given twice."""
+        ends = EndsFile(self._disk, self._plan.root / ENDS)
+        ends.load()
+        if ends.found:
+            first = min((int(name) for name in self._disk.list_names(self._plan.log_directory) if name.isdigit()), default=0)
+            ends.lower(first, first)
+
     def _rebuild(self, action: Action) -> None:
         self._note(action, None, None, 0)
-        if action.data is None:
-            return
         plan, sizes = self._plan, self._plan.sizes
+        if action.data is None:
+            self._give_up_lost()
+            return
         reached = chain_end(self._disk, plan.log_directory, sizes.mapped_file_size_commit_log)
         if reached < action.data:
             raise DamagedStoreError(
@@ -822,6 +833,7 @@ class Repair:
                 offset=reached % sizes.mapped_file_size_commit_log,
                 advice="Nothing more was changed. Check again, and repair what is found then; what was changed until here is kept in lost+found.",
             )
+        self._give_up_lost()
         settings = StoreSettings(
             store_path_root_dir=plan.root,
             store_path_commit_log=plan.log_directory,

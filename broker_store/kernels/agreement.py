@@ -31,6 +31,10 @@ def _unit_agrees(agreement, topic, queue_id, record, total, place, tags, tags_le
         return c.QUEUE_FILE_END
     at = (unit - get(queue, c.Q_FILE_FIRST)) * UNIT_BYTES
     found = get(queue, c.Q_FILE_ADDRESS) + at
+    if load_be64(found) > place:
+        put(agreement, c.A_QUEUE, queue)
+        put(agreement, c.A_UNIT, unit)
+        return c.EARLIER_LIFE
     if load_be64(found) != place or load_be32(found + 8) != total:
         return c.DIFFERS
     if get(topic, c.T_DELAYED) == 1:
@@ -125,7 +129,7 @@ def record_agrees(agreement, topic, record, total, place):
     if topic == 0 or get(topic, c.T_LENGTH) != name_length or not same_bytes(get(topic, c.T_NAME), name, name_length):
         topic = find_topic(get(agreement, c.A_WRITER), name, name_length)
         if topic == 0:
-            return c.DIFFERS, 0
+            return (c.UNKNOWN_QUEUE if get(agreement, c.A_ASKS_TOPICS) == 1 else c.DIFFERS), 0
     properties = name + name_length + 2
     keys, keys_length, tags, tags_length, unique, unique_length = find_properties(properties, load_be16(properties - 2))
     transaction = sys_flag & 0xC

@@ -132,6 +132,7 @@ Q_READ_RESIDENCY = 19  # address of what is known about its pages
 Q_AGREED = 20  # in recovery: number behind the last unit that was compared and agreed, 0 none
 Q_FLUSHED = 21  # units before it are on the disk
 Q_LEFT = 22  # 1: after a crash, nothing behind the units and no name is known to be on the disk
+Q_RECORDED = 23  # the next unit as the record of ends has it (engine/ends.py)
 Q_WORDS = 24
 
 # A topic's row ----------------------------------------------------------------------------------------------------
@@ -194,6 +195,7 @@ DELAYED_RECORD = 15  # Python has to tell its delivery time
 BAD_RECORD = 16
 EXHAUSTED = 17  # the slice asked for is done
 DIFFERS = 18  # queues or index do not hold the record
+EARLIER_LIFE = 19  # the record's unit points further on in the log: the topic may have been deleted and made again
 
 # A scan's context ---------------------------------------------------------------------------------------------------
 S_ADDRESS = 0  # of the log file
@@ -233,6 +235,7 @@ A_BEGIN_OFFSET = 10
 A_BEFORE_MS = 11  # end time of the file before, from which the first entry counts its seconds
 A_LAST_MS = 12  # out: store time of the last record whose entries were compared
 A_LAST_OFFSET = 13  # out: its log offset
+A_ASKS_TOPICS = 14  # 1: stop with UNKNOWN_QUEUE at a record of a topic that has no queue, since it may have been deleted
 A_WORDS = 16
 
 # A read's context ---------------------------------------------------------------------------------------------------

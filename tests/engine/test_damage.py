@@ -7,7 +7,7 @@ import pytest
 from broker_store.engine.check import check_store
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import record
-from broker_store.messages import Message
+from broker_store.messages import GetRequest, Message
 from tests.support.hand_store import Clock, HandStore, opened, small_settings
 
 
@@ -56,7 +56,10 @@ def test_damage_that_is_accepted_is_kept_aside_and_not_asked_about_again(tmp_pat
     flip(root, places[4] + 120)
     damaged = (root / "commitlog/00000000000000000000").read_bytes()
     with opened(root, accept_damage=True) as store:
-        assert store.max_offset("T", 0) == 4
+        assert store.max_offset("T", 0) == 12  # none of the offsets that were given is given again
+        read = record.decode_all(store.get(GetRequest("T", 0, 0, 32)).body)
+        assert [found.body for found in read] == [bytes([65 + number]) * 100 for number in range(4)] + [b""] * 8
+        assert all("REPAIRED" in found.properties for found in read[4:])
         report = store.recovery_report()
         assert any(finding["severity"] == "error" for finding in report["findings"])
     (kept,) = (tmp_path / "lost+found").rglob("commitlog.*")
@@ -64,7 +67,7 @@ def test_damage_that_is_accepted_is_kept_aside_and_not_asked_about_again(tmp_pat
     assert len(kept.read_bytes()) >= places[-1] - places[4] and before != damaged
     assert check_store(root, small_settings(root)).findings == []
     with opened(root) as store:
-        assert store.put(Message("T", 0, b"goes on")).queue_offset == 4
+        assert store.put(Message("T", 0, b"goes on")).queue_offset == 12
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from broker_store.engine.disk import Disk
+from broker_store.engine.ends import EndsFile
 from broker_store.engine.flusher import CheckpointFile, RoundFlusher
 from broker_store.engine.rows import WriterContext
 from broker_store.kernels import context as c
@@ -19,6 +22,7 @@ class Log:
 
 class Synced:
     has_full_unsynced = False
+    files = ()
 
     def __init__(self):
         self.count = 0
@@ -33,9 +37,10 @@ class Queues(list):
 
 
 class Setup:
-    def __init__(self, checkpoint: CheckpointFile):
+    def __init__(self, checkpoint: CheckpointFile, ends: Path):
         self.context, self.log, self.queue, self.index, self.checkpoint = WriterContext(), Log(), Synced(), Synced(), checkpoint
-        self.flusher = RoundFlusher(self.context, self.log, Queues([self.queue]), self.index, checkpoint, INTERVAL_MS)
+        self.ends = EndsFile(Disk(), ends)
+        self.flusher = RoundFlusher(self.context, self.log, Queues([self.queue]), self.index, checkpoint, self.ends, INTERVAL_MS)
 
     def dispatch_to(self, position: int, store_ms: int) -> None:
         self.context.view[c.DISPATCH_AT] = position
@@ -45,7 +50,7 @@ class Setup:
 @pytest.fixture
 def setup(tmp_path):
     checkpoint = CheckpointFile(Disk(), tmp_path / "checkpoint")
-    yield Setup(checkpoint)
+    yield Setup(checkpoint, tmp_path / "ends")
     checkpoint.close()
 
 
@@ -106,7 +111,7 @@ def test_full_files_of_queues_and_index_wait_for_no_round_and_no_log(open_store,
 
 def test_a_round_comes_early_enough_for_thirty_seconds_whatever_is_set(setup, tmp_path):
     """Its look comes each second, and the log is there a look later."""
-    flusher = RoundFlusher(setup.context, setup.log, Queues([setup.queue]), setup.index, setup.checkpoint, 3_600_000)
+    flusher = RoundFlusher(setup.context, setup.log, Queues([setup.queue]), setup.index, setup.checkpoint, setup.ends, 3_600_000)
     setup.dispatch_to(1000, 5_000_001)
     setup.log.flushed = 1000
     assert flusher.step(100_000)

@@ -25,7 +25,7 @@ from tests.support import stores
 from tests.support.reference import ReferenceStore
 
 WITH_FACTS = ("clean", "clean-small", "broker-dir")
-SKIPPED = ("lock", "abort", "abort.bak", "checkpoint")
+SKIPPED = ("lock", "abort", "abort.bak", "checkpoint", "ends")
 
 
 def settings_for(name, root, **more):

@@ -48,9 +48,9 @@ class FailingDisk(Disk):
         self.on_call("set_length")
         super().set_length(path, length)
 
-    def append(self, path: Path, data: bytes) -> None:
+    def append(self, path: Path, data: bytes, sync: bool = False) -> None:
         self.on_call("append")
-        super().append(path, data)
+        super().append(path, data, sync)
 
     def unlink(self, path: Path, missing_ok: bool = False) -> None:
         self.on_call("unlink")

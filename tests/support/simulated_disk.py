@@ -308,6 +308,16 @@ class SimulatedDisk(Disk):
         self.event(f"sync {path}")
         self._sync_file(file, 0, len(data))
 
+    def append(self, path: Path, data: bytes, sync: bool = False) -> None:
+        self.event(f"append {path}")
+        if path not in self.files:
+            self._new(path, b"")
+        file = self.files[path]
+        file.set(file.array.tobytes() + data)
+        if sync:
+            self.event(f"sync {path}")
+            self._sync_file(file, 0, len(file.array))
+
     def link(self, source: Path, target: Path) -> None:
         self.event(f"link {target}")
         if target in self.files:

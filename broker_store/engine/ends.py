@@ -1,0 +1,245 @@
+"""The record of ends: where each queue and the index ended when they were last synced, in the file `ends` of the store.
+
+    ends        block | block | ...         one a round of the round flusher, synced before the checkpoint's stamps move
+
+    block       head: "ENDS", version, flags, bytes of names, rows, rows of the index, log position, CRC-32 of all of it
+                names: (number, length, topic) for each topic that the rows are the first to name
+                rows: topic, queue id, first unit of a queue file, number behind its last unit, log offset behind that
+                      unit's record, sum of the units
+                rows of the index: name, entries, log offset of the last, sums of header and last entries, and of the slots, length
+
+Below the log position of the last block all is in the record. So a queue that is shorter than its rows say, or whose units
+have another sum, is damaged, whatever else the file shows; and no queue offset below its end is given again. What other brokers
+wrote since lies above that position. A block that a power cut tore ends the record: the blocks before it hold. A record that
+is missing or damaged from its first block on knows nothing, and the position is 0.
+
+A row replaces the one before of the same queue file. One with FORGOTTEN for its first unit takes the queue out; one with
+BOUND says only where the queue's next offset is: files and sums of it are not known (any more).
+"""
+
+from __future__ import annotations
+
+import binascii
+import struct
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from broker_store.engine.disk import Disk
+from broker_store.errors import DiskFullError
+
+FILE_NAME = "ends"
+BOUND, FORGOTTEN = -1, -2
+FIRST_SUM = 0x5DEECE66D  # the sum of no units; not 0, so that units of zeros count
+_MAGIC, _VERSION = b"ENDS", 1
+_HEAD = struct.Struct("<4sHHIIIqI")
+_NAME = struct.Struct("<IH")
+_WHOLE, _FINAL = 1, 2  # flags: nothing before the block counts; the store was closed after it
+_ROW = np.dtype([("topic", "<u4"), ("queue_id", "<u4"), ("first", "<i8"), ("following", "<i8"), ("log_end", "<i8"), ("sum", "<i8")])
+_INDEX_ROW = np.dtype([("name", "<i8"), ("count", "<i8"), ("end_offset", "<i8"), ("sum", "<i8"), ("slots", "<i8"), ("file_bytes", "<i8")])
+_MAX_BYTES = 1 << 30  # 5,000 topics of 8 queues need 1.8 MB; more than this was not written by an engine
+_MAX_GROWTH = 4 << 20  # bytes beyond twice the least: then the record is written whole again
+
+
+class FileEnd(NamedTuple):
+    """Of one queue file: its first unit, the number behind its last one, where that one's record ends, the sum of its units."""
+
+    first: int
+    following: int
+    log_end: int
+    sum: int
+
+
+class IndexEnd(NamedTuple):
+    """Of one index file. `slots` is the sum of its slots, 0 when the store was not closed since; `file_bytes` its length."""
+
+    name: int
+    count: int
+    end_offset: int
+    sum: int
+    slots: int
+    file_bytes: int
+
+
+@dataclass(frozen=True)
+class QueueChange:
+    """Rows to be added for a queue; `forget`: all rows before are void."""
+
+    topic: str
+    queue_id: int
+    ends: tuple[FileEnd, ...] = ()
+    forget: bool = False
+
+
+class EndsFile:
+    """The record. `write` and what it calls belong to the round flusher, `forget` to both; all else to a start."""
+
+    def __init__(self, disk: Disk, path: Path):
+        self._disk, self._path = disk, path
+        self._lock = threading.Lock()
+        self._clear()
+        self.note = ""  # what is wrong with the file, for the report
+
+    def _clear(self) -> None:
+        self.position = 0
+        self.found = self.is_final = False
+        self.queues: dict[tuple[str, int], dict[int, FileEnd]] = {}
+        self.index: tuple[IndexEnd, ...] = ()
+        self._numbers: dict[str, int] = {}
+        self._bytes = 0
+        self._must_replace = True
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the file, up to the first block that is not whole."""
+        self._clear()
+        raw = self._disk.read_file(self._path, _MAX_BYTES)
+        if raw is None:
+            self.note = "there is none"
+            return
+        names: dict[int, str] = {}
+        at = 0
+        while (block := _block_at(raw, at)) is not None:
+            flags, position, length, names_at, rows_at, index_at = block
+            if flags & _WHOLE:
+                self.queues.clear()
+                names.clear()
+            names |= _names(raw, names_at, rows_at)
+            for number, queue_id, *end in np.frombuffer(raw, _ROW, (index_at - rows_at) // _ROW.itemsize, rows_at).tolist():
+                self._apply(names[number], queue_id, FileEnd(*end))
+            rows = np.frombuffer(raw, _INDEX_ROW, (at + length - index_at) // _INDEX_ROW.itemsize, index_at)
+            self.index = tuple(IndexEnd(*row) for row in rows.tolist())
+            self.position, self.is_final, self.found = position, bool(flags & _FINAL), True
+            at += length
+        self._numbers = {topic: number for number, topic in names.items()}
+        self._bytes = at
+        self._must_replace = at < len(raw) or not self.found
+        if at < len(raw):
+            self.note = f"what follows byte {at:,} is no whole block, so it ends there"
+
+    def _apply(self, topic: str, queue_id: int, end: FileEnd) -> None:
+        if end.first == FORGOTTEN:
+            self.queues.pop((topic, queue_id), None)
+            return
+        rows = self.queues.setdefault((topic, queue_id), {})
+        if end.first >= 0 and (bound := rows.get(BOUND)) is not None and end.following >= bound.following:
+            del rows[BOUND]
+        rows[end.first] = end
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The least offset that the queue's next message may have."""
+        rows = self.queues.get((topic, queue_id))
+        return max(end.following for end in rows.values()) if rows else 0
+
+    # Writing ----------------------------------------------------------------------------------------------------------
+
+    def write(self, position: int, changes: Iterable[QueueChange], index: tuple[IndexEnd, ...], is_final: bool = False) -> None:
+        """Add a block and sync it. Raises DiskFullError, and then the record is as it was; SyncError, StoreError."""
+        with self._lock:
+            changes = list(changes)
+            if not self._must_replace and not changes and (position, index) == (self.position, self.index) and self.is_final >= is_final:
+                return
+            self._add(position, changes, index, is_final)
+
+    def forget(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Of deleted topics: they begin at 0 when they are made again. Raises SyncError, StoreError."""
+        with self._lock:
+            known = [QueueChange(*queue, forget=True) for queue in queues if queue in self.queues]
+            if known:
+                try:
+                    self._add(self.position, known, self.index, False)
+                except DiskFullError:
+                    return  # the next block that has room is the whole record; until then the tombstone says it
+
+    def lower(self, position: int, log_minimum: int) -> None:
+        """The log ends at `position` now, below what the record says, and that was accepted: keep only where next offsets are."""
+        with self._lock:
+            bounds = {key: max(end.following for end in rows.values()) for key, rows in self.queues.items()}
+            self.queues = {key: {BOUND: FileEnd(BOUND, following, min(position, log_minimum), 0)} for key, following in bounds.items()}
+            self.position, self.index, self.is_final = position, (), False
+            self._replace()
+
+    def drop(self, topic: str, queue_id: int) -> None:
+        """The rows of a queue are not believed any more; the file follows with the next block."""
+        if self.queues.pop((topic, queue_id), None) is not None:
+            self._must_replace = True
+
+    def drop_before(self, log_minimum: int) -> None:
+        """Forget rows of files that only point below the log's minimum, but for each queue's newest."""
+        for rows in self.queues.values():
+            newest = max(rows)
+            for first in [first for first, end in rows.items() if first != newest and end.log_end <= log_minimum]:
+                del rows[first]
+
+    def _add(self, position: int, changes: list[QueueChange], index: tuple[IndexEnd, ...], is_final: bool) -> None:
+        fresh = [change.topic for change in changes if change.topic not in self._numbers]
+        rows = []
+        for change in changes:
+            if change.forget:
+                rows.append((change.topic, change.queue_id, FileEnd(FORGOTTEN, 0, 0, 0)))
+            rows += [(change.topic, change.queue_id, end) for end in change.ends]
+        for topic, queue_id, end in rows:
+            self._apply(topic, queue_id, end)
+        self.position, self.index, self.is_final, self.found = position, index, is_final, True
+        if self._must_replace or self._bytes > 2 * self._least_bytes() + _MAX_GROWTH:
+            self._replace()
+            return
+        for topic in dict.fromkeys(fresh):
+            self._numbers[topic] = len(self._numbers)
+        block = self._block(0, dict.fromkeys(fresh), rows)
+        self._must_replace = True  # until it is whole on the disk: what a full disk took of it must not stay before other blocks
+        self._disk.append(self._path, block, sync=True)
+        self._bytes += len(block)
+        self._must_replace = False
+
+    def _least_bytes(self) -> int:
+        return _ROW.itemsize * sum(map(len, self.queues.values()))
+
+    def _replace(self) -> None:
+        """Write the whole record again. Raises as `write`."""
+        self._numbers = {topic: number for number, topic in enumerate(dict.fromkeys(topic for topic, _ in self.queues))}
+        rows = [(*key, end) for key, ends in self.queues.items() for _, end in sorted(ends.items())]
+        block = self._block(_WHOLE, self._numbers, rows)
+        self._must_replace = True
+        self._disk.replace_file(self._path, block)
+        self._bytes, self._must_replace = len(block), False
+
+    def _block(self, flags: int, topics: Iterable[str], rows: list[tuple[str, int, FileEnd]]) -> bytes:
+        names = b"".join(_NAME.pack(self._numbers[topic], len(encoded)) + encoded for topic in topics for encoded in (topic.encode(),))
+        table = np.array([(self._numbers[topic], queue_id, *end) for topic, queue_id, end in rows], _ROW).tobytes()
+        index = np.array([tuple(end) for end in self.index], _INDEX_ROW).tobytes()
+        flags |= _FINAL if self.is_final else 0
+        head = _HEAD.pack(_MAGIC, _VERSION, flags, len(names), len(rows), len(self.index), self.position, 0)
+        crc = binascii.crc32(head + names + table + index)
+        return _HEAD.pack(_MAGIC, _VERSION, flags, len(names), len(rows), len(self.index), self.position, crc) + names + table + index
+
+
+def _block_at(raw: bytes, at: int) -> tuple[int, int, int, int, int, int] | None:
+    """(flags, log position, length, where names, rows and rows of the index begin) of the whole block at `at`; None without one."""
+    if at + _HEAD.size > len(raw):
+        return None
+    magic, version, flags, names, rows, index, position, crc = _HEAD.unpack_from(raw, at)
+    rows_at = at + _HEAD.size + names
+    index_at = rows_at + rows * _ROW.itemsize
+    length = index_at + index * _INDEX_ROW.itemsize - at
+    if magic != _MAGIC or version != _VERSION or at + length > len(raw):
+        return None
+    head = _HEAD.pack(magic, version, flags, names, rows, index, position, 0)
+    if binascii.crc32(raw[at + _HEAD.size : at + length], binascii.crc32(head)) != crc:
+        return None
+    return flags, position, length, at + _HEAD.size, rows_at, index_at
+
+
+def _names(raw: bytes, at: int, end: int) -> dict[int, str]:
+    found = {}
+    while at < end:
+        number, length = _NAME.unpack_from(raw, at)
+        at += _NAME.size
+        found[number] = raw[at : at + length].decode()
+        at += length
+    return found

@@ -1,0 +1,106 @@
+"""Proof: do queues, index and log still hold what the record of ends says (`engine/ends.py`)? Asked by a start, before it changes anything.
+
+A queue file is as it was when its units up to the recorded one are all there and have the recorded sum. One that is not, or
+is missing although the log still has its records, makes its queue a `Suspect`: recovery reads the log again from where the
+units before that file end, compares, and makes anew what differs. Where there is no record everything is read so once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker_store.engine.consume_queue import ConsumeQueue
+from broker_store.engine.end_sums import index_end, mapped_sum
+from broker_store.engine.ends import BOUND, EndsFile, FileEnd
+from broker_store.engine.hash_index import HashIndex
+from broker_store.formats import queue_unit
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A queue that is not as recorded from unit `first` on; its units are made again from log offset `log_offset` on."""
+
+    queue: ConsumeQueue
+    first: int
+    log_offset: int
+    why: str
+
+
+class Proof:
+    """One start's questions. `log_minimum` is the log's first offset; `is_exact`: nothing was written since the record."""
+
+    def __init__(self, ends: EndsFile, log_minimum: int, is_exact: bool):
+        self._ends, self._log_minimum, self.is_exact = ends, log_minimum, is_exact
+
+    def rows(self, queue: ConsumeQueue) -> dict[int, FileEnd]:
+        return self._ends.queues.get((queue.topic, queue.queue_id), {})
+
+    def judge(self, queue: ConsumeQueue, looked_from: int, good_end: int) -> Suspect | None:
+        """`good_end` is the number behind the last good unit of those from unit `looked_from` on, at which a file begins.
+
+        Of older files only the first is summed, at which reading begins.
+        """
+        before = 0
+        for first, end in sorted(self.rows(queue).items()):
+            if first == BOUND:
+                continue
+            file = queue.file_of(first)
+            why = None
+            if file is None:
+                why = "a file is missing" if end.log_end > self._log_minimum else None
+            elif first >= looked_from and good_end < end.following:
+                why = f"unit {max(good_end, first):,} is none, of {end.following:,} that were there"
+            elif (first >= looked_from or file is queue.files[0]) and mapped_sum(file, end.following - first) != end.sum:
+                why = f"units from {first:,} to {end.following - 1:,} are not as they were"
+            if why is not None:
+                return Suspect(queue, first, max(before, self._log_minimum), why)
+            before = end.log_end
+        return None
+
+    def is_too_long(self, queue: ConsumeQueue) -> bool:
+        """Whether it has units that no run dispatched."""
+        return self.is_exact and bool(self.rows(queue)) and queue.maximum > self._ends.next_offset(queue.topic, queue.queue_id)
+
+    def log_end_of(self, queue: ConsumeQueue) -> int:
+        """Where the record of the last recorded unit ends, 0 when no file is recorded."""
+        return max((end.log_end for end in self.rows(queue).values()), default=0)
+
+    def first_unsound(self, index: HashIndex, log_minimum: int) -> tuple[int, str] | None:
+        """Of a store that is as it was closed: (number of the first index file that is not, or is missing; why)."""
+        here = [int(file.name) for file in index.files]
+        for end in self._ends.index:
+            if end.name not in here:
+                if end.end_offset >= log_minimum or end is self._ends.index[-1]:
+                    return sum(name < end.name for name in here), f"index file {end.name:017d} is missing"
+                continue
+            number = here.index(end.name)
+            if index_end(index.files[number], None, with_slots=end.slots != 0) != end:
+                return number, f"index file {end.name:017d} is not as it was closed"
+        return None
+
+
+class KnownTopics:
+    """The topics of config/topics.json: one that is in the log or in the record and not there was deleted by a broker that keeps no note of it.
+
+    Only after a stop in order: after a crash the table may lag behind the log. `read` gives the text of a file in config/.
+    """
+
+    def __init__(self, read: Callable[[str], str | None], was_clean: bool):
+        self._names: frozenset[str] | None = None
+        if not was_clean:
+            return
+        try:
+            table = json.loads(read("topics.json") or "").get("topicConfigTable")
+        except (ValueError, AttributeError):
+            return  # nothing is known; whoever reads the table says what is wrong with it
+        if isinstance(table, dict):
+            self._names = frozenset(table)
+
+    @property
+    def is_known(self) -> bool:
+        return self._names is not None
+
+    def is_deleted(self, topic: str) -> bool:
+        return self._names is not None and topic not in self._names and not topic.startswith(queue_unit.LIGHT_QUEUE)

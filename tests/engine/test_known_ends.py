@@ -1,0 +1,193 @@
+"""No queue offset is given twice, and nothing that the log holds is missing, whatever was done to a store that was closed in order."""
+
+import random
+import shutil
+import struct
+
+import pytest
+
+from broker_store.errors import DamagedStoreError
+from broker_store.formats import record
+from broker_store.messages import GetRequest
+from tests.support.hand_store import HandStore, message, small_settings
+
+COUNT = 238
+
+
+def filled(store, count=COUNT, queues=(("T", 0), ("T", 1), ("U", 0))):
+    """[(topic, queue id, queue offset, body, key)] of what was stored; T/0 gets half of all."""
+    rng, stored = random.Random(7), []
+    for number in range(count):
+        topic, queue_id = queues[0] if number % 2 == 0 else queues[1 + number % (len(queues) - 1)]
+        sent = message(topic, queue_id, b"%d-" % number + rng.randbytes(60), tag=f"t{number % 3}", keys=(f"k{number}",))
+        result = store.put(sent)
+        if not result.ok:
+            store.flush(), store.look_at_disk()
+            result = store.put(sent)
+        stored.append((topic, queue_id, result.queue_offset, sent.body, f"k{number}"))
+        store.clock.advance(3)
+    return stored
+
+
+def assert_served(store, stored):
+    for topic, queue_id, offset, body, key in stored:
+        (found,) = record.decode_all(store.get(GetRequest(topic, queue_id, offset, 1)).body)
+        assert (found.body, found.queue_offset) == (body, offset)
+        assert any(record.decode(raw).body == body for raw in store.query_keys(topic, key, 64).records), key
+
+
+def assert_next_is_new(store, stored):
+    ends = {}
+    for topic, queue_id, offset, *_ in stored:
+        ends[topic, queue_id] = max(ends.get((topic, queue_id), 0), offset + 1)
+    for (topic, queue_id), end in ends.items():
+        assert store.put(message(topic, queue_id, b"new")).queue_offset == end, (topic, queue_id)
+
+
+def queue_file(root, number=-1, topic="T", queue_id=0):
+    return sorted((root / f"consumequeue/{topic}/{queue_id}").iterdir())[number]
+
+
+def poke(path, at, data):
+    raw = bytearray(path.read_bytes())
+    raw[at : at + len(data)] = data
+    path.write_bytes(raw)
+
+
+def flip(path, at, bit):
+    poke(path, at, bytes([path.read_bytes()[at] ^ 1 << bit]))
+
+
+HURTS = {
+    "zeros in the middle of the newest file": lambda root: poke(queue_file(root), 9 * 20, bytes(20)),
+    "zeros in the middle of an older file": lambda root: poke(queue_file(root, -2), 9 * 20, bytes(20)),
+    "the first unit of all zeroed": lambda root: poke(queue_file(root, 0), 0, bytes(20)),
+    "the first unit of the newest file zeroed": lambda root: poke(queue_file(root), 0, bytes(20)),
+    "the last unit zeroed": lambda root: poke(queue_file(root), 18 * 20, bytes(20)),
+    "the newest file removed": lambda root: queue_file(root).unlink(),
+    "the directory removed": lambda root: shutil.rmtree(root / "consumequeue/T/0"),
+    "the topic removed": lambda root: shutil.rmtree(root / "consumequeue/T"),
+    "all queues removed": lambda root: shutil.rmtree(root / "consumequeue"),
+    "a high bit of a log offset": lambda root: flip(queue_file(root), 5 * 20 + 1, 3),
+    "a low bit of a log offset": lambda root: flip(queue_file(root), 5 * 20 + 7, 1),
+    "a low bit of the last log offset": lambda root: flip(queue_file(root), 18 * 20 + 7, 1),
+    "a bit of a size": lambda root: flip(queue_file(root), 5 * 20 + 11, 2),
+    "a bit of the last size": lambda root: flip(queue_file(root), 18 * 20 + 11, 0),
+    "a bit of a tag hash": lambda root: flip(queue_file(root), 5 * 20 + 19, 4),
+    "a unit behind the end": lambda root: poke(queue_file(root), 19 * 20, struct.pack(">qiq", 100, 200, 0)),
+    "the newest index file removed": lambda root: sorted((root / "index").iterdir())[-1].unlink(),
+    "the first index file removed": lambda root: sorted((root / "index").iterdir())[0].unlink(),
+    "an index file in the middle removed": lambda root: sorted((root / "index").iterdir())[2].unlink(),
+    "the newest index file zeroed": lambda root: poke(sorted((root / "index").iterdir())[-1], 0, bytes(40 + 16 * 4 + 64 * 20)),
+    "entries of the newest index file zeroed": lambda root: poke(sorted((root / "index").iterdir())[-1], 40 + 16 * 4 + 20, bytes(60)),
+    "slots of the newest index file zeroed": lambda root: poke(sorted((root / "index").iterdir())[-1], 40, bytes(16 * 4)),
+    "the newest index file short": lambda root: sorted((root / "index").iterdir())[-1].write_bytes(b"short"),
+    "the index removed": lambda root: shutil.rmtree(root / "index"),
+}
+
+
+@pytest.mark.parametrize("hurt", HURTS)
+def test_what_was_closed_in_order_and_is_damaged_is_made_again(open_store, hurt):
+    store = open_store()
+    stored = filled(store)
+    assert store.max_offset("T", 0) == 119  # its newest file holds 19 units of 20
+    store.close()
+    root = store.root
+    everything = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and "consumequeue" in path.parts}
+    HURTS[hurt](root)
+    store = open_store()
+    report = store.recovery_report()
+    assert report["kind"] == "normal" and report["findings"], hurt
+    assert {path: path.read_bytes() for path in everything if path.exists()} == everything
+    assert_served(store, stored)
+    store.close()
+    store = open_store()  # and what was made again stays
+    assert [finding for finding in store.recovery_report()["findings"] if finding["severity"] != "info"] == []
+    assert_served(store, stored)
+    assert_next_is_new(store, stored)
+
+
+@pytest.mark.parametrize("hurt", [name for name in HURTS if "index" not in name])
+def test_the_same_after_a_crash(open_store, hurt):
+    store = open_store()
+    stored = filled(store)
+    store.flush(), store.round()
+    store.die()
+    HURTS[hurt](store.root)
+    store = open_store()
+    assert_served(store, stored)
+    assert_next_is_new(store, stored)
+
+
+def newest_log_gone(root):
+    files = sorted((root / "commitlog").iterdir())
+    while not any(files[-1].read_bytes()):
+        files.pop().unlink()
+    files[-1].unlink()
+
+
+def log_emptied(root):
+    for path in (root / "commitlog").iterdir():
+        path.unlink()
+
+
+LOSSES = {"newest file": newest_log_gone, "emptied": log_emptied, "not there": lambda root: shutil.rmtree(root / "commitlog")}
+
+
+def tree(root):
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+@pytest.mark.parametrize("with_record", [True, False])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_log_that_is_not_there_stops_the_start_and_nothing_is_touched(open_store, clock, loss, crashed, with_record):
+    store = open_store()
+    filled(store)
+    if crashed:
+        store.flush(), store.round(), store.die()
+    else:
+        store.close()
+    root = store.root
+    if not with_record:
+        (root / "ends").unlink()
+    kept = shutil.copytree(root, root.parent / "kept")
+    LOSSES[loss](root)
+    before = tree(root)
+    with pytest.raises(DamagedStoreError, match=r"(?s)commitlog.*(missing|not there).*messages.*accept-damage"):
+        HandStore(small_settings(root), clock).open()
+    assert tree(root) == before and not (root.parent / "lost+found").exists()
+    shutil.rmtree(root)
+    shutil.move(kept, root)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_that_is_accepted_gives_no_offset_twice(open_store, loss):
+    store = open_store()
+    stored = filled(store)
+    store.close()
+    LOSSES[loss](store.root)
+    store = open_store(accept_damage=True)
+    left = store.log.files[-1].base if loss == "newest file" else 0
+    assert_next_is_new(store, stored)
+    store.close()
+    store = open_store()
+    for topic, queue_id, offset, body, _ in stored:
+        read = store.get(GetRequest(topic, queue_id, offset, 1))
+        if left and read.body:
+            (found,) = record.decode_all(read.body)
+            assert found.queue_offset == offset
+            assert found.body == body or (found.body == b"" and "REPAIRED" in found.properties)
+    if loss == "newest file":
+        assert sum(record.decode(store.get(GetRequest(*place, 1)).body).body == body for *place, body, _ in stored) > COUNT // 2
+
+
+def test_a_store_that_never_had_a_message_starts(open_store):
+    for _ in range(3):
+        store = open_store()
+        store.close()
+        assert store.recovery_report()["findings"] == []
+    shutil.rmtree(store.root / "commitlog")
+    open_store().put(message())
+
+
