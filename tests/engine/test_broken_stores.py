@@ -1,0 +1,21 @@
+"""A store that was closed in order and then broken at random: each message is served, or the start is refused.
+
+`python -m tests.support.broken_stores` breaks 10,000 stores of every kind in every place.
+"""
+
+import pytest
+
+from tests.support.broken_stores import Judgement, run_case
+
+CASES = 25
+
+
+@pytest.mark.parametrize("within", ["consumequeue/", "index/", "checkpoint", "ends"])
+def test_whatever_is_broken_beside_the_log_costs_no_message_and_no_offset(within, tmp_path):
+    for seed in range(CASES):
+        broken, judged = run_case(seed, tmp_path / str(seed), "clean", within)
+        for way, end in judged.items():
+            if way == "repair" and within == "consumequeue/":
+                continue
+            assert isinstance(end, Judgement), f"seed {seed}, {way}: {broken.breaks}: {end!r}"
+            assert end.outcome in ("whole", "refused") if way == "start" else end.outcome == "whole", f"seed {seed}"

@@ -1,0 +1,640 @@
+"""Breaks stores in random ways and judges what a plain start and the doctor make of each.
+
+    Original (files and messages) ── break 1 to 3 times ──► Broken ──► a start        ──► Judgement
+                                                                 └──► doctor, repair, a start ──► Judgement
+
+The judge is the plain reader: a message is *readable* if its bytes lie unchanged at its place in the log files. Then
+one of these must hold of each message that the store had:
+
+* whole: it is served at its queue offset, byte for byte, and found by its unique key;
+* refused: the start (or the repair) ends with a sentence, and every readable message is still in the files;
+* named: it was not readable, and a reader is told so or gets the placeholder that bridges it. A start may also cut the
+  log's end after a crash; then its report says where, and what it cut is in lost+found.
+
+No queue offset is given twice: a new message's offset is at or above every offset that was given before, except for
+those beyond a reported cut.
+
+`tests/engine/test_broken_stores.py` runs a small share. Every violation names the seed from which `python -m tests.support.broken_stores --seed N --cases 1` makes the same
+broken store again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import random
+import shutil
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+
+from broker_store.config import StoreSettings
+from broker_store.engine.check import StoreCheck
+from broker_store.errors import FormatError, StoreError
+from broker_store.formats import record
+from broker_store.formats.record import StoredMessage
+from broker_store.inside.losses import Losses
+from broker_store.inside.repair import Repair, make_plan
+from broker_store.messages import GetRequest, GetStatus, PutStatus
+from tests.support import stores
+from tests.support.hand_store import Clock, HandStore, message, small_settings
+from tests.support.stores import StoreSizes
+
+QUEUES = (("orders", 0), ("orders", 1), ("payments", 0), ("%RETRY%group", 0), ("quiet", 0))
+SMALL = StoreSizes(16384, 400, 16, 64)  # as in small_settings
+APACHE = "clean-small"  # written and closed by Apache's broker
+MAX_CHANGED_BYTES = 600
+MAX_BREAKS = 3
+MAX_ORIGINALS = 20  # of each kind; making one takes longer than judging a broken one
+NEW_BODY = b"sent after the start"
+# A start may write these although it refuses: none holds a message, a unit or a position.
+OWN_NAMES = ("abort", "lock")
+
+
+class Violation(AssertionError):
+    """A message is lost, changed or hidden without a word, or an offset is given twice."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """A store before it is broken. `next_offsets` has the next queue offset of each queue."""
+
+    name: str
+    files: dict[str, bytes]
+    messages: tuple[StoredMessage, ...]
+    raw: dict[int, bytes]
+    next_offsets: dict[tuple[str, int], int]
+    sizes: StoreSizes = SMALL
+
+    def settings(self, root: Path) -> StoreSettings:
+        return small_settings(root, **asdict(self.sizes))
+
+    def place(self, log_offset: int) -> tuple[str, int]:
+        """(log file, offset in it) of a log offset."""
+        base = log_offset // self.sizes.mapped_file_size_commit_log * self.sizes.mapped_file_size_commit_log
+        return f"commitlog/{base:020}", log_offset - base
+
+
+@dataclass
+class Broken:
+    """The files of a store while breaks are made in them, and what the breaks were."""
+
+    files: dict[str, bytes]
+    original: Original
+    choose: random.Random
+    within: str = ""  # only files below it are broken
+    breaks: list[str] = field(default_factory=list)
+
+    def pick(self, prefix: str = "") -> str | None:
+        """A file below `prefix`; each directory of the store is as likely as the others."""
+        prefix = prefix or self.within
+        names = [name for name in self.files if name.startswith(prefix) and name not in OWN_NAMES]
+        if not names:
+            return None
+        tops = sorted({name.split("/")[0] for name in names})
+        top = self.choose.choice(tops)
+        return self.choose.choice(sorted(name for name in names if name.split("/")[0] == top))
+
+    def place(self, name: str, length: int) -> int:
+        """An offset in a file, mostly where it holds data."""
+        content = self.files[name]
+        data_end = len(content.rstrip(b"\0"))
+        end = data_end if data_end and self.choose.random() < 0.9 else len(content)
+        return self.choose.randrange(max(1, end - length + 1))
+
+    def overwrite(self, name: str, at: int, data: bytes) -> None:
+        content = self.files[name]
+        self.files[name] = content[:at] + data + content[at + len(data) :]
+
+
+Break = Callable[[Broken], str | None]
+BREAKS: list[Break] = []
+
+
+def a_break(function: Break) -> Break:
+    BREAKS.append(function)
+    return function
+
+
+@a_break
+def flip_a_bit(broken: Broken) -> str | None:
+    name = broken.pick()
+    if name is None or not broken.files[name]:
+        return None
+    at, bit = broken.place(name, 1), broken.choose.randrange(8)
+    broken.overwrite(name, at, bytes([broken.files[name][at] ^ 1 << bit]))
+    return f"bit {bit} at {at} of {name} is flipped"
+
+
+def _range(broken: Broken, what: str, made: Callable[[int], bytes]) -> str | None:
+    name = broken.pick()
+    if name is None or not broken.files[name]:
+        return None
+    length = broken.choose.choice((1, 4, 8, 20, 20, 40, 91, 512, MAX_CHANGED_BYTES))
+    length = min(length, len(broken.files[name]))
+    at = broken.place(name, length)
+    if broken.choose.random() < 0.5:
+        at -= at % 20  # whole units
+    broken.overwrite(name, at, made(length))
+    return f"{length} bytes at {at} of {name} are {what}"
+
+
+@a_break
+def zero_a_range(broken: Broken) -> str | None:
+    return _range(broken, "zero", bytes)
+
+
+@a_break
+def overwrite_a_range(broken: Broken) -> str | None:
+    return _range(broken, "random", broken.choose.randbytes)
+
+
+@a_break
+def zero_a_page(broken: Broken) -> str | None:
+    name = broken.pick()
+    if name is None or not broken.files[name]:
+        return None
+    at = broken.place(name, 1) // 4096 * 4096
+    broken.overwrite(name, at, bytes(min(4096, len(broken.files[name]) - at)))
+    return f"the page at {at} of {name} is zero"
+
+
+@a_break
+def zero_a_file(broken: Broken) -> str | None:
+    name = broken.pick()
+    if name is None:
+        return None
+    broken.files[name] = bytes(len(broken.files[name]))
+    return f"{name} is zero"
+
+
+@a_break
+def shorten_a_file(broken: Broken) -> str | None:
+    name = broken.pick()
+    if name is None or not broken.files[name]:
+        return None
+    length = broken.choose.choice((0, broken.choose.randrange(len(broken.files[name]))))
+    broken.files[name] = broken.files[name][:length]
+    return f"{name} is cut to {length} bytes"
+
+
+@a_break
+def lengthen_a_file(broken: Broken) -> str | None:
+    name = broken.pick()
+    if name is None:
+        return None
+    length = broken.choose.choice((1, 20, 4096, 16384))
+    more = bytes(length) if broken.choose.random() < 0.5 else broken.choose.randbytes(length)
+    broken.files[name] += more
+    return f"{length} bytes are appended to {name}"
+
+
+@a_break
+def remove_a_file(broken: Broken) -> str | None:
+    name = broken.pick()
+    if name is None:
+        return None
+    del broken.files[name]
+    return f"{name} is removed"
+
+
+@a_break
+def remove_the_last_file(broken: Broken) -> str | None:
+    """The newest of a sequence of files."""
+    name = broken.pick()
+    if name is None:
+        return None
+    last = max(other for other in broken.files if PurePosixPath(other).parent == PurePosixPath(name).parent)
+    del broken.files[last]
+    return f"{last} is removed"
+
+
+@a_break
+def remove_a_directory(broken: Broken) -> str | None:
+    name = broken.pick()
+    if name is None or "/" not in name:
+        return None
+    parents = [parent for parent in PurePosixPath(name).parents if parent != PurePosixPath(".")]
+    gone = str(broken.choose.choice(parents))
+    broken.files = {other: content for other, content in broken.files.items() if not other.startswith(gone + "/")}
+    return f"{gone}/ is removed"
+
+
+@a_break
+def swap_two_files(broken: Broken) -> str | None:
+    first = broken.pick()
+    second = broken.pick(first.split("/")[0]) if first else None
+    if first is None or second is None or first == second:
+        return None
+    broken.files[first], broken.files[second] = broken.files[second], broken.files[first]
+    return f"{first} and {second} are swapped"
+
+
+@a_break
+def copy_over_another(broken: Broken) -> str | None:
+    first = broken.pick()
+    second = broken.pick(first.split("/")[0]) if first else None
+    if first is None or second is None or first == second:
+        return None
+    broken.files[second] = broken.files[first]
+    return f"{second} has the content of {first}"
+
+
+@a_break
+def rename_to_another_base(broken: Broken) -> str | None:
+    name = broken.pick()
+    if name is None or not PurePosixPath(name).name.isdigit() or len(PurePosixPath(name).name) < 17:
+        return None
+    other = str(PurePosixPath(name).parent / f"{broken.choose.choice((0, 400, 16384, 1 << 20)):020}")
+    if other in broken.files:
+        return None
+    broken.files[other] = broken.files.pop(name)
+    return f"{name} is renamed to {other}"
+
+
+@a_break
+def move_bytes_within(broken: Broken) -> str | None:
+    """A write that went to the wrong place: a range has the bytes of another range of the same file."""
+    name = broken.pick()
+    if name is None or len(broken.files[name]) < 200:
+        return None
+    length = broken.choose.choice((20, 40, 120))
+    source, target = broken.place(name, length), broken.place(name, length)
+    broken.overwrite(name, target, broken.files[name][source : source + length])
+    return f"{length} bytes at {target} of {name} are those at {source}"
+
+
+@a_break
+def toggle_abort(broken: Broken) -> str | None:
+    """The file that says whether the store was closed: gone after a kill, or there after a close."""
+    if "abort" in broken.files:
+        del broken.files["abort"]
+        return "abort is removed"
+    broken.files["abort"] = b"1"
+    return "abort is there"
+
+
+# Stores -------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def make_original(name: str, seed: int) -> Original:
+    """A store of some hundred messages in small files, closed (`clean`) or killed (`killed`)."""
+    with tempfile.TemporaryDirectory() as directory:
+        if name == APACHE:
+            root = stores.unpack(APACHE, Path(directory))
+            places = [row["physicalOffset"] for row in stores.messages(APACHE)]
+            return _original(root, name, places, stores.SIZES[APACHE])
+        return _make_original(Path(directory) / "store", name, random.Random(seed))
+
+
+def _make_original(root: Path, name: str, choose: random.Random) -> Original:
+    clock = Clock()
+    store = HandStore(small_settings(root), clock).begin()
+    results = []
+    for number in range(choose.randrange(60, 160)):
+        # The last queue gets nothing more after a while: nothing of it lies where a start scans.
+        topic, queue_id = choose.choice(QUEUES if number < 40 else QUEUES[:-1])
+        body = number.to_bytes(3, "big") + choose.randbytes(choose.choice((3, 40, 200, 900)))
+        sent = message(topic, queue_id, body, tag=choose.choice((None, "a", "b")), keys=[f"k{number}"], unique=f"u{number}")
+        result = store.put(sent)
+        assert result.ok, result
+        results.append(result)
+        clock.advance(choose.choice((0, 1, 40, 3500)))
+        if choose.random() < 0.1:
+            store.flush()
+        if choose.random() < 0.05:
+            store.round()
+    if name == "clean":
+        store.close()
+    else:
+        store.die()
+    return _original(root, name, [result.log_offset for result in results], SMALL)
+
+
+def _original(root: Path, name: str, places: list[int], sizes: StoreSizes) -> Original:
+    files = tree(root)
+    files.pop("lock", None)
+    raw: dict[int, bytes] = {}
+    kept: list[StoredMessage] = []
+    following: dict[tuple[str, int], int] = {}
+    for log_offset in places:
+        base = log_offset // sizes.mapped_file_size_commit_log * sizes.mapped_file_size_commit_log
+        content, at = files[f"commitlog/{base:020}"], log_offset - base
+        found = record.decode(content, at, log_offset=log_offset)
+        if found.is_queued:
+            kept.append(found)
+            raw[log_offset] = content[at : at + found.size]
+            following[found.topic, found.queue_id] = found.queue_offset + 1
+    return Original(name, files, tuple(kept), raw, following, sizes)
+
+
+def break_store(original: Original, choose: random.Random, within: str = "") -> Broken:
+    """One to three random breaks, of files below `within`."""
+    broken = Broken(dict(original.files), original, choose, within)
+    wanted = choose.choice((1, 1, 1, 2, MAX_BREAKS))
+    breaks = [each for each in BREAKS if not within or each is not toggle_abort]
+    while len(broken.breaks) < wanted and any(name.startswith(within) for name in broken.files):
+        done = choose.choice(breaks)(broken)
+        if done is not None:
+            broken.breaks.append(done)
+    return broken
+
+
+def write_out(broken: Broken, root: Path) -> None:
+    root.mkdir(parents=True)
+    for name, content in broken.files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def readable(files: dict[str, bytes], original: Original) -> set[int]:
+    """Log offsets of the messages whose bytes lie unchanged at their place."""
+    found = set()
+    for at, content in original.raw.items():
+        name, start = original.place(at)
+        if files.get(name, b"")[start : start + len(content)] == content:
+            found.add(at)
+    return found
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+# Judging ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How a broken store ended: `whole`, `refused`, `cut`, or `bridged` (messages were lost before, and are named)."""
+
+    outcome: str
+    sentence: str = ""
+
+
+def judge_start(root: Path, broken: Broken, losses: Losses | None = None) -> Judgement:
+    """Start the engine on the store; `losses` are what a repair named before it. Raises Violation."""
+    was_repaired = losses is not None
+    original = broken.original
+    alive = readable(broken.files, original)
+    clock = Clock()
+    clock.advance(10**9)
+    before = tree(root)
+    store = HandStore(original.settings(root), clock)
+    try:
+        try:
+            store.begin()
+        except StoreError as error:
+            if was_repaired:
+                raise Violation(f"the repaired store does not start: {error}") from error
+            _same_files(before, tree(root))
+            return Judgement("refused", str(error))
+        cut_at = _reported_cut(store)
+        if was_repaired and cut_at is not None:
+            raise Violation(f"the repaired store is cut at {cut_at}")
+        lost = _judge_queues(store, original, alive, cut_at, losses)
+        _judge_keys(store, original, alive, cut_at)
+        _judge_new_offsets(store, original, cut_at)
+        store.close()
+    finally:
+        store.die()
+    again = HandStore(original.settings(root), clock)
+    try:
+        again.begin()
+        _judge_queues(again, original, alive, cut_at, losses)
+    except StoreError as error:
+        raise Violation(f"the second start is refused: {error}") from error
+    finally:
+        again.die()
+    if cut_at is not None:
+        return Judgement("cut", str(cut_at))
+    return Judgement("bridged" if lost else "whole")
+
+
+def _same_files(before: dict[str, bytes], after: dict[str, bytes]) -> None:
+    # A last file of no bytes holds nothing; a power cut leaves it, and a start takes it away.
+    before = {name: content for name, content in before.items() if content and name not in OWN_NAMES}
+    changed = sorted(
+        name for name in before.keys() | after.keys() if name not in OWN_NAMES and before.get(name) != after.get(name)
+    )
+    if changed:
+        raise Violation(f"the start was refused and yet changed {changed[:4]}")
+
+
+def _reported_cut(store: HandStore) -> int | None:
+    """Log offset at which the start says that it cut the log, None if it kept all of it."""
+    facts = store.recovery_report()
+    cut = facts["cut"]["commitlog"]
+    return cut["from"] if cut.get("bytes") or cut.get("files") else None
+
+
+def _served(store: HandStore, topic: str, queue_id: int) -> tuple[dict[int, bytes], set[int]]:
+    """(record by queue offset, queue offsets that are answered as damaged) of one queue."""
+    served: dict[int, bytes] = {}
+    damaged: set[int] = set()
+    at, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+    while at < end:
+        result = store.get_blocking(GetRequest(topic, queue_id, at, max_count=32))
+        if result.status is GetStatus.FOUND:
+            for found, raw in _cut_records(bytes(result.body)):
+                served[found.queue_offset] = raw
+        elif result.status in (GetStatus.MESSAGE_DAMAGED, GetStatus.OFFSET_FOUND_NULL, GetStatus.MESSAGE_WAS_REMOVING):
+            damaged.add(at)
+        else:
+            raise Violation(f"{topic}/{queue_id} at {at} of {end} is answered {result.status.name}")
+        at = result.next_offset if result.next_offset > at else at + 1
+    return served, damaged
+
+
+def _cut_records(body: bytes) -> list[tuple[StoredMessage, bytes]]:
+    found, at = [], 0
+    while at < len(body):
+        size = record.read_head(body, at).total_size
+        raw = body[at : at + size]
+        found.append((record.decode(raw), raw))
+        at += size
+    return found
+
+
+def _is_named(losses: Losses | None, found: StoredMessage) -> bool:
+    """Whether the plan of a repair said that the message is lost; damaged bytes of which no queue is known count."""
+    if losses is None:
+        return False
+    return losses.unnamed_bytes > 0 or losses.ranges_left_out > 0 or any(
+        (one.topic, one.queue_id) == (found.topic, found.queue_id) and one.first <= found.queue_offset <= one.last
+        for one in losses.ranges
+    )
+
+
+def _judge_queues(
+    store: HandStore, original: Original, alive: set[int], cut_at: int | None, losses: Losses | None
+) -> int:
+    """Compare what is served with what was stored; how many messages are gone, each of them named."""
+    lost = 0
+    by_queue: dict[tuple[str, int], dict[int, StoredMessage]] = {}
+    for found in original.messages:
+        by_queue.setdefault((found.topic, found.queue_id), {})[found.queue_offset] = found
+    for (topic, queue_id), expected in by_queue.items():
+        name = f"{topic}/{queue_id}"
+        served, damaged = _served(store, topic, queue_id)
+        for number, found in expected.items():
+            raw = served.get(number)
+            if raw == original.raw[found.log_offset]:
+                continue
+            if cut_at is not None and found.log_offset >= cut_at:
+                lost += 1
+                continue
+            if found.log_offset in alive:
+                how = "as damaged" if number in damaged else "not" if raw is None else "changed"
+                raise Violation(f"{name} {number} at log offset {found.log_offset} is readable and served {how}")
+            lost += 1
+            if raw is not None:
+                _judge_changed(name, found, raw)
+            elif number not in damaged and not _is_named(losses, found):
+                raise Violation(f"{name} {number} is gone without a word")
+        extra = {number for number in served if number not in expected and number < original.next_offsets[topic, queue_id]}
+        if extra:
+            raise Violation(f"{name} serves {sorted(extra)[:4]}, which were never stored")
+    return lost
+
+
+def _judge_changed(name: str, found: StoredMessage, raw: bytes) -> None:
+    """What is served in place of a message that was damaged: a placeholder, or bytes that no check covers."""
+    served = record.decode(raw)
+    if b"REPAIRED\x01" in served.raw_properties or not served.body:
+        return
+    if served.body != found.body:
+        raise Violation(f"{name} {found.queue_offset} is served with another body")
+
+
+def _judge_keys(store: HandStore, original: Original, alive: set[int], cut_at: int | None) -> None:
+    _finish_rebuild(store)
+    for found in original.messages:
+        if found.log_offset not in alive or (cut_at is not None and found.log_offset >= cut_at):
+            continue
+        for key in found.keys:
+            if found.log_offset not in store.query_keys(found.topic, key, 64).offsets:
+                raise Violation(f"{found.topic}/{found.queue_id} {found.queue_offset} is not found by its key {key}")
+
+
+def _finish_rebuild(store: HandStore) -> None:
+    if store._rebuild_worker is not None:
+        store._rebuild_worker.run(store.clock())
+        store.tick()
+
+
+def _judge_new_offsets(store: HandStore, original: Original, cut_at: int | None) -> None:
+    for (topic, queue_id), following in original.next_offsets.items():
+        if cut_at is not None:
+            kept = [
+                found.queue_offset + 1
+                for found in original.messages
+                if (found.topic, found.queue_id) == (topic, queue_id) and found.log_offset < cut_at
+            ]
+            following = max(kept, default=0)
+        result = store.put(message(topic, queue_id, NEW_BODY, unique="new"))
+        if result.status is PutStatus.MESSAGE_ILLEGAL:
+            continue  # a name longer than a new message may have
+        if not result.ok:
+            raise Violation(f"a new message of {topic}/{queue_id} is refused: {result.status.name}")
+        if result.queue_offset < following:
+            raise Violation(f"{topic}/{queue_id} gives offset {result.queue_offset} again; {following} is the next")
+
+
+def judge_repair(root: Path, broken: Broken) -> Judgement:
+    """Let the doctor plan and apply, then start the engine. Raises Violation."""
+    before = tree(root)
+    try:
+        check = StoreCheck(root)
+        check.run()
+        plan = make_plan(check, broken.original.settings(root))
+        if tree(root) != before:
+            raise Violation("a plan changed the store")
+        Repair(plan).run()
+    except StoreError as error:
+        gone = readable(broken.files, broken.original) - readable(tree(root), broken.original)
+        if gone:
+            raise Violation(f"the repair was refused and {len(gone)} readable messages are gone: {error}") from error
+        return Judgement("refused", str(error))
+    if plan.left:
+        gone = readable(broken.files, broken.original) - readable(tree(root), broken.original)
+        if gone:
+            raise Violation(f"the repair left {plan.left[0]!r} and {len(gone)} readable messages are gone")
+        return Judgement("refused", plan.left[0])
+    return judge_start(root, broken, plan.losses)
+
+
+# Running ------------------------------------------------------------------------------------------------------------
+
+
+def _original_of(seed: int) -> tuple[str, int]:
+    """(kind, seed) of the store that a case breaks: one of ten is Apache's, three of ten were killed."""
+    kind = seed % 10
+    return (APACHE, 0) if kind == 9 else ("killed" if kind < 3 else "clean", seed // 10 % MAX_ORIGINALS)
+
+
+def run_case(
+    seed: int, directory: Path, kind: str = "", within: str = ""
+) -> tuple[Broken, dict[str, Judgement | BaseException]]:
+    """Make, break and judge one store twice: by a plain start and by the doctor.
+
+    `kind` is the store that is broken (of all kinds without it), `within` where its broken files lie.
+    """
+    original = make_original(kind, seed % MAX_ORIGINALS) if kind else make_original(*_original_of(seed))
+    broken = break_store(original, random.Random(seed), within)
+    judged: dict[str, Judgement | BaseException] = {}
+    for way, judge in (("start", judge_start), ("repair", judge_repair)):
+        root = directory / way / "store"
+        write_out(broken, root)
+        try:
+            judged[way] = judge(root, broken)
+        except (Violation, FormatError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
+            judged[way] = error
+        finally:
+            shutil.rmtree(directory / way)
+    return broken, judged
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first case; each following case has the next number")
+    parser.add_argument("--kind", default="", choices=("", "clean", "killed", APACHE), help="of the stores; all without it")
+    parser.add_argument("--within", default="", help="the directory of the store whose files are broken")
+    parser.add_argument("--show", type=int, default=20, help="violations that are printed")
+    parser.add_argument("--trace", action="store_true", help="print where each violation was raised")
+    options = parser.parse_args()
+    ends: Counter[str] = Counter()
+    shown = violations = 0
+    with tempfile.TemporaryDirectory() as directory:
+        for seed in range(options.seed, options.seed + options.cases):
+            broken, judged = run_case(seed, Path(directory), options.kind, options.within)
+            for way, end in judged.items():
+                if isinstance(end, Judgement):
+                    ends[f"{broken.original.name} {way}: {end.outcome}"] += 1
+                    if options.cases == 1:
+                        print(f"{way}: {end.outcome} {end.sentence}")
+                    continue
+                violations += 1
+                ends[f"{broken.original.name} {way}: VIOLATION"] += 1
+                if shown < options.show:
+                    shown += 1
+                    print(f"seed {seed} ({broken.original.name}) {way}: {type(end).__name__}: {end}\n    " + "; ".join(broken.breaks))
+                    if options.trace:
+                        traceback.print_exception(end)
+            if seed % 500 == 499:
+                print(f"{seed + 1 - options.seed:,} cases, {violations:,} violations", file=sys.stderr, flush=True)
+    for name, count in sorted(ends.items()):
+        print(f"{count:>8,}  {name}")
+    print(f"{options.cases:,} stores, {violations:,} violations")
+    return int(violations > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
