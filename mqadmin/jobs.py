@@ -488,6 +488,8 @@ def _check_room(caller: Caller) -> None:
     hint = "wait until some have run, or cancel some"
     queues = _queues()
     waiting = sum(queue.count for queue in queues)
+    if not waiting:
+        return
     if waiting >= MAX_WAITING:
         raise Problem("limit_reached", f"{waiting} jobs are waiting, at most {MAX_WAITING} may", hint)
     ids = [job_id for queue in queues for job_id in queue.get_job_ids()]
