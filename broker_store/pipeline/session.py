@@ -12,6 +12,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +82,8 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
     """A session with the source `rocketmq` registered; whoever opens it calls `stop`. `more` are settings of Spark.
 
     On this machine with `cores` tasks at once, `local[*]` without it; `SPARK_MASTER` in the environment names another
-    master. What Spark writes goes below `cache`; its user interface is off. It listens on loopback alone, unless the
+    master. What Spark writes on this machine goes below `cache`, temporary files too, into a directory of this process: one
+    that was killed leaves it, and the next session removes it. Its user interface is off. It listens on loopback alone, unless the
     master is on another machine: then workers must reach it, at SPARK_LOCAL_IP or what Spark takes for this machine's name.
     """
     master = os.environ.get("SPARK_MASTER") or f"local[{cores or '*'}]"
@@ -98,7 +102,8 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
     from broker_store.pipeline.source import RocketMQDataSource
 
     work = cache / "spark"
-    work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = _own_directory(work)
+    java_options = " ".join(filter(None, [f'"-Djava.io.tmpdir={temporary}"', more.pop("spark.driver.extraJavaOptions", None)]))
     settings = {
         "spark.master": master,
         "spark.app.name": "broker-pipeline",
@@ -108,7 +113,8 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
         "spark.executor.memory": heap,
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         **listens,
-        "spark.local.dir": str(work),
+        "spark.local.dir": str(temporary),
+        "spark.driver.extraJavaOptions": java_options,
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         # Spark's own INT96 says nothing of UTC, and not every Parquet tool reads it.
@@ -121,10 +127,47 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
     builder = SparkSession.builder
     for name, value in (settings | more).items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with _temporary_files_in(temporary):  # PySpark keeps the address of the JVM there until it has read it
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(RocketMQDataSource)
     return session
+
+
+def _own_directory(work: Path) -> Path:
+    """A directory of this process below `work`; those of processes that have ended are removed."""
+    work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for one in work.glob("process-*"):
+        if not _is_alive(int(one.name.removeprefix("process-"))):
+            shutil.rmtree(one, ignore_errors=True)  # another session may remove it at this moment
+    own = (work / f"process-{os.getpid()}").absolute()
+    own.mkdir(mode=0o700, exist_ok=True)
+    return own
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # alive, and another user's
+        return True
+    return True
+
+
+@contextmanager
+def _temporary_files_in(directory: Path) -> Iterator[None]:
+    """Within the block temporary files of this process, and always those of the processes that it starts, go into `directory`."""
+    before, chosen = os.environ.get("TMPDIR"), tempfile.tempdir
+    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = chosen
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
 
 
 def is_here(master: str) -> bool:

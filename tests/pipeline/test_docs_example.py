@@ -29,9 +29,10 @@ def blocks() -> dict[str, str]:
 
 
 def message(line: str) -> Message:
-    """What `manage.py message send TOPIC BODY --tag TAG --key KEY` sends."""
+    """What `manage.py message send TOPIC BODY --tag TAG --key KEY --create` sends; a topic that is missing is made by the store."""
     _, command, verb, topic, body, *options = shlex.split(line)
     assert (command, verb) == ("message", "send") and json.loads(body)
+    options = [word for word in options if word != "--create"]
     given = dict(zip(options[::2], options[1::2], strict=True))
     named = {"KEYS": given["--key"], **({"TAGS": given["--tag"]} if "--tag" in given else {})}
     return Message(topic, 0, body.encode(), properties.encode(named))

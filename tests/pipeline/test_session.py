@@ -6,6 +6,7 @@ import contextlib
 import ipaddress
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,35 @@ def test_the_wrapper_leaves_out_one_argument_and_keeps_every_other_as_it_is(tmp_
 )
 def test_only_a_master_on_another_machine_opens_more_than_loopback(master, here):
     assert session.is_here(master) is here
+
+
+KILLED_WHILE_SPARK_STARTS = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from pyspark import java_gateway
+from broker_store.pipeline.session import open_session
+
+def killed(*arguments, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+java_gateway.Popen = killed
+open_session(Path(sys.argv[1]))
+"""
+
+
+def test_a_job_killed_while_spark_starts_leaves_files_in_the_cache_alone_until_the_next(tmp_path):
+    temporary, cache = tmp_path / "temporary", tmp_path / "cache"
+    temporary.mkdir()
+    environment = os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(session.PROJECT)}
+    ended = subprocess.run([sys.executable, "-c", KILLED_WHILE_SPARK_STARTS, cache], env=environment, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert not list(temporary.iterdir())
+    (left,) = (cache / "spark").glob("process-*")
+    assert list(left.iterdir())
+    other = cache / "spark" / f"process-{os.getppid()}"
+    other.mkdir()
+    own = session._own_directory(cache / "spark")
+    assert sorted((cache / "spark").glob("process-*")) == sorted([own, other]), "the one of a process that is alive stays"
 
 
 def test_spark_shows_no_page_and_listens_on_loopback_alone(spark):
