@@ -1,4 +1,4 @@
-"""The cluster as the hot routes need it: what it answers, as values for orjson.
+"""The cluster as the hot routes need it: what it answers, as values for orjson and as JSON in pieces.
 
 `ClusterGateway(cluster)` is a broker_store.server.http.Gateway; Django's twins of the two routes use it too, so both
 ways answer the same. A large request is worked on in pieces with a turn of the loop between, since every client of the
@@ -11,7 +11,7 @@ import asyncio
 
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_topic
-from broker_store.server.documents import encoded
+from broker_store.server.documents import messages_json
 from broker_store.server.http import NewMessage
 from broker_store.server.problems import Problem
 from broker_store.server.repeats import Repeats
@@ -36,19 +36,19 @@ class ClusterGateway:
         except NotFoundError as error:
             raise Problem("topic_not_found", str(error)) from None
 
-    async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> dict:
+    async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> list[bytes]:
         try:
             found = await self._cluster.pull(check_topic(topic), queue_id, offset, limit, wait_ms)
         except NotFoundError as error:
             raise Problem("queue_not_found", str(error)) from None
-        return {
+        facts = {
             "topic": topic,
             "queue_id": queue_id,
             "min_offset": _text(found.min_offset),
             "max_offset": _text(found.max_offset),
             "next_offset": _text(found.next_offset),
-            "messages": await encoded(found.messages),
         }
+        return await messages_json(facts, found.messages)
 
     def refuse(self, cause: str, *, value: int, limit: int, who: str, said: str) -> None:
         self._cluster.refuse(cause, value=value, limit=limit, who=who, said=said)

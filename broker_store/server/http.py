@@ -23,7 +23,7 @@ import binascii
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
@@ -115,8 +115,8 @@ class Gateway(Protocol):
     async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
         """A receipt a message, in order; in place of a receipt {"problem": document} for what was not stored. Raises for a refused topic."""
 
-    async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> dict:
-        """Messages of one queue from `offset` (None: its lowest), waiting up to `wait_ms` for the first; a value for orjson."""
+    async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> Sequence[bytes]:
+        """Messages of one queue from `offset` (None: its lowest), waiting up to `wait_ms` for the first: JSON in pieces."""
 
     def refuse(self, cause: str, *, value: int, limit: int, who: str, said: str) -> None:
         """Count a request that was refused because `value` went over `limit`."""
@@ -164,14 +164,14 @@ class HotRoutes:
             topic, queue_id = route
             if queue_id is None:
                 _parameters(scope["query_string"], ())
-                answer = await self._store(topic, headers, receive, caller)
+                answer: Sequence[bytes] = (orjson.dumps(await self._store(topic, headers, receive, caller)),)
             else:
                 answer = await self._pull(topic, queue_id, scope["query_string"])
         except _Gone:
             return None
         except Exception as error:
             return await _refuse(send, error)
-        return await _answer(send, 200, orjson.dumps(answer), b"application/json")
+        return await _answer(send, 200, answer, b"application/json")
 
     def _caller_of(self, authorization: bytes) -> Caller:
         kind, _, token = authorization.decode("latin-1").partition(" ")
@@ -207,7 +207,7 @@ class HotRoutes:
         finally:
             self._bodies_bytes -= held
 
-    async def _pull(self, topic: str, queue_id: int, query: bytes) -> dict:
+    async def _pull(self, topic: str, queue_id: int, query: bytes) -> Sequence[bytes]:
         gateway = self._running()
         asked = _parameters(query, PULL_TAKES)
         offset = query_int(asked, "offset", None, MAX_INT64)
@@ -385,15 +385,19 @@ async def _refuse(send: Send, error: Exception) -> None:
     problem = problem_of(error)
     if problem.code == "internal":
         log.exception("a REST request failed", exc_info=error)
-    await _answer(send, problem.status, problem.body(), MEDIA_TYPE.encode())
+    await _answer(send, problem.status, (problem.body(),), MEDIA_TYPE.encode())
 
 
-async def _answer(send: Send, status: int, body: bytes, media_type: bytes) -> None:
+async def _answer(send: Send, status: int, pieces: Sequence[bytes], media_type: bytes) -> None:
+    """Send an answer; between its pieces other work of the loop has its turn."""
     headers = [
         (b"content-type", media_type),
-        (b"content-length", str(len(body)).encode()),
+        (b"content-length", str(sum(map(len, pieces))).encode()),
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    for piece in pieces[:-1]:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await asyncio.sleep(0)
+    await send({"type": "http.response.body", "body": pieces[-1]})

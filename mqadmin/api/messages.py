@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import orjson
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from ninja import Query, Router
 
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.formats.names import check_topic
 from broker_store.server import http
-from broker_store.server.documents import encoded, time_text
+from broker_store.server.documents import message_json, messages_json, time_text
 from broker_store.server.problems import Problem
 from broker_store.server.repeats import MAX_KEY_CHARACTERS, read_key
 from mqadmin import clusters
+from mqadmin.answers import cut, in_pieces
 from mqadmin.api import schemas
 from mqadmin.api.topics import found_topic
 from mqadmin.gateway import REPEATS, ClusterGateway
 
 router = Router()
+JSON = "application/json"
 MAX_TIME = (1 << 63) - 1
 Limit = Annotated[int, Query(ge=1, le=http.MAX_LIMIT)]
 FromTime = Annotated[schemas.Moment | None, Query(description="milliseconds since 1970, or ISO 8601; a time without a zone is UTC")]
@@ -70,7 +72,7 @@ async def pull_messages(
     wait_ms: Annotated[int, Query(ge=0, le=http.MAX_WAIT_MS, description="wait for the first message this long")] = 0,
 ):
     """Messages of one queue by offset; no group is involved and nothing is committed."""
-    return _json(await ClusterGateway(clusters.current()).pull(topic, queue_id, offset, limit, wait_ms))
+    return in_pieces(await ClusterGateway(clusters.current()).pull(topic, queue_id, offset, limit, wait_ms), JSON)
 
 
 @router.get("/topics/{topic}/queues/{queue_id}/offset", response=schemas.QueueOffset)
@@ -106,7 +108,7 @@ async def find_by_key(
 @router.get("/messages/{message_id}", response=schemas.Message)
 async def find_by_id(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
     """One message by its offset_message_id or its message_id; the index knows the latter, best together with its topic."""
-    return _json((await encoded([await _message(message_id, topic)]))[0])
+    return in_pieces(await message_json(await _message(message_id, topic)), JSON)
 
 
 @router.get("/messages/{message_id}/trace", response=schemas.Traces)
@@ -129,7 +131,7 @@ async def raw_message(request: HttpRequest, message_id: str, topic: Annotated[st
     """The record as it lies in the log, byte for byte."""
     message = await _message(message_id, topic)
     _, raw = await clusters.current().message(message.log_offset)
-    response = HttpResponse(raw, content_type="application/octet-stream")
+    response = in_pieces(cut(raw), "application/octet-stream")
     response["Content-Disposition"] = f'attachment; filename="record-{message.log_offset}.bin"'
     return response
 
@@ -146,9 +148,5 @@ async def _message(message_id: str, topic: str | None):
     return found.messages[0]
 
 
-async def _found(found: clusters.Found) -> HttpResponse:
-    return _json({"messages": await encoded(found.messages), "complete": found.complete, "reason": found.reason})
-
-
-def _json(value: object) -> HttpResponse:
-    return HttpResponse(orjson.dumps(value), content_type="application/json")
+async def _found(found: clusters.Found) -> HttpResponseBase:
+    return in_pieces(await messages_json({"complete": found.complete, "reason": found.reason}, found.messages), JSON)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from asgiref.sync import sync_to_async
-from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
@@ -16,6 +15,7 @@ from broker_store.inside.body_view import SHOWN_KEYS, SHOWN_PROPERTIES, preview_
 from broker_store.inside.bytes import record_view
 from broker_store.server.http import MAX_LIMIT
 from mqadmin import clusters
+from mqadmin.answers import cut, in_pieces
 from mqadmin.views.inside.bytes import SHOWN_BYTES, shown
 from mqadmin.views.inside.journey import journey_context
 from mqadmin.views.page import WrongField, draw, of_field, page, trouble, whole
@@ -144,6 +144,6 @@ async def message_bytes(request, log_offset, part):
     stored, raw = await clusters.current().message(log_offset)
     if part not in ("record", "body"):
         return trouble(request, 404, "Not found", "A message has a record and a body.")
-    response = HttpResponse(raw if part == "record" else stored.body, content_type="application/octet-stream")
+    response = in_pieces(cut(raw if part == "record" else stored.body), "application/octet-stream")
     response["Content-Disposition"] = f'attachment; filename="{stored.log_offset:020d}.{part}"'
     return response

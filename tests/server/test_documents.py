@@ -46,10 +46,10 @@ def test_a_bomb_other_compressions_and_nonsense_stay_as_they_arestored():
         assert document["body_bytes"] == len(body)
 
 
-def test_all_that_is_inflated_for_one_answer_has_a_bound():
+async def test_all_that_is_inflated_for_one_answer_has_a_bound():
     large = zlib.compress(random.Random(1).randbytes(1_000_000))
     assert documents.inflate(large, 0x1) is not None
-    made = list(documents.message_documents([stored(large, 0x1)] * 8))
+    made = orjson.loads(b"".join(await documents.messages_json({}, [stored(large, 0x1)] * 8)))["messages"]
     inflated = [document for document in made if not document["body_compressed"]]
     assert 0 < len(inflated) < 8
 
@@ -65,9 +65,10 @@ def test_an_ipv6_host_stands_in_brackets():
 
 
 async def test_large_messages_become_json_in_a_thread_in_short_pieces_and_say_the_same(monkeypatch):
-    kinds = (b"plain", b'"' * 300_000, b"\x01" * 100_000, "ü中\U0001f600".encode() * 50_000, b"\xff" * 100_000, b"")
+    whole = ("ü中\U0001f600" * 50_000).encode()
+    kinds = (b"plain", b'"' * 300_000, b"\x01" * 100_000, whole, whole[:-1], b"x" + whole[1:], b"\xff" * 100_000, b"")
     messages = [stored(body) for body in kinds] + [stored(zlib.compress(b"a" * 70_000), record.SYS_COMPRESSED)]
-    wanted = list(documents.message_documents(messages))
+    wanted = {"complete": True, "messages": [documents.message_document(message) for message in messages]}
     longest, threads = [], set()
     dumps = orjson.dumps
 
@@ -78,10 +79,15 @@ async def test_large_messages_become_json_in_a_thread_in_short_pieces_and_say_th
         return dumps(value, *options)
 
     monkeypatch.setattr(documents.orjson, "dumps", noted)
-    found = orjson.loads(dumps(await documents.encoded(messages)))
-    assert found == wanted
-    assert 0 < max(longest) <= documents.PIECE_CHARACTERS and threading.get_ident() not in threads
+    pieces = await documents.messages_json({"complete": True}, messages)
+    assert orjson.loads(b"".join(pieces)) == wanted
+    assert 0 < max(longest) <= documents.PIECE_BYTES * 4 // 3 and threading.get_ident() not in threads
+    assert max(map(len, pieces)) <= documents.JOINED_BYTES and len(pieces) < 2 + 2 * sum(map(len, pieces)) // documents.JOINED_BYTES
     threads.clear()
-    assert orjson.loads(dumps(await documents.encoded(messages[:1]))) == wanted[:1]
-    assert threads == {threading.get_ident()}
+    assert orjson.loads(b"".join(await documents.message_json(messages[0]))) == wanted["messages"][0]
+    assert len(await documents.messages_json({}, messages[:1])) == 1 and threads == {threading.get_ident()}
 
+
+async def test_no_messages_are_an_empty_list():
+    assert orjson.loads(b"".join(await documents.messages_json({"next_offset": "0"}, []))) == {"next_offset": "0", "messages": []}
+    assert orjson.loads(b"".join(await documents.messages_json({}, []))) == {"messages": []}

@@ -28,7 +28,7 @@ class Gateway:
 
     async def pull(self, topic, queue_id, offset, limit, wait_ms):
         self.pulled.append((topic, queue_id, offset, limit, wait_ms))
-        return {"messages": []}
+        return [b'{"messages":', b"[]}"]
 
     def refuse(self, cause, **case):
         self.refused.append((cause, case))
@@ -89,7 +89,8 @@ class World:
         await self.app(scope, receive, send)
         if not events:
             return None, None
-        return events[0]["status"], json.loads(events[1]["body"])
+        assert [event.get("more_body", False) for event in events[1:]] == [True] * (len(events) - 2) + [False]
+        return events[0]["status"], json.loads(b"".join(event["body"] for event in events[1:]))
 
 
 def _digest(token: str) -> bytes:
