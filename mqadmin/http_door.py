@@ -5,6 +5,9 @@ a peer leaves unread. The protocols here are uvicorn's with these bounds: `Bound
 is parsed, `BoundedWebsocket` takes the connection over after an upgrade, and one `Door` knows the connections of both and
 looks at them each second. Who goes beyond a bound is answered with a status where HTTP still allows one, and counted.
 
+One address (an IPv6 one with its site) has a part of the port's connections, so a single client leaves room for others.
+Loopback and proxies that the settings name have no such part: their connections belong to many clients.
+
 The Unix socket has the same bounds on time and size. Its connections are not part of MAX_CONNECTIONS, so commands of the
 same user work while the port is full.
 """
@@ -12,7 +15,8 @@ same user work while the port is full.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import httptools
@@ -20,9 +24,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from broker_store.server.problems import MEDIA_TYPE, Problem
+from mqadmin.trusted_proxies import LOOPBACK, MAX_ADDRESS_CONNECTIONS, Network, connection_site
 
 MAX_CONNECTIONS = 1_000  # of the port, websockets among them; a browser opens at most seven
-MAX_LINGERING = 100  # beyond MAX_CONNECTIONS, while they are told that there is no room
+MAX_LINGERING = 100  # beyond MAX_CONNECTIONS, while they read that there is no room
+MAX_ADDRESS_LINGERING = 10  # of one address, beyond its part of the connections
 HEADER_SECONDS = 10.0  # from the first byte of a request, or from the connection, to the end of its header
 BODY_SECONDS = 30.0  # from there to the last byte of its body
 UNREAD_SECONDS = 60.0  # in which a peer must take something of what waits for it
@@ -63,11 +69,12 @@ class _Stop(Exception):
 class Peer:
     """One connection, from its first byte to its end; an upgrade to a websocket gives it another protocol."""
 
-    __slots__ = ("transport", "who", "is_local", "protocol", "waits_for", "since_s", "unsent", "unsent_since_s", "ends_at_s")
+    __slots__ = ("transport", "who", "is_local", "site", "protocol", "waits_for", "since_s", "unsent", "unsent_since_s", "ends_at_s")
 
-    def __init__(self, transport: asyncio.Transport, protocol: BoundedHttp, now_s: float):
+    def __init__(self, transport: asyncio.Transport, protocol: BoundedHttp, now_s: float, unbounded: Sequence[Network]):
         peer = transport.get_extra_info("peername")
         self.is_local = not isinstance(peer, tuple)
+        self.site = None if self.is_local else connection_site(peer[0], unbounded)  # None: counts for no address
         self.transport = transport
         self.who = "local socket" if self.is_local else f"{peer[0]}:{peer[1]}"
         self.protocol: BoundedHttp | BoundedWebsocket = protocol
@@ -90,12 +97,23 @@ class Peer:
 class Door:
     """The connections of the port and of the local socket, and what they hold together. `refused` counts."""
 
-    def __init__(self, refused: Refused, max_connections: int = MAX_CONNECTIONS):
+    def __init__(
+        self,
+        refused: Refused,
+        max_connections: int = MAX_CONNECTIONS,
+        *,
+        max_of_address: int = MAX_ADDRESS_CONNECTIONS,
+        unbounded: Sequence[Network] = LOOPBACK,
+    ):
+        """`max_of_address` 0: no bound for an address. Addresses of `unbounded` have none anyway."""
         self.refused = refused
         self.max_connections = max_connections
+        self.max_of_address = max_of_address
         self.body_bytes = 0
+        self._unbounded = unbounded
         self._peers: dict[asyncio.Transport, Peer] = {}
         self._remote = 0  # of them that came over TCP
+        self._of_site: Counter[str] = Counter()  # those by address that count for one
         self._timer: asyncio.TimerHandle | None = None
 
     def __iter__(self) -> Iterator[Peer]:
@@ -104,25 +122,43 @@ class Door:
     def peer_of(self, transport: asyncio.Transport) -> Peer:
         return self._peers[transport]
 
-    def take(self, transport: asyncio.Transport, protocol: BoundedHttp) -> tuple[Peer, bool]:
-        """The peer of a new connection, and whether there is room for it. One that rests between two requests makes room."""
+    def take(self, transport: asyncio.Transport, protocol: BoundedHttp) -> tuple[Peer, Refusal | None]:
+        """The peer of a new connection, and why there is no room for it. One that rests between two requests makes room."""
         loop = protocol.loop
-        peer = Peer(transport, protocol, loop.time())
-        has_room = peer.is_local or self._remote < self.max_connections or self._end_one_that_rests()
+        peer = Peer(transport, protocol, loop.time(), self._unbounded)
+        refusal = None if peer.is_local else self._no_room_for(peer.site)
         self._peers[transport] = peer
         self._remote += not peer.is_local
+        if peer.site is not None:
+            self._of_site[peer.site] += 1
         if self._timer is None:
             self._timer = loop.call_later(SWEEP_SECONDS, self._swept, loop)
-        return peer, has_room
+        return peer, refusal
 
-    def is_crowded(self) -> bool:
-        """Whether so many are told that there is no room that the next is not even told."""
-        return self._remote > self.max_connections + MAX_LINGERING
+    def _no_room_for(self, site: str | None) -> Refusal | None:
+        most = self.max_of_address
+        if site is not None and most and self._of_site[site] >= most and not self._end_one_that_rests(site):
+            said = f"{most:,} connections of {site} are open, as many as one address may have"
+            problem = Problem("busy", said, "close some; BROKER_WEB_CONNECTIONS sets how many one address may have, BROKER_WEB_PROXIES names proxies")
+            return Refusal("HTTP connections of one address", problem, self._of_site[site] + 1, most)
+        many = self.max_connections
+        if self._remote >= many and not self._end_one_that_rests():
+            return Refusal("too many HTTP connections", Problem("busy", f"{many:,} connections are open"), many + 1, many)
+        return None
+
+    def is_crowded(self, peer: Peer) -> bool:
+        """True while so many connections are refused, in all or of this peer's address, that the next one ends unanswered."""
+        of_site = self._of_site[peer.site] if peer.site is not None and self.max_of_address else 0
+        return self._remote > self.max_connections + MAX_LINGERING or of_site > self.max_of_address + MAX_ADDRESS_LINGERING
 
     def gone(self, transport: asyncio.Transport) -> None:
         peer = self._peers.pop(transport, None)
         if peer is not None:
             self._remote -= not peer.is_local
+            if peer.site is not None:
+                self._of_site[peer.site] -= 1
+                if not self._of_site[peer.site]:
+                    del self._of_site[peer.site]
         if not self._peers and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -151,9 +187,10 @@ class Door:
         self._timer = loop.call_later(SWEEP_SECONDS, self._swept, loop)
         self.sweep(loop.time())
 
-    def _end_one_that_rests(self) -> bool:
-        """The one that has rested longest, so that those that ask come first."""
-        resting = [peer for peer in self._peers.values() if isinstance(peer.protocol, BoundedHttp) and peer.protocol.rests and not peer.is_local]
+    def _end_one_that_rests(self, site: str | None = None) -> bool:
+        """End the connection (of `site`, where one is given) that has rested longest, so that those that ask come first."""
+        of_site = (peer for peer in self._peers.values() if not peer.is_local and site in (None, peer.site))
+        resting = [peer for peer in of_site if isinstance(peer.protocol, BoundedHttp) and peer.protocol.rests]
         if not resting:
             return False
         longest = min(resting, key=lambda peer: peer.since_s)
@@ -177,10 +214,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.peer, has_room = self.door.take(transport, self)
-        if not has_room:
-            many = self.door.max_connections
-            self._refuse(Refusal("too many HTTP connections", Problem("busy", f"{many:,} connections are open"), many + 1, many))
+        self.peer, refusal = self.door.take(transport, self)
+        if refusal is not None:
+            self._refuse(refusal)
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -315,7 +351,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _refuse(self, refusal: Refusal) -> None:
         """Answer with the refusal when no other answer has begun, read nothing more, and end."""
         self.door.refused(refusal.cause, value=refusal.value, limit=refusal.limit, who=self.peer.who, said=refusal.problem.detail)
-        can_answer = not self.pipeline and not any(cycle.response_started for cycle in self._cycles) and not self.door.is_crowded()
+        can_answer = not self.pipeline and not any(cycle.response_started for cycle in self._cycles) and not self.door.is_crowded(self.peer)
         self._let_go()
         self.peer.ends_at_s = self.loop.time() + LINGER_SECONDS
         if not can_answer or self.transport.is_closing():

@@ -14,7 +14,6 @@ A login gives its try back. Counts are in the memory of this process, where all 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import math
 import secrets
 import threading
@@ -28,7 +27,7 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 
-from mqadmin.trusted_proxies import client_address
+from mqadmin.trusted_proxies import client_address, site_of
 
 MAX_TRIES = 10  # at once, of one address or one device; a person mistypes less
 TRY_SECONDS = 6.0  # until one of them is there again
@@ -43,7 +42,6 @@ DEVICE_COOKIE = "mqadmin_device"
 DEVICE_AGE_S = 365 * 24 * 3600
 MAX_DEVICE_CHARACTERS = 300
 _SALT = "mqadmin.logins.device"
-_IPV6_SITE_BITS = 64
 
 
 class TryRefused(Exception):
@@ -159,9 +157,7 @@ def address_of(request: HttpRequest) -> str:
     """The address that a try counts for, an IPv6 one with its site; empty for the local socket."""
     forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "")
     address = client_address(request.META.get("REMOTE_ADDR") or "", forwarded, settings.TRUSTED_PROXIES)
-    if address is None:
-        return ""
-    return str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False)) if address.version == 6 else str(address)
+    return "" if address is None else site_of(address)
 
 
 def device_of(request: HttpRequest, name: str) -> tuple[str, str] | None:

@@ -4,6 +4,7 @@
     BROKER_WEB_HOST    names under which the dashboard may be asked for, beside loopback, with commas between
     BROKER_WEB_TLS     1 when a proxy in front speaks TLS: secure cookies, redirect, HSTS, X-Forwarded-Proto believed
     BROKER_WEB_PROXIES addresses or networks, with commas between, of proxies in front: their X-Forwarded-For is believed
+    BROKER_WEB_CONNECTIONS  how many connections of the dashboard's port one address may have open (200); 0 is no bound
     DATABASE_URL       another database than DIR/mqadmin.sqlite3
     REDIS_URL          another Redis than the one that runbroker starts
 """
@@ -16,11 +17,12 @@ from pathlib import Path
 
 import environ
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
+from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse_lazy
 
 from mqadmin.children import redis_url
 from mqadmin.first_start import secret_key
-from mqadmin.trusted_proxies import proxies_of
+from mqadmin.trusted_proxies import MAX_ADDRESS_CONNECTIONS, proxies_of
 
 environment = environ.Env()
 
@@ -32,6 +34,9 @@ DEBUG = False
 WEB_HOSTS = [host for host in environment.str("BROKER_WEB_HOST", "").replace(" ", "").split(",") if host]
 # Of nobody else: whoever could write the header would choose the address that tries to log in are counted for.
 TRUSTED_PROXIES = proxies_of([text for text in environment.str("BROKER_WEB_PROXIES", "").replace(" ", "").split(",") if text])
+WEB_CONNECTIONS = environment.int("BROKER_WEB_CONNECTIONS", MAX_ADDRESS_CONNECTIONS)
+if WEB_CONNECTIONS < 0:
+    raise ImproperlyConfigured(f"BROKER_WEB_CONNECTIONS is {WEB_CONNECTIONS}, want 0 (no bound) or a number of connections")
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *WEB_HOSTS]
 
 INSTALLED_APPS = [

@@ -1,4 +1,4 @@
-"""Who asks when a proxy stands in front: X-Forwarded-For, believed from proxies that the settings name and from nobody else."""
+"""The address of a client: of its connection, or by X-Forwarded-For of proxies that the settings name; and the site it belongs to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+LOOPBACK = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
+MAX_ADDRESS_CONNECTIONS = 200  # unless BROKER_WEB_CONNECTIONS says otherwise: 28 browsers with seven each
+_IPV6_SITE_BITS = 64
 
 
 def proxies_of(texts: Sequence[str]) -> tuple[Network, ...]:
@@ -32,6 +35,17 @@ def client_address(peer: str, forwarded: str, proxies: Sequence[Network]) -> Add
         if not _is_among(address, proxies):
             break
     return address
+
+
+def connection_site(peer: str, unbounded: Sequence[Network]) -> str | None:
+    """The site that a connection counts for; None for the local socket and for an address of `unbounded`."""
+    address = _address(peer)
+    return None if address is None or _is_among(address, unbounded) else site_of(address)
+
+
+def site_of(address: Address) -> str:
+    """The address as text, an IPv6 one with its site (a /64), in which one client may choose addresses as it likes."""
+    return str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False)) if address.version == 6 else str(address)
 
 
 def _address(text: str) -> Address | None:

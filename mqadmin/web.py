@@ -20,9 +20,11 @@ import socket
 from pathlib import Path
 
 import uvicorn
+from django.conf import settings
 
 from broker_store.errors import StoreClosedError
 from mqadmin.http_door import BoundedHttp, BoundedWebsocket, Door
+from mqadmin.trusted_proxies import LOOPBACK
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ async def serve(loop: asyncio.AbstractEventLoop, host: str, port: int, unix_sock
     """Start listening; returns when both doors answer. OSError with a sentence when an address is taken."""
     if application is None:
         from mqadmin.asgi import application
-    door = Door(count_refusal)
+    door = Door(count_refusal, max_of_address=settings.WEB_CONNECTIONS, unbounded=(*LOOPBACK, *settings.TRUSTED_PROXIES))
     sockets = [_tcp_socket(host, port)]
     if unix_socket_path is not None:
         try:

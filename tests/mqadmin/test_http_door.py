@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mqadmin import http_door, web
+from mqadmin.trusted_proxies import LOOPBACK, connection_site, proxies_of
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MIB = 1 << 20
@@ -28,11 +29,12 @@ class World:
         self.writers: list[asyncio.StreamWriter] = []
         self.door: http_door.Door = None  # type: ignore[assignment]
 
-    async def begin(self, monkeypatch, max_connections: int) -> None:
+    async def begin(self, monkeypatch, max_connections: int, max_of_address: int, unbounded: tuple | None) -> None:
         monkeypatch.setattr(web, "count_refusal", lambda cause, **case: self.refused.append((cause, case)))
 
-        def door(refused):
-            self.door = http_door.Door(refused, max_connections)
+        def door(refused, **given):
+            given |= {"max_of_address": max_of_address} | ({} if unbounded is None else {"unbounded": unbounded})
+            self.door = http_door.Door(refused, max_connections, **given)
             return self.door
 
         monkeypatch.setattr(web, "Door", door)
@@ -44,9 +46,9 @@ class World:
             writer.transport.abort()
         await self.served.stop()
 
-    async def connect(self, sent: bytes = b"", *, local: bool = False) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self, sent: bytes = b"", *, local: bool = False, of: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         count = len(list(self.door))
-        reader, writer = await (asyncio.open_unix_connection(str(self.socket)) if local else asyncio.open_connection("127.0.0.1", self.served.port))
+        reader, writer = await (asyncio.open_unix_connection(str(self.socket)) if local else asyncio.open_connection("127.0.0.1", self.served.port, local_addr=(of, 0)))
         self.writers.append(writer)
         writer.write(sent)
         await until(lambda: len(list(self.door)) > count or reader.at_eof() or count > 0)
@@ -99,9 +101,11 @@ def open_world(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
 
     @asynccontextmanager
-    async def opened(application=plain, max_connections: int = http_door.MAX_CONNECTIONS) -> AsyncIterator[World]:
+    async def opened(
+        application=plain, max_connections: int = http_door.MAX_CONNECTIONS, max_of_address: int = 200, unbounded: tuple | None = None
+    ) -> AsyncIterator[World]:
         world = World(application, tmp_path)
-        await world.begin(monkeypatch, max_connections)
+        await world.begin(monkeypatch, max_connections, max_of_address, unbounded)
         try:
             yield world
         finally:
@@ -285,6 +289,61 @@ async def test_a_full_port_ends_a_connection_that_rests_for_one_that_asks(open_w
         await reader.readuntil(b"answered 0")
         assert await resting.read() == b"" and world.refused == []
         assert len(list(world.door)) == 2
+
+
+async def test_300_slow_clients_of_one_address_leave_room_for_others(open_world):
+    """They filled the port, and clients of other addresses were refused."""
+    async with open_world(max_connections=250, unbounded=()) as world:
+        for _ in range(300):
+            await world.connect(b"GET ", of="127.0.0.2")
+        await until(lambda: world.causes() == ["HTTP connections of one address"] * 100)
+        case = world.refused[0][1]
+        assert (case["value"], case["limit"]) == (201, 200) and case["said"].startswith("200 connections of 127.0.0.2 are open")
+        await until(lambda: len(list(world.door)) <= 200 + http_door.MAX_ADDRESS_LINGERING)
+        reader, _ = await world.connect(GET, of="127.0.0.3")
+        await reader.readuntil(b"answered 0")
+        world.later(http_door.LINGER_SECONDS)
+        await until(lambda: len(list(world.door)) == 201)
+
+
+async def test_an_address_beyond_its_part_is_answered_503_and_its_resting_connection_makes_room(open_world):
+    async with open_world(max_of_address=2, unbounded=()) as world:
+        resting, _ = await world.connect(GET)
+        await resting.readuntil(b"answered 0")
+        other, _ = await world.connect(GET, of="127.0.0.2")
+        await other.readuntil(b"answered 0")
+        await world.connect(b"GET ")
+        reader, writer = await world.connect(GET)
+        await reader.readuntil(b"answered 0")
+        assert await resting.read() == b"" and world.refused == [] and len(list(world.door)) == 3
+        writer.write(b"GET ")
+        await until(lambda: sum(peer.waits_for == "header" for peer in world.door) == 2)
+        answer = await world.ask(b"")
+        assert status_of(answer) == 503 and b"BROKER_WEB_CONNECTIONS" in answer
+
+
+@pytest.mark.parametrize("bounds", [{"max_of_address": 2}, {"max_of_address": 0, "unbounded": ()}], ids=["loopback", "no bound"])
+async def test_loopback_has_no_part_and_a_bound_of_0_is_none(open_world, bounds):
+    async with open_world(**bounds) as world:
+        opened = [await world.connect(GET) for _ in range(20)]
+        for reader, _ in opened:
+            await reader.readuntil(b"answered 0")
+        assert world.refused == [] and len(list(world.door)) == 20
+
+
+def test_connections_count_by_address_by_ipv6_site_and_not_for_proxies():
+    unbounded = (*LOOPBACK, *proxies_of(["10.0.0.0/24"]))
+    sites = {peer: connection_site(peer, unbounded) for peer in ("203.0.113.9", "::ffff:203.0.113.9", "2001:db8::1", "2001:db8::2", "10.0.0.7", "::1", "127.0.0.9")}
+    assert list(sites.values()) == ["203.0.113.9", "203.0.113.9", "2001:db8::/64", "2001:db8::/64", None, None, None]
+
+
+async def test_the_setting_and_the_proxies_reach_the_door(monkeypatch, settings):
+    given = {}
+    monkeypatch.setattr(web, "Door", lambda refused, **more: given.update(more) or http_door.Door(refused, **more))
+    settings.WEB_CONNECTIONS, settings.TRUSTED_PROXIES = 7, proxies_of(["10.0.0.1"])
+    served = await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=plain)
+    await served.stop()
+    assert given == {"max_of_address": 7, "unbounded": (*LOOPBACK, *settings.TRUSTED_PROXIES)}
 
 
 async def test_those_who_are_told_that_there_is_no_room_are_bounded_too(open_world, monkeypatch):
