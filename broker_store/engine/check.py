@@ -17,7 +17,7 @@ A store that is in use is checked up to `log_end`: what lies behind is not looke
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from broker_store.engine import check_rules
+from broker_store.engine.check_ends import EndsCheck
 from broker_store.engine.check_index import IndexCheck
 from broker_store.engine.check_report import ERROR, MOST_TOLD_OF_A_KIND, NOTE, WARNING, CheckReport, CheckSizes
 from broker_store.engine.check_timer import TimerFilesCheck
@@ -353,6 +354,7 @@ class StoreCheck:
         try:
             self.load()
             self._check_log()
+            self.ends.finish(self.log_directory, self.log_start, self.file_sizes.get(self.log_directory, 0), not self.unclean and self.limit is None, self._is_end)
             self._check_queue_ends()
             self.index.finish()
             self._check_checkpoint()
@@ -370,7 +372,9 @@ class StoreCheck:
 
     def _load(self) -> None:
         log_size = getattr(self.wanted, "mapped_file_size_commit_log", None)
-        self.log_files = self.sequence(self.log_directory, 20, "commitlog", log_size, self.noted.mapped_file_size_commit_log)
+        self.ends = EndsCheck(self.disk, self.root, self.report, self.behind)
+        expired = self.ends.expired(self.disk.list_names(self.log_directory), self.log_directory)
+        self.log_files = self.sequence(self.log_directory, 20, "commitlog", log_size, self.noted.mapped_file_size_commit_log, leave_out=expired)
         self.report.count("log_files", len(self.log_files))
         if self.log_files:
             self.log_start = self.log_files[0].base
@@ -392,9 +396,11 @@ class StoreCheck:
         )
         self.total_bytes = sum(file.size for file in self.log_files) + self.index.bytes
 
-    def sequence(self, directory: Path, digits: int, what: str, wanted: int | None, noted: int | None = None) -> list[StoreFile]:
-        """The files of a directory in order, with findings for whatever does not belong there."""
-        files = self._listed(directory, digits, what)
+    def sequence(
+        self, directory: Path, digits: int, what: str, wanted: int | None, noted: int | None = None, leave_out: Container[str] = ()
+    ) -> list[StoreFile]:
+        """The files of a directory in order but those named in `leave_out`, with findings for whatever does not belong there."""
+        files = [file for file in self._listed(directory, digits, what) if file.path.name not in leave_out]
         return self._in_order(directory, files, wanted or likely_size([_named(files)], noted))
 
     def _listed(self, directory: Path, digits: int, what: str, queue: tuple[str, int] | None = None) -> list[StoreFile]:
@@ -474,6 +480,14 @@ class StoreCheck:
             files = self._in_order(directory, files, self._queue_file_size, key)
             self.report.count("queue_files", len(files))
             yield key, Queue(self.disk, key, str(directory), files)
+
+    def _is_end(self, log_offset: int) -> bool:
+        """Whether nothing lies at a log offset: zeros, or the end of the last file."""
+        file = next((file for file in self.log_files if file.base <= log_offset < file.base + file.size), None)
+        if file is None:
+            return bool(self.log_files) and log_offset == self.log_files[-1].base + self.log_files[-1].size
+        with self.disk.open_reader(file.path) as reader:
+            return not any(reader.read(log_offset - file.base, 8))
 
     # The log ---------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from collections import deque
 from pathlib import Path
 
 from broker_store.engine.disk import Disk, Region
-from broker_store.engine.mapped_file import MappedFile, load_sequence
+from broker_store.engine.mapped_file import MappedFile, is_expired_name, load_up_to_hole
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.formats import record
 from broker_store.kernels import context as c
@@ -38,6 +38,7 @@ class CommitLog:
         self.disk, self.directory, self.file_size, self._context = disk, directory, file_size, context
         self._is_sync = is_sync
         self.files: list[MappedFile] = []
+        self.expired: list[Path] = []  # files that retention had begun to remove when the broker ended; found by `load`
         self.current: MappedFile | None = None
         self.prepared: MappedFile | None = None
         # Guards `prepared` and the blocks of the current file against the preallocator.
@@ -76,8 +77,16 @@ class CommitLog:
 
     # Opening ------------------------------------------------------------------------------------------------------
 
-    def load(self, delete: bool = True) -> None:
-        self.files = load_sequence(self.disk, self.directory, self.file_size, delete)
+    def load(self, delete: bool = True, minimum: int = 0) -> None:
+        """Find the files. Those that end at or below `minimum`, where the log is known to begin, are left out when a file begins there.
+
+        Raises DamagedStoreError for a gap, another length or another name.
+        """
+        names = self.disk.list_names(self.directory)
+        self.expired = [self.directory / name for name in names if is_expired_name(name, minimum, names)]
+        self.files, hole = load_up_to_hole(self.disk, self.directory, self.file_size, delete, self.expired)
+        if hole is not None:
+            raise hole.error
 
     def file_at(self, offset: int) -> MappedFile | None:
         if not self.files:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.disk import Reader
 from broker_store.engine.ends import BOUND, FIRST_SUM, FileEnd, IndexEnd, QueueChange
 from broker_store.engine.hash_index import HashIndex, IndexFile
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.errors import StoreError
 from broker_store.formats import index_file, queue_unit
-from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER
+from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, IndexGeometry
 from broker_store.kernels.scan import sum_units
 
-_MAX_ENTRIES = 65_536  # the last of an index file, 1.3 MB: all of them would be 400 MB to read at each start
+_MAX_ENTRIES = 65_536  # of an index file, 1.3 MB, read at once; the last so many are compared at a start, all would be 400 MB
 
 
 def sum_of(raw: bytes, before: int = FIRST_SUM) -> int:
@@ -57,18 +58,18 @@ def index_ends(index: HashIndex, known: tuple[IndexEnd, ...], with_slots: bool) 
     for file in files:
         before = by_name.get(int(file.name))
         is_newest = file is files[-1]
-        if not is_newest and before is not None and before.count >= index.geometry.entries:
-            rows.append(before)
+        if not is_newest and before is not None and before.slots:
+            rows.append(before)  # it is full, and its slots change no more
             continue
         try:
-            rows.append(index_end(file, before, with_slots and is_newest))
+            rows.append(index_end(file, before, with_slots or not is_newest))
         except StoreError:
             continue  # the loop took it away meanwhile
     return tuple(rows)
 
 
 def index_end(file: IndexFile, before: IndexEnd | None, with_slots: bool) -> IndexEnd:
-    """The row of one file as it is now. Raises StoreError."""
+    """The row of one file as it is now; the sum of its entries goes on from that in the row `before`. Raises StoreError."""
     geometry = file.geometry
     with file.disk.open_reader(file.path) as reader:
         raw = reader.read(0, HEADER.size)
@@ -76,7 +77,35 @@ def index_end(file: IndexFile, before: IndexEnd | None, with_slots: bool) -> Ind
         count = min(max(header.count, FIRST_ENTRY), geometry.entries)
         first = max(FIRST_ENTRY, count - _MAX_ENTRIES)
         total = sum_of(reader.read(geometry.entry_at(first), (count - first) * ENTRY.size), sum_of(raw))
-        slots = sum_of(reader.read(HEADER.size, geometry.entries_at - HEADER.size)) if with_slots else 0
+        known = before if before is not None and before.count <= count else None
+        begin, entries = (FIRST_ENTRY, FIRST_SUM) if known is None else (known.count, known.entries)
+        entries = sum_of_entries(reader, geometry, begin, count, entries)
+        slots = sum_of_slots(reader, geometry) if with_slots else 0
     if not with_slots and before is not None and (before.count, before.sum) == (count, total):
         slots = before.slots
-    return IndexEnd(int(file.name), count, header.end_offset, total, slots, geometry.file_bytes)
+    return IndexEnd(int(file.name), count, header.end_offset, total, entries, slots, geometry.file_bytes)
+
+
+def sum_of_entries(reader: Reader, geometry: IndexGeometry, begin: int, end: int, before: int = FIRST_SUM) -> int:
+    """The sum of entries [begin, end), going on from the sum `before`."""
+    total = before
+    for at in range(begin, end, _MAX_ENTRIES):
+        total = sum_of(reader.read(geometry.entry_at(at), (min(at + _MAX_ENTRIES, end) - at) * ENTRY.size), total)
+    return total
+
+
+def sum_of_slots(reader: Reader, geometry: IndexGeometry) -> int:
+    return sum_of(reader.read(HEADER.size, geometry.entries_at - HEADER.size))
+
+
+def ends_as_recorded(file: IndexFile, end: IndexEnd) -> bool:
+    """Whether header, last entries and, where they were recorded, slots of an index file have their sums. Raises StoreError."""
+    geometry = file.geometry
+    with file.disk.open_reader(file.path) as reader:
+        raw = reader.read(0, HEADER.size)
+        header = index_file.decode_header(raw)
+        if (header.count, header.end_offset, geometry.file_bytes) != (end.count, end.end_offset, end.file_bytes):
+            return False
+        first = max(FIRST_ENTRY, end.count - _MAX_ENTRIES)
+        total = sum_of(reader.read(geometry.entry_at(first), (end.count - first) * ENTRY.size), sum_of(raw))
+        return total == end.sum and (not end.slots or sum_of_slots(reader, geometry) == end.slots)

@@ -2,16 +2,20 @@
 
     ends        block | block | ...         one a round of the round flusher, synced before the checkpoint's stamps move
 
-    block       head: "ENDS", version, flags, bytes of names, rows, rows of the index, log position, CRC-32 of all of it
+    block       head: "ENDS", version, flags, bytes of names, rows, rows of the index, log position, log minimum, CRC-32 of all of it
                 names: (number, length, topic) for each topic that the rows are the first to name
                 rows: topic, queue id, first unit of a queue file, number behind its last unit, log offset behind that
                       unit's record, sum of the units
-                rows of the index: name, entries, log offset of the last, sums of header and last entries, and of the slots, length
+                rows of the index: name, entries, log offset of the last, sums of header and last entries, of all entries and
+                      of the slots, length
 
 Below the log position of the last block all is in the record. So a queue that is shorter than its rows say, or whose units
 have another sum, is damaged, whatever else the file shows; and no queue offset below its end is given again. What other brokers
 wrote since lies above that position. A block that a power cut tore ends the record: the blocks before it hold. A record that
 is missing or damaged from its first block on knows nothing, and the position is 0.
+
+The log minimum is where the log begins. Retention writes the new one before it removes a log file. The flag DOUBT says that a
+file was found that is not as recorded: the next start compares all files with their sums.
 
 A row replaces the one before of the same queue file. One with FORGOTTEN for its first unit takes the queue out; one with
 BOUND says only where the queue's next offset is: files and sums of it are not known (any more).
@@ -35,12 +39,12 @@ from broker_store.errors import DiskFullError
 FILE_NAME = "ends"
 BOUND, FORGOTTEN = -1, -2
 FIRST_SUM = 0x5DEECE66D  # the sum of no units; not 0, so that units of zeros count
-_MAGIC, _VERSION = b"ENDS", 1
-_HEAD = struct.Struct("<4sHHIIIqI")
+_MAGIC, _VERSION = b"ENDS", 2
+_HEAD = struct.Struct("<4sHHIIIqqI")
 _NAME = struct.Struct("<IH")
-_WHOLE, _FINAL = 1, 2  # flags: nothing before the block counts; the store was closed after it
+_WHOLE, _FINAL, _DOUBT = 1, 2, 4  # flags: nothing before the block counts; the store was closed after it; a file is not as recorded
 _ROW = np.dtype([("topic", "<u4"), ("queue_id", "<u4"), ("first", "<i8"), ("following", "<i8"), ("log_end", "<i8"), ("sum", "<i8")])
-_INDEX_ROW = np.dtype([("name", "<i8"), ("count", "<i8"), ("end_offset", "<i8"), ("sum", "<i8"), ("slots", "<i8"), ("file_bytes", "<i8")])
+_INDEX_ROW = np.dtype([("name", "<i8"), ("count", "<i8"), ("end_offset", "<i8"), ("sum", "<i8"), ("entries", "<i8"), ("slots", "<i8"), ("file_bytes", "<i8")])
 _MAX_BYTES = 1 << 30  # 5,000 topics of 8 queues need 1.8 MB; more than this was not written by an engine
 _MAX_GROWTH = 4 << 20  # bytes beyond twice the least: then the record is written whole again
 
@@ -55,12 +59,14 @@ class FileEnd(NamedTuple):
 
 
 class IndexEnd(NamedTuple):
-    """Of one index file. `slots` is the sum of its slots, 0 when the store was not closed since; `file_bytes` its length."""
+    """Of one index file. `sum` is that of its header and last entries, `entries` that of all entries, `slots` that of its slots,
+    0 while they change and the store was not closed since; `file_bytes` is its length."""
 
     name: int
     count: int
     end_offset: int
     sum: int
+    entries: int
     slots: int
     file_bytes: int
 
@@ -83,9 +89,12 @@ class EndsFile:
         self._lock = threading.Lock()
         self._clear()
         self.note = ""  # what is wrong with the file, for the report
+        self.is_there = False
 
     def _clear(self) -> None:
         self.position = 0
+        self.log_minimum = -1  # not known
+        self.in_doubt = False  # a file was found that is not as recorded
         self.found = self.is_final = False
         self.queues: dict[tuple[str, int], dict[int, FileEnd]] = {}
         self.index: tuple[IndexEnd, ...] = ()
@@ -93,19 +102,26 @@ class EndsFile:
         self._bytes = 0
         self._must_replace = True
 
+    @property
+    def good_bytes(self) -> int:
+        """Length of the whole blocks."""
+        return self._bytes
+
     # Reading ----------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Read the file, up to the first block that is not whole."""
         self._clear()
+        self.note = ""
         raw = self._disk.read_file(self._path, _MAX_BYTES)
+        self.is_there = raw is not None
         if raw is None:
             self.note = "there is none"
             return
         names: dict[int, str] = {}
         at = 0
         while (block := _block_at(raw, at)) is not None:
-            flags, position, length, names_at, rows_at, index_at = block
+            flags, position, minimum, length, names_at, rows_at, index_at = block
             if flags & _WHOLE:
                 self.queues.clear()
                 names.clear()
@@ -114,13 +130,16 @@ class EndsFile:
                 self._apply(names[number], queue_id, FileEnd(*end))
             rows = np.frombuffer(raw, _INDEX_ROW, (at + length - index_at) // _INDEX_ROW.itemsize, index_at)
             self.index = tuple(IndexEnd(*row) for row in rows.tolist())
-            self.position, self.is_final, self.found = position, bool(flags & _FINAL), True
+            self.position, self.log_minimum, self.found = position, minimum, True
+            self.is_final, self.in_doubt = bool(flags & _FINAL), bool(flags & _DOUBT)
             at += length
         self._numbers = {topic: number for number, topic in names.items()}
         self._bytes = at
         self._must_replace = at < len(raw) or not self.found
         if at < len(raw):
-            self.note = f"what follows byte {at:,} is no whole block, so it ends there"
+            self.note = f"what follows byte {at:,} is no whole block, so it ends there" if at else "it begins with no whole block, so it says nothing"
+        elif not at:
+            self.note = "it is empty"
 
     def _apply(self, topic: str, queue_id: int, end: FileEnd) -> None:
         if end.first == FORGOTTEN:
@@ -156,12 +175,40 @@ class EndsFile:
                 except DiskFullError:
                     return  # the next block that has room is the whole record; until then the tombstone says it
 
+    def begin_at(self, log_minimum: int) -> None:
+        """The log begins here, whatever was recorded; the file follows with the next block."""
+        self._must_replace |= self.log_minimum != log_minimum
+        self.log_minimum = log_minimum
+
+    def raise_minimum(self, log_minimum: int) -> bool:
+        """Note where the log begins from now on, and sync it; False when there is no room. Raises SyncError, StoreError."""
+        with self._lock:
+            before, self.log_minimum = self.log_minimum, max(self.log_minimum, log_minimum)
+            if before == self.log_minimum and not self._must_replace:
+                return True
+            try:
+                self._add(self.position, [], self.index, False)
+            except DiskFullError:
+                self.log_minimum = before
+                return False
+            return True
+
+    def doubt(self) -> None:
+        """A file is not as recorded: the next start compares all. Any thread; the file follows with the next block."""
+        if not self.in_doubt:
+            self.in_doubt = self._must_replace = True
+
+    def trust(self) -> None:
+        """A start has compared all files, and what differed is made again."""
+        self._must_replace |= self.in_doubt
+        self.in_doubt = False
+
     def lower(self, position: int, log_minimum: int) -> None:
         """The log ends at `position` now, below what the record says, and that was accepted: keep only where next offsets are."""
         with self._lock:
             bounds = {key: max(end.following for end in rows.values()) for key, rows in self.queues.items()}
             self.queues = {key: {BOUND: FileEnd(BOUND, following, min(position, log_minimum), 0)} for key, following in bounds.items()}
-            self.position, self.index, self.is_final = position, (), False
+            self.position, self.log_minimum, self.index, self.is_final = position, log_minimum, (), False
             self._replace()
 
     def drop(self, topic: str, queue_id: int) -> None:
@@ -213,26 +260,26 @@ class EndsFile:
         names = b"".join(_NAME.pack(self._numbers[topic], len(encoded)) + encoded for topic in topics for encoded in (topic.encode(),))
         table = np.array([(self._numbers[topic], queue_id, *end) for topic, queue_id, end in rows], _ROW).tobytes()
         index = np.array([tuple(end) for end in self.index], _INDEX_ROW).tobytes()
-        flags |= _FINAL if self.is_final else 0
-        head = _HEAD.pack(_MAGIC, _VERSION, flags, len(names), len(rows), len(self.index), self.position, 0)
-        crc = binascii.crc32(head + names + table + index)
-        return _HEAD.pack(_MAGIC, _VERSION, flags, len(names), len(rows), len(self.index), self.position, crc) + names + table + index
+        flags |= (_FINAL if self.is_final else 0) | (_DOUBT if self.in_doubt else 0)
+        head = (_MAGIC, _VERSION, flags, len(names), len(rows), len(self.index), self.position, self.log_minimum)
+        crc = binascii.crc32(_HEAD.pack(*head, 0) + names + table + index)
+        return _HEAD.pack(*head, crc) + names + table + index
 
 
-def _block_at(raw: bytes, at: int) -> tuple[int, int, int, int, int, int] | None:
-    """(flags, log position, length, where names, rows and rows of the index begin) of the whole block at `at`; None without one."""
+def _block_at(raw: bytes, at: int) -> tuple[int, int, int, int, int, int, int] | None:
+    """(flags, log position and minimum, length, where names, rows and rows of the index begin) of the whole block at `at`; None without one."""
     if at + _HEAD.size > len(raw):
         return None
-    magic, version, flags, names, rows, index, position, crc = _HEAD.unpack_from(raw, at)
+    magic, version, flags, names, rows, index, position, minimum, crc = _HEAD.unpack_from(raw, at)
     rows_at = at + _HEAD.size + names
     index_at = rows_at + rows * _ROW.itemsize
     length = index_at + index * _INDEX_ROW.itemsize - at
     if magic != _MAGIC or version != _VERSION or at + length > len(raw):
         return None
-    head = _HEAD.pack(magic, version, flags, names, rows, index, position, 0)
+    head = _HEAD.pack(magic, version, flags, names, rows, index, position, minimum, 0)
     if binascii.crc32(raw[at + _HEAD.size : at + length], binascii.crc32(head)) != crc:
         return None
-    return flags, position, length, at + _HEAD.size, rows_at, index_at
+    return flags, position, minimum, length, at + _HEAD.size, rows_at, index_at
 
 
 def _names(raw: bytes, at: int, end: int) -> dict[int, str]:

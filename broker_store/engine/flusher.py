@@ -143,14 +143,15 @@ class RoundFlusher:
         """One whole round up to now; True when something was synced."""
         return self._sync(self._dispatched(), now_ms)
 
-    def finish(self, now_ms: int) -> None:
-        """The last round of a store that takes nothing more: after it the record holds all there is. Raises StoreError."""
+    def finish(self, now_ms: int) -> bool:
+        """The last round of a store that takes nothing more: after it the record holds all there is; False without room. Raises StoreError."""
         self.round(now_ms)
         try:
             if self.position is not None:
                 self._record(self.position, self._context.changed_ends(), is_final=True)
         except DiskFullError:
-            return  # the next start reads the log from where the record ends
+            return False
+        return True
 
     def _sync_full(self) -> None:
         for queue in self._queues.unsynced():

@@ -154,3 +154,8 @@ def load_up_to_hole(
         file.wrote = file.flushed = file.allocated = size
         files.append(file)
     return files, None
+
+
+def is_expired_name(name: str, minimum: int, names: Container[str]) -> bool:
+    """Whether a file lies below `minimum`, where the sequence is known to begin and a file of `names` does."""
+    return len(name) == 20 and name.isascii() and name.isdigit() and int(name) < minimum and file_name(minimum) in names

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker_store.engine.consume_queue import ConsumeQueue
-from broker_store.engine.end_sums import index_end, mapped_sum
+from broker_store.engine.end_sums import ends_as_recorded, mapped_sum
 from broker_store.engine.ends import BOUND, EndsFile, FileEnd
 from broker_store.engine.hash_index import HashIndex
 from broker_store.formats import queue_unit
@@ -76,7 +76,7 @@ class Proof:
                     return sum(name < end.name for name in here), f"index file {end.name:017d} is missing"
                 continue
             number = here.index(end.name)
-            if index_end(index.files[number], None, with_slots=end.slots != 0) != end:
+            if not ends_as_recorded(index.files[number], end):
                 return number, f"index file {end.name:017d} is not as it was closed"
         return None
 

@@ -41,6 +41,7 @@ from broker_store.engine.ends import BOUND, FILE_NAME, EndsFile
 from broker_store.engine.file_facts import kept_directory
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.hash_index import HashIndex, IndexPlace
+from broker_store.engine.log_begin import MAX_NAMED_QUEUES, lost_with, missing_begin, take_expired
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.proof import KnownTopics, Proof, Suspect
 from broker_store.engine.report import SCAN, RecoveryReport
@@ -116,7 +117,9 @@ class Recovery:
             report.log_end = end
             return end
         report.kind = "normal" if clean else "abnormal"
-        self._proof = Proof(self._ends, self._log.minimum, clean and self._ends.found and self._is_end(self._ends.position))
+        is_exact = clean and self._ends.found and self._is_end(self._ends.position)
+        self._proof = Proof(self._ends, self._log.minimum, is_exact)
+        self._demand_the_begin(is_exact)
         with report.step("find the end of each queue") as step:
             self._open_recorded(KnownTopics(self._read_config, clean))
             for queue in self._queues:
@@ -135,6 +138,9 @@ class Recovery:
         end = self._scan(start, agreement)
         self._demand_all(end)
         self.has_changed_files = True
+        if expired := take_expired(self._log):
+            what = f"{_counted(expired, 'file')} below {self._log.minimum:,}, which retention had begun to delete, went"
+            report.finding("info", what, "commitlog")
         self._copy_suspects(agreement.headless)
         self._cut_log(end)
         with report.step("lower the checkpoint's stamps") as step:
@@ -170,8 +176,9 @@ class Recovery:
 
     def _load(self) -> None:
         report = self._report
+        self._load_record()
         with report.step("load the commit log") as step:
-            self._log.load()
+            self._log.load(minimum=self._ends.log_minimum)
             step.detail = f"{_counted(len(self._log.files), 'file')} of {self._log.file_size:,} bytes"
         with report.step("load the queues") as step:
             self._queues.load()
@@ -191,6 +198,12 @@ class Recovery:
                 if self._checkpoint.found
                 else "there is none: its stamps count as 0"
             )
+        with report.step("load the index") as step:
+            self._index.load(self._keep_if_recorded)
+            step.detail = _counted(len(self._index.files), "file")
+
+    def _load_record(self) -> None:
+        report = self._report
         with report.step("load the record of ends") as step:
             self._ends.load()
             queues, noun = len(self._ends.queues), self._ends.note
@@ -199,11 +212,8 @@ class Recovery:
                 if self._ends.found
                 else f"{noun or 'it holds no whole block'}, so the whole log is read"
             )
-            if self._ends.found and noun:
-                report.finding("warning", noun, FILE_NAME)
-        with report.step("load the index") as step:
-            self._index.load(self._keep_if_recorded)
-            step.detail = _counted(len(self._index.files), "file")
+            if self._ends.is_there and noun:
+                report.finding("warning", noun, FILE_NAME, self._ends.good_bytes)
 
     def _empty_log(self) -> int:
         """No log file at all: the log begins, in a store that had one behind where that ended. Queues and index stay as they are.
@@ -220,6 +230,7 @@ class Recovery:
         self._dispatcher.start_at(end)
         if known:
             self._ends.lower(end, end)
+        self._ends.begin_at(end)
         for queue in self._queues:
             following = max(queue.maximum, self._ends.next_offset(queue.topic, queue.queue_id))
             if following > queue.maximum:
@@ -241,6 +252,20 @@ class Recovery:
         if self._ends.position or stamp > 0 or units:
             known = f" up to {self._ends.position:,}" if self._ends.found else f" of store times up to {_time(stamp)}" if stamp > 0 else ""
             self._refuse(f"there is no log file, but the store had a log{known}: it is missing, or its disk is not there", self._log.directory, None, units)
+
+    def _demand_the_begin(self, is_exact: bool) -> None:
+        """The log must begin where the record says, unless another broker's retention may have removed the files."""
+        missing = missing_begin(self._ends, self._log.minimum, self._log.file_size, self._was_clean, is_exact)
+        if missing is not None and missing.by_other_broker:
+            self._report.finding("warning", str(missing), "commitlog")
+        elif missing is not None:
+            lost = lost_with(missing, self._queues)
+            self._refuse(str(missing), self._log.directory, None, sum(end - first for _, first, end in lost))
+            for queue, first, end in lost[:MAX_NAMED_QUEUES]:
+                self._report.finding("error", f"messages {first:,} to {end - 1:,} are lost with the log files that are missing", _name(queue))
+            if len(lost) > MAX_NAMED_QUEUES:
+                self._report.finding("error", f"{len(lost) - MAX_NAMED_QUEUES:,} more queues lost messages with those files", "consumequeue")
+        self._ends.begin_at(self._log.minimum)
 
     def _demand_the_newest(self) -> None:
         """Without a record: units that point into the file behind the last one say that it is missing, after a stop in order."""
@@ -935,7 +960,8 @@ class Recovery:
             if self._was_clean:
                 for file in index.files[place.file :]:
                     self._copy_aside(file.path, file.map())
-            self._ends.index = ()  # files may be filled again under their names
+            kept = {int(file.name) for file in index.files[: place.file]}  # later ones may be filled again under their names
+            self._ends.index = tuple(end for end in self._ends.index if end.name in kept)
             cut, gone, linked = index.cut(agreed, place.file, self._keep_away, self._stored_ms)
             self._report.cut["index"] = {"entries": cut, "files": gone, "linked": linked}
             index.start_writing()

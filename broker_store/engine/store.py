@@ -33,6 +33,7 @@ from broker_store.engine.file_facts import hung_facts, index_file_facts, kept_fa
 from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.live_page import LivePage
+from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.reads import Reads
 from broker_store.engine.rebuild import FRESH, OLD, IndexRebuild, remove_directory
 from broker_store.engine.recovery import Recovery
@@ -328,9 +329,10 @@ class MessageStore:
             try:
                 self.log.sync(self.log.wrote)
                 self._flushed_on_loop(self.log.flushed)
-                self._round_flusher.finish(self._clock())
+                is_recorded = self._round_flusher.finish(self._clock())
                 self.timer_files.step(self._clock())
-                if self.dispatcher.dispatched == self.log.wrote:
+                # A store that was closed in order has a record that ends where it ends; without room for it the next start looks at all.
+                if is_recorded and self.dispatcher.dispatched == self.log.wrote:
                     self._disk.unlink(self.root / "abort", missing_ok=True)
                     self._disk.sync_directory(self.root)
             except StoreError as error:
@@ -619,14 +621,20 @@ class MessageStore:
         # Units and entries of what goes must be on the disk: a power cut could not have them made again. And a record that
         # stays must be there: by its time the next start sees that nothing which the stamps cover is missing.
         safe_to = self._round_flusher.position or 0
+        going: list[MappedFile] = []
+        for file in self.log.files[: min(most, len(self.log.files) - 1)]:
+            if file.end >= safe_to or file.flushed < file.size:
+                break
+            if not any_age and not self._retention.is_expired(self._disk.modified_ms(file.path), now_ms):
+                break
+            going.append(file)
+        # The record first: a later start takes a log that begins behind the recorded begin for damaged. On a disk without any room
+        # the first file makes room for the record.
+        if going and not self._ends.raise_minimum(going[-1].end):
+            going = going[:1]
         try:
-            while len(self.log.files) > 1 and removed < most:
-                file = self.log.files[0]
-                if file.end >= safe_to or file.flushed < file.size:
-                    break
+            for file in going:
                 is_expired = self._retention.is_expired(self._disk.modified_ms(file.path), now_ms)
-                if not any_age and not is_expired:
-                    break
                 # The name first: a file that cannot be removed stays in the tables too, or a later start would find a gap.
                 self._disk.unlink(file.path)
                 self.log.drop_first()
@@ -638,6 +646,7 @@ class MessageStore:
         finally:
             if removed:
                 self._disk.sync_directory(self.log.directory)
+                self._ends.raise_minimum(self.log.minimum)
                 self._correct_after_cleaning()
         return removed
 

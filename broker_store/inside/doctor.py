@@ -84,6 +84,16 @@ MEANINGS = {
     "stray-file": Meaning(f"A file or directory that is not the store's. {_START_REFUSED}", "It is moved away."),
     "unreadable": Meaning("Something that is no regular file stands in the place of one.", "Of a queue or of the index: it is moved away and made anew from the log."),
     "log-start": Meaning("The oldest messages are not in the log any more. After the time that messages are kept that is as it should be.", "Nothing: the log decides what exists."),
+    "log-starts-late": Meaning(
+        "Files are missing at the begin of the log, and retention did not remove them. A start refuses; put them back if you can.",
+        "The log begins with the first file that is there; the messages that lay before are named as lost.",
+        LOST,
+    ),
+    "log-starts-early": Meaning("A crash came between the note of the log's new begin and the removal of the old files.", "The next start removes them."),
+    "ends": Meaning(
+        "The record of where queues and index end is not whole. A start reads the log from where the whole part ends, and compares.",
+        "It is written anew.",
+    ),
     "checkpoint": Meaning("A start does not know what was surely on the disk, and reads the whole log after a crash.", "It is written anew."),
     "checkpoint-ahead": Meaning("The checkpoint claims more than the log holds: the end of the log is gone, or the checkpoint is wrong. A start would refuse.", "It is written anew."),
     "config": Meaning("A table cannot be read as JSON.", "Its copy takes its place; without a good one it is moved away, topics.json made from the queues.", LOST),

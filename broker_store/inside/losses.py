@@ -2,7 +2,7 @@
 
 A message is lost when its queue, or its neighbours in the queue, state that it was there, and the log holds no good record of it:
 
-    units      that point into a damaged part of the log, or at and after its end
+    units      that point into a damaged part of the log, into files missing at its begin, or at and after its end
     gaps       queue offsets between two records that no record has
     stale      whole records after the log's end that no queue knows: a repair makes the file zero there
 
@@ -78,7 +78,9 @@ class _Finder:
         self._restored: dict[tuple[str, int], set[int]] = {}
         for topic, queue_id, number in restored:
             self._restored.setdefault((topic, queue_id), set()).add(number)
-        damaged = sorted(check.damaged)
+        missing = check.ends.missing
+        is_lost = missing is not None and not missing.by_other_broker
+        damaged = sorted([*check.damaged, (missing.start, missing.end)] if is_lost else check.damaged)
         self._lows = np.array([low for low, _ in damaged], dtype=np.int64)
         self._highs = np.array([high for _, high in damaged], dtype=np.int64)
         self._named_bytes = 0
@@ -122,7 +124,7 @@ class _Finder:
             if len(self._lows):
                 place = np.searchsorted(self._lows, offsets, side="right") - 1
                 inside = (place >= 0) & (offsets < self._highs[place])
-            self._named_bytes += int(sizes[is_unit & inside].sum())
+            self._named_bytes += int(sizes[is_unit & inside & (offsets >= self._check.log_start)].sum())
             lost = np.flatnonzero((is_unit & (inside | (offsets >= self._check.log_end))) | ((sizes == 0) & with_absent))
             breaks = np.flatnonzero(np.diff(lost) != 1) + 1
             for run in np.split(lost, breaks) if len(lost) else ():

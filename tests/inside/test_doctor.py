@@ -266,9 +266,9 @@ def test_every_kind_of_finding_has_a_meaning(tmp_path):
     import re
     from pathlib import Path
 
-    from broker_store.engine import check, check_index, check_rules, check_timer
+    from broker_store.engine import check, check_ends, check_index, check_rules, check_timer
 
-    source = "".join(Path(module.__file__).read_text() for module in (check, check_index, check_timer))
-    kinds = set(re.findall(r'(?:ERROR|WARNING|NOTE|severity|behind|_chain_severity\(\)),\s*"([a-z-]+)"', source)) | set(re.findall(r'_tell_unindexed\("([a-z-]+)"\)', source))
+    source = "".join(Path(module.__file__).read_text() for module in (check, check_ends, check_index, check_timer))
+    kinds = set(re.findall(r'(?:ERROR|WARNING|NOTE|severity|behind|self._late|_chain_severity\(\)),\s*"([a-z-]+)"', source)) | set(re.findall(r'_tell_unindexed\("([a-z-]+)"\)', source))
     kinds |= {check_rules.STORE_TIME, check_rules.QUEUE_OFFSET, check_rules.NO_INDEX}
     assert kinds | {"torn-tail", "bad-record"} == set(doctor.MEANINGS)

@@ -1,0 +1,45 @@
+"""What `check_store` says of the record of ends: whether it is whole, and whether the log begins where it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from broker_store.engine.check_report import ERROR, NOTE, CheckReport
+from broker_store.engine.disk import Disk
+from broker_store.engine.ends import FILE_NAME, EndsFile
+from broker_store.engine.log_begin import MissingBegin, missing_begin
+from broker_store.engine.mapped_file import is_expired_name
+
+
+class EndsCheck:
+    """`expired` comes before the log's files are taken up, `finish` when the log has been walked."""
+
+    def __init__(self, disk: Disk, root: Path, report: CheckReport, late: str):
+        """`late` is how grave it is that the record ends early: a power cut tears its last block."""
+        self._path, self._report, self._late = root / FILE_NAME, report, late
+        self._ends = EndsFile(disk, self._path)
+        self.missing: MissingBegin | None = None
+
+    def expired(self, names: list[str], directory: Path) -> set[str]:
+        """Of the names of log files those that retention had begun to remove; the next start removes them."""
+        self._ends.load()
+        minimum = self._ends.log_minimum
+        gone = {name for name in names if is_expired_name(name, minimum, names)}
+        if gone:
+            what = f"lies below {minimum:,}, where the log begins: retention had begun to remove {len(gone):,} files, and the next start does"
+            self._report.add(NOTE, "log-starts-early", str(directory / min(gone)), None, what)
+        return gone
+
+    def finish(self, log_directory: Path, log_start: int, file_size: int, was_clean: bool, is_end: Callable[[int], bool]) -> None:
+        """`is_end(log offset)` says whether nothing lies there."""
+        self._ends.load()  # once more: of a store in use retention may have noted a new begin before the files were listed
+        ends = self._ends
+        if ends.is_there and ends.note:
+            self._report.add(self._late, "ends", str(self._path), ends.good_bytes, f"{ends.note}; the log is read from {ends.position:,} on, and the next round writes it again")
+        if not file_size:
+            return
+        self.missing = missing_begin(ends, log_start, file_size, was_clean, was_clean and ends.is_final and is_end(ends.position))
+        if self.missing is not None:
+            severity = NOTE if self.missing.by_other_broker else ERROR
+            self._report.add(severity, "log-starts-late", str(log_directory), None, str(self.missing))

@@ -1,0 +1,81 @@
+"""Where the log begins: what the record of ends says of it, beside the first file that is there (`engine/ends.py`).
+
+Retention writes the new begin before it removes a file. So a log whose first file begins above the recorded begin has lost files,
+and one whose files begin below it was stopped in the middle of retention: those files go.
+
+A broker that keeps no record removes files too. After a stop in order the record ends where the log ends, unless such a broker
+wrote since; then files that are missing count as removed by its retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.ends import EndsFile
+from broker_store.engine.mapped_file import file_name
+from broker_store.engine.rows import Words
+from broker_store.kernels.scan import find_unit_break
+
+MAX_NAMED_QUEUES = 200  # that lost messages are named one by one; the others are counted
+
+
+@dataclass(frozen=True)
+class MissingBegin:
+    """[start, end) of the log should be there and is not. `by_other_broker`: another broker wrote the store since the record."""
+
+    start: int
+    end: int
+    file_size: int
+    by_other_broker: bool
+    note: str = ""  # what is wrong with the record itself
+
+    def __str__(self) -> str:
+        files = (self.end - self.start) // self.file_size
+        names = file_name(self.start) + (f" to {file_name(self.end - self.file_size)}" if files > 1 else "")
+        what = f"the log begins at {self.end:,}, and by the record of ends it began at {self.start:,}: "
+        if self.by_other_broker:
+            return f"{what}another broker wrote this store since, so its retention counts as what deleted {names}"
+        doubt = f" (or retention removed them, and the record lacks it: {self.note})" if self.note else ""
+        return f"{what}{files:,} log {'file is' if files == 1 else 'files are'} missing, {names}{doubt}"
+
+
+def missing_begin(ends: EndsFile, start: int, file_size: int, was_clean: bool, is_exact: bool) -> MissingBegin | None:
+    """What the log lacks that begins at `start`; `is_exact`: it ends where the record, which was closed, says. None: nothing is known to lack."""
+    if not ends.found or not 0 <= ends.log_minimum < start:
+        return None
+    return MissingBegin(ends.log_minimum, start, file_size, by_other_broker=was_clean and not is_exact, note=ends.note)
+
+
+def lost_with(missing: MissingBegin, queues: Iterable[ConsumeQueue]) -> list[tuple[ConsumeQueue, int, int]]:
+    """(queue, first, number behind the last) of the messages whose units say that their records lay in what is missing."""
+    lost = []
+    for queue in queues:
+        if not queue.is_made_from_log:
+            continue
+        first, end = (_first_at(queue, offset) for offset in (missing.start, missing.end))
+        if first < end:
+            lost.append((queue, max(first, queue.files[0].base // UNIT), end))
+    return lost
+
+
+def _first_at(queue: ConsumeQueue, log_offset: int) -> int:
+    """Number of the first unit whose record does not end at or below `log_offset`, the start of a log file; the end of the files without one."""
+    least, end = Words(1), 0
+    for file in queue.files:
+        good = find_unit_break(file.address, queue.units_a_file, log_offset, least[0], least.address)
+        end = file.base // UNIT + good
+        if good < queue.units_a_file:
+            break
+    return end
+
+
+def take_expired(log: CommitLog) -> int:
+    """Remove what retention had begun to remove when the broker ended; how many files."""
+    for path in log.expired:
+        log.disk.unlink(path)
+    if log.expired:
+        log.disk.sync_directory(log.directory)
+    return len(log.expired)
