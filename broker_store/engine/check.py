@@ -17,7 +17,7 @@ A store that is in use is checked up to `log_end`: what lies behind is not looke
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ import numpy as np
 from broker_store.engine import check_rules
 from broker_store.engine.check_ends import EndsCheck
 from broker_store.engine.check_index import IndexCheck
+from broker_store.engine.check_places import PlaceCheck
 from broker_store.engine.check_report import ERROR, MOST_TOLD_OF_A_KIND, NOTE, WARNING, CheckReport, CheckSizes
 from broker_store.engine.check_timer import TimerFilesCheck
 from broker_store.engine.disk import Disk, Reader
@@ -48,6 +49,7 @@ ROWS_A_SLICE = 1 << 18
 QUEUES_A_SLICE = 256  # compared by compiled code
 KEYS_A_SLICE = 1 << 20
 ZEROS_AT_ONCE = 1 << 20
+UNITS_AT_ONCE = 1 << 16  # of a queue, where they are compared with no record
 UNITS_AT_THE_END = 1 << 12  # of a queue, read at once to find its last
 CONFIG_BYTES = 256 << 20
 MOST_GAPS = 1 << 16  # remembered for a repair
@@ -158,6 +160,14 @@ class Queue:
                     raise  # else a store in use has deleted it since
             whole = low + count // queue_unit.SIZE * queue_unit.SIZE
             target[whole - start : high - start] = bytes(high - whole)
+
+    def spans(self, first: int, end: int, most: int) -> Iterator[tuple[int, int]]:
+        """(first unit, count) of the parts of [first, end) that lie in files, of at most `most` units: a name may be far from the others."""
+        for file in self.files:
+            low = max(first, file.base // queue_unit.SIZE)
+            high = min(end, (file.base + file.size) // queue_unit.SIZE)
+            for at in range(low, high, most):
+                yield at, min(most, high - at)
 
     def _find_end(self) -> int:
         """The number behind the last unit that holds data, holes or not."""
@@ -374,7 +384,10 @@ class StoreCheck:
         log_size = getattr(self.wanted, "mapped_file_size_commit_log", None)
         self.ends = EndsCheck(self.disk, self.root, self.report, self.behind)
         expired = self.ends.expired(self.disk.list_names(self.log_directory), self.log_directory)
-        self.log_files = self.sequence(self.log_directory, 20, "commitlog", log_size, self.noted.mapped_file_size_commit_log, leave_out=expired)
+        self.places = PlaceCheck(self)
+        files = [file for file in self._listed(self.log_directory, 20, "commitlog") if file.path.name not in expired]
+        log_size = log_size or likely_size([_named(files)], self.noted.mapped_file_size_commit_log)
+        self.log_files = self._in_order(self.log_directory, self.places.log_files(files, log_size), log_size)
         self.report.count("log_files", len(self.log_files))
         if self.log_files:
             self.log_start = self.log_files[0].base
@@ -396,12 +409,10 @@ class StoreCheck:
         )
         self.total_bytes = sum(file.size for file in self.log_files) + self.index.bytes
 
-    def sequence(
-        self, directory: Path, digits: int, what: str, wanted: int | None, noted: int | None = None, leave_out: Container[str] = ()
-    ) -> list[StoreFile]:
-        """The files of a directory in order but those named in `leave_out`, with findings for whatever does not belong there."""
-        files = [file for file in self._listed(directory, digits, what) if file.path.name not in leave_out]
-        return self._in_order(directory, files, wanted or likely_size([_named(files)], noted))
+    def sequence(self, directory: Path, digits: int, what: str, wanted: int | None) -> list[StoreFile]:
+        """The files of a directory in order, with findings for whatever does not belong there."""
+        files = self._listed(directory, digits, what)
+        return self._in_order(directory, files, wanted or likely_size([_named(files)]))
 
     def _listed(self, directory: Path, digits: int, what: str, queue: tuple[str, int] | None = None) -> list[StoreFile]:
         """The files of a directory by name; their `size` is not known yet."""
@@ -476,6 +487,7 @@ class StoreCheck:
         # Of all queues together, since many have one file and nothing beside it to compare.
         wanted, noted = getattr(self.wanted, "mapped_file_size_consume_queue", None), self.noted.mapped_file_size_consume_queue
         self._queue_file_size = wanted or likely_size((_named(files) for _, files in listed.values()), noted, queue_unit.SIZE)
+        self.places.queue_files(listed, self._queue_file_size)
         for key, (directory, files) in listed.items():
             files = self._in_order(directory, files, self._queue_file_size, key)
             self.report.count("queue_files", len(files))
@@ -880,9 +892,8 @@ class StoreCheck:
 
     def _check_before(self, queue: Queue, covered_from: int) -> None:
         """Units whose records are not in the log: it must be because the log begins later."""
-        step = 1 << 16
-        for first in range(queue.first, covered_from, step):
-            units = queue.units(first, min(step, covered_from - first))
+        for first, count in queue.spans(queue.first, covered_from, UNITS_AT_ONCE):
+            units = queue.units(first, count)
             blank = (units["size"] == queue_unit.PRE_BLANK_SIZE) & (units["log_offset"] == 0)
             gone = (units["log_offset"] >= 0) & (units["size"] > 0) & (units["log_offset"] < self.log_start)
             self.report.count("units", int(gone.sum()))
@@ -918,9 +929,8 @@ class StoreCheck:
 
     def _check_behind(self, queue: Queue, first: int, end: int) -> None:
         """Units behind the last record of the queue."""
-        step = 1 << 16
-        for start in range(first, end, step):
-            units = queue.units(start, min(step, end - start))
+        for start, count in queue.spans(first, end, UNITS_AT_ONCE):
+            units = queue.units(start, count)
             wrong = np.ones(len(units), dtype=bool)
             if self.limit is not None:
                 wrong &= units["log_offset"] < self.limit

@@ -31,6 +31,11 @@ class EndsCheck:
             self._report.add(NOTE, "log-starts-early", str(directory / min(gone)), None, what)
         return gone
 
+    @property
+    def position(self) -> int:
+        """Log offset up to which the record knows of the log; 0 without one."""
+        return self._ends.position
+
     def finish(self, log_directory: Path, log_start: int, file_size: int, was_clean: bool, is_end: Callable[[int], bool]) -> None:
         """`is_end(log offset)` says whether nothing lies there."""
         self._ends.load()  # once more: of a store in use retention may have noted a new begin before the files were listed

@@ -11,6 +11,7 @@ from broker_store.engine.check_report import ERROR, WARNING
 STORE_TIME = "store-time"
 QUEUE_OFFSET = "queue-offset"
 NO_INDEX = "no-index"
+MISPLACED = "misplaced-file"
 INDEX_REBUILT = "index-rebuilt"
 INDEX_WAS_REBUILT = "the index was made anew while it was read, so nothing is known of it: audit it again"
 

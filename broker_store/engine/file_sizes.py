@@ -1,9 +1,11 @@
 """How long the files of a sequence should be, when some of them may have a wrong length.
 
     the setting of who asks          is taken as it is
-    what the last start noted        is taken where every name agrees with it: a file begins at a multiple of the length
-    else the majority                of the lengths, and of the distances between names of neighbours, that all names agree with
+    what the last start noted        is taken where more than half of the names agree: a file begins at a multiple of the length
+    else the length of most files    of those that hold any byte, at least two
+    else what most names agree with  of the lengths, and of the distances between names of neighbours
 
+A name may be wrong as well as a length, so one renamed file makes neither of the two void.
 All queues of a store have files of one length, so they are asked together: a queue with one file has no neighbour to compare.
 """
 
@@ -12,6 +14,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+MIN_MAJORITY = 2  # one file alone may be the one that is wrong
 
 
 class NamedFile(NamedTuple):
@@ -27,17 +31,22 @@ def likely_size(sequences: Iterable[Sequence[NamedFile]], noted: int | None = No
     `sequences` are the files of a directory each, in the order of their names. `noted` is the length that the last start used.
     """
     votes: Counter[int] = Counter()
-    bases: set[int] = set()
+    lengths: Counter[int] = Counter()
+    bases: list[int] = []
     for files in sequences:
-        bases.update(file.base for file in files)
-        votes.update(file.size for file in files)
+        bases += [file.base for file in files]
+        lengths.update(file.size for file in files)
         votes.update(after.base - before.base for before, after in zip(files, files[1:], strict=False))
-    if noted and bases and _fits(noted, bases, unit):
+    votes.update(lengths)
+    if noted and noted % unit == 0 and 2 * _agreeing(noted, bases) > len(bases):
         return noted
+    held = sum(lengths[size] for size in lengths if size)
+    for size, files in lengths.most_common(1):
+        if size and size % unit == 0 and files >= MIN_MAJORITY and 2 * files > held:
+            return size
     sizes = [size for size in votes if size > 0 and size % unit == 0]
-    # A foreign name may stand beside the others: then the length that most names agree with.
-    return max(sizes, key=lambda size: (sum(base % size == 0 for base in bases), votes[size], size), default=None)
+    return max(sizes, key=lambda size: (_agreeing(size, bases), votes[size], size), default=None)
 
 
-def _fits(size: int, bases: set[int], unit: int) -> bool:
-    return size % unit == 0 and all(base % size == 0 for base in bases)
+def _agreeing(size: int, bases: list[int]) -> int:
+    return sum(base % size == 0 for base in bases)

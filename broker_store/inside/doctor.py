@@ -75,6 +75,10 @@ MEANINGS = {
     "no-index": Meaning("No message can be looked up by key.", "The index is made from the log.", REPAIR, REPAIR),
     "file-length": Meaning(f"A file has not the length that all of its kind have. {_START_REFUSED}", "It gets its length again, or is made anew from the log; a timer log from its queue, by the next start."),
     "file-name": Meaning(f"A file's name is no place where a file can begin. {_START_REFUSED}", "It is moved away, or its queue is made anew from the log."),
+    "misplaced-file": Meaning(
+        f"A file lies under another name than its records state, or holds nothing and lies after the end of the log. {_START_REFUSED}",
+        "It gets the name that its records state. Where another file has that place, it is moved away.",
+    ),
     "file-missing": Meaning(
         f"A file between others is gone, with all that was in it. {_START_REFUSED}",
         "A queue's is made anew from the log. A timer log is moved away whole, and what waits is taken from the queue of timer messages again. In place of a log file one of empty placeholders is put, so that the files behind it can be read.",

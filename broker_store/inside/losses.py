@@ -114,8 +114,12 @@ class _Finder:
     def _lost_units(self, queue: Queue, first: int, end: int, with_absent: bool = False) -> list[tuple[int, int]]:
         """Runs [first, end) of units that point into damaged parts of the log, or at and after its end; `with_absent` those that are zero too."""
         spans: list[tuple[int, int]] = []
-        for at in range(first, end, _UNITS_AT_ONCE):
-            units = queue.units(at, min(_UNITS_AT_ONCE, end - at))
+        covered = first
+        for at, count in queue.spans(first, end, _UNITS_AT_ONCE):
+            if with_absent and covered < at:
+                spans.append((covered, at))
+            covered = at + count
+            units = queue.units(at, count)
             offsets, sizes = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
             is_unit = (sizes > 0) & (offsets >= 0) & ~((offsets == 0) & (sizes == PRE_BLANK_SIZE))
             if self._check.limit is not None:
@@ -129,6 +133,8 @@ class _Finder:
             breaks = np.flatnonzero(np.diff(lost) != 1) + 1
             for run in np.split(lost, breaks) if len(lost) else ():
                 spans.append((at + int(run[0]), at + int(run[-1]) + 1))
+        if with_absent and covered < end:
+            spans.append((covered, end))
         return spans
 
     def _stale(self) -> list[LostRange]:

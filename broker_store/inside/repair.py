@@ -13,6 +13,8 @@ What was readable before stays readable, at its place in its queue and by its ke
   with records that were "rolled back": they are in no queue and in no index. At the end of a file a blank does.
 * A sound record that states another queue or number than the unit that points to it gets those of the unit.
 * A missing log file between others is made again, of placeholders and a blank.
+* A file whose content states another place than its name is renamed, where that place is free, and set aside where it is not
+  (`engine/check_places.py`). All other actions are planned for the store as it is then.
 
 A timer log that cannot be believed is moved away with its wheel: the next start takes what waits from the queue of timer messages (docs/decisions/0035).
 
@@ -27,7 +29,7 @@ import bisect
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +37,7 @@ import numpy as np
 
 from broker_store.config import StoreSettings
 from broker_store.engine.check import Queue, StoreCheck, Stretch
+from broker_store.engine.check_places import MAX_MISSING_FILES
 from broker_store.engine.check_report import ERROR, NOTE, CheckSizes, Finding
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import FILE_NAME as ENDS
@@ -143,12 +146,14 @@ class _Planner:
     def __init__(self, check: StoreCheck, sizes):
         self.check, self.report, self.disk, self.root = check, check.report, check.disk, check.root
         self.log_size = check.file_sizes.get(check.log_directory, 0)
+        self._misplaced = check.places.found
         self.left: list[str] = []
         self._restored: list[tuple[str, int, int]] = []  # topic, queue and offset that go into a sound record's header again
         found = self.report.sizes
         self.sizes = CheckSizes(*(getattr(found, name) or getattr(sizes, name, None) for name in vars_of(CheckSizes)))
 
     def plan(self) -> Plan:
+        placed = [*self._places_of_files()]
         log = [*self._lengths(), *self._bridges(), *self._headers(), *self._tail()]
         derived = [*self._strays(), *self._queues(), *self._index(changed_log=bool(log))]
         config = [*self._config(), *self._deleted_topics(), *self._offsets()]
@@ -157,7 +162,8 @@ class _Planner:
             finding.severity != NOTE and finding.kind not in ("config", "offset-ahead") and not self._is_timers(finding) for finding in self.report.findings
         )
         if log or derived or mended_by_start:
-            actions = [*self._distrust(), *log, *derived, *config, self._rebuild(), *timer]
+            following = [*log, *derived, *config, self._rebuild(), *timer]
+            actions = [*self._distrust(), *placed, *(self._after_moves(action) for action in following)]
         else:
             actions = [*config, *timer]
         losses = losses_of(self.check, self._restored)
@@ -188,6 +194,40 @@ class _Planner:
             return Action("rebuild", self.root, None, 0, what, self.check.log_end if self.check.report.counts["records"] else 0)
         what = "Leave it to the next start to make queues and index from the log: no file shows how large their files are."
         return Action("rebuild", self.root, None, 0, what, None)
+
+    # Names of files ---------------------------------------------------------------------------------------------------
+
+    def _places_of_files(self) -> Iterator[Action]:
+        for path in self._misplaced.aside:
+            yield self._away(path, "Move it out of the store: where its content belongs, its own file lies.")
+        waiting = dict(self._misplaced.moves)
+        while waiting:
+            free = next((path for path, right in waiting.items() if right not in waiting), None)
+            if free is not None:
+                chain = [(free, waiting.pop(free))]
+            else:  # each lies where another belongs
+                first = path = next(iter(waiting))
+                chain = []
+                while path in waiting:
+                    right = waiting.pop(path)
+                    chain.append((path, right))
+                    path = right
+                assert path == first
+            what = "; ".join(f"Rename {_name_in(self.root, path)} to {_name_in(self.root, right)}: its records state that it begins there" for path, right in chain)
+            yield Action("rename", chain[0][0], None, 0, f"{what}.", chain)
+
+    def _after_moves(self, action: Action) -> Action:
+        """The same action once files have their right names."""
+        return replace(action, path=self._misplaced.moves.get(action.path, action.path))
+
+    def _now_at(self, right: Path) -> Path:
+        return next((path for path, place in self._misplaced.moves.items() if place == right), right)
+
+    def _names(self, directory: Path) -> list[str]:
+        """The names in a directory once files are in their right places, by the paths that they have now where they are renamed."""
+        gone = {*self._misplaced.aside, *self._misplaced.moves}
+        names = [name for name in self.disk.list_names(directory) if directory / name not in gone]
+        return sorted([*names, *(right.name for right in self._misplaced.moves.values() if right.parent == directory)])
 
     # The log ----------------------------------------------------------------------------------------------------------
 
@@ -220,6 +260,13 @@ class _Planner:
             yield Action("bridge", file.path, stretch.low - file.base, held, what, (file.base, self._time_from(high), pieces))
 
     def _missing_files(self, stretch: Stretch, places: list[Place]) -> Iterator[Action]:
+        count = (stretch.high - stretch.low) // self.log_size
+        if count > MAX_MISSING_FILES:
+            self.left.append(
+                f"{count:,} log files are missing before {file_name(stretch.high)}, more than {MAX_MISSING_FILES:,}, which is more than are made again:"
+                " move the files on one side of them out of the store."
+            )
+            return
         for base in range(stretch.low, stretch.high, self.log_size):
             here = [place for place in places if base <= place.at < base + self.log_size]
             pieces = _laid_out(base, base + self.log_size, here, True)
@@ -409,9 +456,9 @@ class _Planner:
                 self.left.append(f"{topic}/{queue_id} is a light queue: its units are of records of other topics and cannot be made from the log.")
                 continue
             # The newest first: what is left by a repair that ends in the middle is a queue that ends early.
-            for name in reversed(self.disk.list_names(directory)):
+            for name in reversed(self._names(directory)):
                 if not self.disk.is_directory(directory / name) and len(name) == 20 and name.isdigit():
-                    yield self._away(directory / name, f"Take the file away; queue {topic}/{queue_id} is made anew from the log.")
+                    yield self._away(self._now_at(directory / name), f"Take the file away; queue {topic}/{queue_id} is made again from the log.")
 
     def _index(self, changed_log: bool) -> Iterator[Action]:
         directory = self.root / "index"
@@ -548,6 +595,10 @@ _WITHOUT = {
 }
 
 
+def _name_in(root: Path, path: Path) -> str:
+    return str(path.relative_to(root)) if path.is_relative_to(root) else path.name
+
+
 def vars_of(kind) -> tuple[str, ...]:
     return tuple(kind.__dataclass_fields__)
 
@@ -568,8 +619,8 @@ def _units_in(queue: Queue, stretches: list[Stretch]) -> Iterator[tuple[int, int
     """(number, log offset, size) of each unit that points into one of the stretches."""
     lows = np.array([stretch.low for stretch in stretches], dtype=np.int64)
     highs = np.array([stretch.high for stretch in stretches], dtype=np.int64)
-    for first in range(queue.first, queue.end, _UNITS_AT_ONCE):
-        units = queue.units(first, min(_UNITS_AT_ONCE, queue.end - first))
+    for first, count in queue.spans(queue.first, queue.end, _UNITS_AT_ONCE):
+        units = queue.units(first, count)
         offsets, sizes = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
         at = np.searchsorted(lows, offsets, side="right") - 1
         inside = (at >= 0) & (offsets < highs[at]) & (sizes >= _least_size(queue.key[0])) & (offsets + sizes <= highs[at])
@@ -757,6 +808,21 @@ class Repair:
             if piece.is_blank:
                 region.punch(piece.at - base + len(content))
         region.sync(low, high - low)
+
+    def _rename(self, action: Action) -> None:
+        """Each file of the chain takes its right name. Where the first lies, the last belongs, if they change places."""
+        chain: list[tuple[Path, Path]] = action.data
+        self._note(action, None, None, 0)
+        (first, right), *others = chain
+        waiting = self._plan.root / f"{first.name}.tmp"
+        moves = [(first, waiting), *reversed(others), (waiting, right)] if others else chain
+        for source, target in moves:
+            if self._disk.exists(target):
+                raise StoreError(f"{source} belongs at {target}, where a file lies now: check again, and repair what is found then")
+            self._disk.make_directory(target.parent)
+            self._disk.rename(source, target)
+            self._disk.sync_directory(target.parent)
+            self._disk.sync_directory(source.parent)
 
     def _create(self, action: Action) -> None:
         """Under another name until it is whole: a part of it would be a log that ends there."""

@@ -25,6 +25,11 @@ def files(*pairs):
         ([files((0, 60)), files((0, 60)), files((0, 80))], None, 20, 60),
         ([files((0, 67)), files((0, 60))], None, 20, 60),
         ([files((0, 0))], None, 1, None),
+        ([files((0, 2000)), files((0, 2000)), files((400, 2000))], None, 20, 2000),  # one was renamed to 400
+        ([files((0, 2000), (400, 2000), (4000, 2000))], None, 20, 2000),
+        ([files((0, 2000), (400, 2000), (4000, 2000))], 2000, 20, 2000),
+        ([files((0, 0), (100, 130))], None, 1, 100),
+        ([files((0, 30), (100, 70))], None, 1, 100),
     ],
 )
 def test_the_length_is_what_was_noted_or_what_most_files_and_names_agree_with(sequences, noted, unit, size):

@@ -13,7 +13,7 @@ from broker_store.errors import DamagedStoreError, MisuseError, StoreError, Stor
 from broker_store.formats import queue_unit, record
 from broker_store.inside import doctor
 from broker_store.inside.repair import Repair, make_plan
-from broker_store.messages import GetRequest
+from broker_store.messages import GetRequest, Message
 from tests.support import stores
 from tests.support.failing_disk import FailingDisk
 from tests.support.faults import FAULTS, Planted, Scene, complaints
@@ -270,5 +270,40 @@ def test_every_kind_of_finding_has_a_meaning(tmp_path):
 
     source = "".join(Path(module.__file__).read_text() for module in (check, check_ends, check_index, check_timer))
     kinds = set(re.findall(r'(?:ERROR|WARNING|NOTE|severity|behind|self._late|_chain_severity\(\)),\s*"([a-z-]+)"', source)) | set(re.findall(r'_tell_unindexed\("([a-z-]+)"\)', source))
-    kinds |= {check_rules.STORE_TIME, check_rules.QUEUE_OFFSET, check_rules.NO_INDEX}
+    kinds |= {check_rules.STORE_TIME, check_rules.QUEUE_OFFSET, check_rules.NO_INDEX, check_rules.MISPLACED}
     assert kinds | {"torn-tail", "bad-record"} == set(doctor.MEANINGS)
+
+
+def test_a_log_file_that_is_millions_of_files_away_is_not_bridged_to(scene):
+    """Its records state that place, so it is not misplaced; what lies between is not made again file by file."""
+    size = SIZES.mapped_file_size_commit_log
+    base = (1 << 40) // size * size
+    content = bytearray(size)
+    at = 0
+    for number in range(2):
+        at += record.encode_into(content, at, Message("FixA", 0, b"far away", b""), scene.before.max_offset("FixA", 0) + number, base + at, 1_800_000_000_000)
+    scene.make(f"commitlog/{base:020}", bytes(content))
+    plan = make_plan(checked(scene.root), SIZES)
+    (sentence,) = [one for one in plan.left if "log files are missing" in one]
+    assert sentence.startswith(f"{(base - int(max(path.name for path in (scene.root / 'commitlog').iterdir() if int(path.name) < base))) // size - 1:,} log files")
+    assert len(plan.actions) < 100
+
+
+def test_a_queue_file_that_is_millions_of_files_away_costs_no_walk_between(scene):
+    """Its units say nothing of their place: their records are not in the log any more."""
+    size = SIZES.mapped_file_size_consume_queue
+    scene.make(f"consumequeue/FixA/0/{(1 << 50) // size * size:020}", queue_unit.encode(1 << 45, 100, 0) * (size // queue_unit.SIZE))
+    plan = repaired(scene.root)
+    assert plan.left == [] and grave(checked(scene.root)) == []
+
+
+def test_files_that_changed_places_have_them_again_and_no_message_is_lost(scene):
+    before = tree(scene.root)
+    FAULTS["two log files swapped"](scene)
+    FAULTS["files of two queues swapped"](scene)
+    plan = repaired(scene.root)
+    assert [action.kind for action in plan.actions].count("rename") == 2 and plan.losses.messages == 0
+    after = tree(scene.root)
+    assert {name: content for name, content in after.items() if name in before and name.startswith(("commitlog/", "consumequeue/"))} == {
+        name: content for name, content in before.items() if name.startswith(("commitlog/", "consumequeue/"))
+    }

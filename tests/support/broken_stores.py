@@ -34,6 +34,7 @@ from pathlib import Path, PurePosixPath
 
 from broker_store.config import StoreSettings
 from broker_store.engine.check import StoreCheck
+from broker_store.engine.check_report import CheckSizes
 from broker_store.errors import FormatError, StoreError
 from broker_store.formats import record
 from broker_store.formats.record import StoredMessage
@@ -547,11 +548,16 @@ def _judge_new_offsets(store: HandStore, original: Original, cut_at: int | None)
             raise Violation(f"{topic}/{queue_id} gives offset {result.queue_offset} again; {following} is the next")
 
 
+def _noted(original: Original) -> CheckSizes:
+    """The sizes that the record of the last start has: none of a store on which no broker of ours ran."""
+    return CheckSizes() if original.name == APACHE else CheckSizes(**asdict(original.sizes))
+
+
 def judge_repair(root: Path, broken: Broken) -> Judgement:
     """Let the doctor plan and apply, then start the engine. Raises Violation."""
     before = tree(root)
     try:
-        check = StoreCheck(root)
+        check = StoreCheck(root, noted=_noted(broken.original))
         check.run()
         plan = make_plan(check, broken.original.settings(root))
         if tree(root) != before:

@@ -411,6 +411,47 @@ def foreign_file_in_the_log(scene: Scene) -> Planted:
     return Planted("stray-file", "repair", "commitlog/notes.txt")
 
 
+def _renamed(scene: Scene, file: str, base: int) -> str:
+    target = f"{file.rpartition('/')[0]}/{base:020}"
+    (scene.root / file).rename(scene.root / target)
+    return target
+
+
+@fault
+def log_file_renamed_to_an_absurd_base(scene: Scene) -> Planted:
+    size = scene.sizes.mapped_file_size_commit_log
+    return Planted("misplaced-file", "repair", _renamed(scene, f"commitlog/{2 * size:020}", (1 << 40) // size * size))
+
+
+@fault
+def first_log_file_renamed_to_no_multiple(scene: Scene) -> Planted:
+    return Planted("misplaced-file", "repair", _renamed(scene, f"commitlog/{0:020}", 400))
+
+
+@fault
+def unused_log_file_renamed_to_an_absurd_base(scene: Scene) -> Planted:
+    """It holds nothing that says where it belongs."""
+    size = scene.sizes.mapped_file_size_commit_log
+    file = f"commitlog/{(1 << 40) // size * size:020}"
+    scene.make(file, bytes(size))
+    return Planted("misplaced-file", "repair", file)
+
+
+@fault
+def two_log_files_swapped(scene: Scene) -> Planted:
+    size = scene.sizes.mapped_file_size_commit_log
+    first, second = (scene.root / f"commitlog/{number * size:020}" for number in (1, 2))
+    _swap(first, second)
+    return Planted("misplaced-file", "repair", f"commitlog/{size:020}")
+
+
+def _swap(first: Path, second: Path) -> None:
+    between = first.with_name("between")
+    first.rename(between)
+    second.rename(first)
+    between.rename(second)
+
+
 # Queues ---------------------------------------------------------------------------------------------------------------
 
 
@@ -515,10 +556,52 @@ def queue_file_of_no_bytes(scene: Scene) -> Planted:
 
 
 @fault
+def queue_file_renamed_to_another_base(scene: Scene) -> Planted:
+    """The only file of a queue, whose units seem to be of other numbers then."""
+    size = scene.sizes.mapped_file_size_consume_queue
+    file, _ = scene.queue_place(3, scene.before.max_offset(_TOPIC, 3) - 1)
+    return Planted("misplaced-file", "repair", _renamed(scene, file, int(file[-20:]) + 3 * size))
+
+
+@fault
+def queue_file_renamed_to_an_absurd_base(scene: Scene) -> Planted:
+    size = scene.sizes.mapped_file_size_consume_queue
+    file, _ = scene.queue_place(3, 100)
+    return Planted("misplaced-file", "repair", _renamed(scene, file, (1 << 50) // size * size))
+
+
+def _only_file(scene: Scene) -> str:
+    directory = next(
+        path for path in sorted((scene.root / "consumequeue").glob("*/*")) if len(list(path.iterdir())) == 1 and path.parent.name != _TOPIC
+    )
+    return str(next(directory.iterdir()).relative_to(scene.root))
+
+
+@fault
+def only_file_of_a_queue_renamed(scene: Scene) -> Planted:
+    """Each unit is that of another number then, and nothing beside it says so."""
+    file = _only_file(scene)
+    return Planted("misplaced-file", "repair", _renamed(scene, file, scene.sizes.mapped_file_size_consume_queue))
+
+
+@fault
+def files_of_two_queues_swapped(scene: Scene) -> Planted:
+    first, second = (scene.queue_place(queue_id, 0)[0] for queue_id in (1, 2))
+    _swap(scene.root / first, scene.root / second)
+    return Planted("misplaced-file", "repair", first)
+
+
+@fault
+def queue_file_copied_over_another(scene: Scene) -> Planted:
+    first, second = (scene.queue_place(queue_id, 0)[0] for queue_id in (1, 2))
+    scene.make(second, (scene.root / first).read_bytes())
+    return Planted("misplaced-file", "repair", second)
+
+
+@fault
 def only_file_of_a_queue_too_long(scene: Scene) -> Planted:
     """Nothing beside it in its directory says how long it should be."""
-    directory = next(path for path in sorted((scene.root / "consumequeue").glob("*/*")) if len(list(path.iterdir())) == 1 and path.parent.name != _TOPIC)
-    file = str(next(directory.iterdir()).relative_to(scene.root))
+    file = _only_file(scene)
     scene.append(file, bytes(5 * UNIT))
     return Planted("file-length", "repair", file)
 
