@@ -18,7 +18,8 @@
     │   └── SyncError           a sync failed: final, the store turns read-only
     └── NotFoundError           what was asked for is not there
 
-A message of an error carries the numbers one needs (file, offset, expected, found) and says what to do.
+A message of an error carries the numbers one needs (file, offset, expected, found) and says what to do. `cause` of a class
+is the word under which refusals are counted and that users read; the name of a class is for programs and logs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from __future__ import annotations
 
 class BrokerStoreError(Exception):
     """The root; never raised itself."""
+
+    cause = "error inside the broker"
 
 
 class MisuseError(BrokerStoreError):
@@ -35,6 +38,8 @@ class MisuseError(BrokerStoreError):
 class ConfigError(MisuseError):
     """A setting is unknown or has a wrong value."""
 
+    cause = "wrong setting"
+
     def __init__(self, key: str, value: object, reason: str):
         self.key, self.value, self.reason = key, value, reason
         super().__init__(f"setting {key}={value!s}: {reason}")
@@ -43,13 +48,17 @@ class ConfigError(MisuseError):
 class StoreClosedError(MisuseError):
     """The store is not open."""
 
+    cause = "store not open"
+
 
 class PeerError(BrokerStoreError):
     """Something from outside breaks the rules."""
 
+    cause = "invalid request"
+
 
 class ProtocolError(PeerError):
-    """A frame cannot be parsed; the connection that sent it ends. `cause` is the word that it is counted and logged by."""
+    """A frame cannot be parsed; the connection that sent it ends."""
 
     cause = "malformed frame"
 
@@ -65,6 +74,8 @@ class ForeignProtocolError(ProtocolError):
 class FieldError(PeerError):
     """A header field is missing or has a wrong value."""
 
+    cause = "wrong field"
+
     def __init__(self, name: str, value: object, want: str):
         self.name, self.value, self.want = name, value, want
         super().__init__(f"field {name} is {value!r:.60}, want {want}")
@@ -73,9 +84,13 @@ class FieldError(PeerError):
 class NameError_(PeerError):
     """The name of a topic, group or file is not allowed."""
 
+    cause = "name not allowed"
+
 
 class LimitError(PeerError):
     """One more of something would exceed its bound: there are `value` of at most `limit`."""
+
+    cause = "limit reached"
 
     def __init__(self, what: str, value: int, limit: int):
         self.value, self.limit = value, limit
@@ -88,6 +103,8 @@ class FormatError(BrokerStoreError):
     `offset` counts from the start of the buffer that was given; the caller turns it into a file and a place.
     """
 
+    cause = "malformed data"
+
     def __init__(self, what: str, *, offset: int | None = None, expected: object = None, found: object = None):
         self.what, self.offset, self.expected, self.found = what, offset, expected, found
         place = "" if offset is None else f" at {offset}"
@@ -98,13 +115,19 @@ class FormatError(BrokerStoreError):
 class StoreError(BrokerStoreError):
     """What is on disk, or the disk itself."""
 
+    cause = "store failed"
+
 
 class StoreLockedError(StoreError):
     """Another process, or another store of this process, holds the directory."""
 
+    cause = "store in use"
+
 
 class DamagedStoreError(StoreError):
     """Bytes that were once synced are not what they must be."""
+
+    cause = "damaged store"
 
     def __init__(self, what: str, *, file: str, offset: int | None = None, advice: str = ""):
         self.what, self.file, self.offset, self.advice = what, file, offset, advice
@@ -115,14 +138,22 @@ class DamagedStoreError(StoreError):
 class DiskFullError(StoreError):
     """No room for what should be written."""
 
+    cause = "disk full"
+
 
 class OtherDiskError(StoreError):
     """A name on another file system was asked for: the file must be copied."""
+
+    cause = "other file system"
 
 
 class SyncError(StoreError):
     """A sync failed; what it covered is not acknowledged and nothing more is written."""
 
+    cause = "sync failed"
+
 
 class NotFoundError(BrokerStoreError):
     """What was asked for is not there."""
+
+    cause = "not found"

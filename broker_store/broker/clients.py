@@ -26,6 +26,8 @@ MAX_MEMBERSHIPS = 200_000
 class TooManyClientsError(LimitError):
     """One more membership would exceed the broker's bound."""
 
+    cause = "limit of clients"
+
 Channel = Hashable
 
 

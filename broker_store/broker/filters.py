@@ -22,6 +22,8 @@ MAX_TAGS = 1024
 class FilterError(PeerError):
     """An expression that cannot be understood."""
 
+    cause = "wrong filter expression"
+
 
 @dataclass(frozen=True, slots=True)
 class Subscription:

@@ -39,6 +39,8 @@ SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 class TooManyGroupsError(LimitError):
     """One more group, or prohibition of one, would exceed the broker's bound."""
 
+    cause = "limit of groups"
+
 
 @dataclass(slots=True)
 class SubscriptionGroup:

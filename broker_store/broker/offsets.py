@@ -24,6 +24,8 @@ MAX_ENTRIES = 300_000
 class TooManyOffsetsError(LimitError):
     """Offsets of a group in one more topic would exceed the bound of all groups together."""
 
+    cause = "limit of offsets"
+
 
 class Offsets:
     """group and topic -> queue -> offset. `clock` gives milliseconds."""

@@ -53,6 +53,8 @@ FORBIDDEN_TO_SEND = frozenset(
 class TooManyTopicsError(LimitError):
     """One more topic would exceed the broker's bound."""
 
+    cause = "limit of topics"
+
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:

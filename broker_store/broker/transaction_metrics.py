@@ -31,7 +31,7 @@ class TransactionMetrics:
             counts = {topic: (max(0, int(told["count"])), int(told["timeStamp"])) for topic, told in value["transactionCount"].items()}
             version = DataVersion.from_json(value.get("dataVersion"))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, FormatError) as error:
-            raise DamagedStoreError(f"is no table of halves by topic ({error!r})", file=f"config/{FILE_NAME}") from error
+            raise DamagedStoreError(f"is no table of halves by topic ({error})", file=f"config/{FILE_NAME}") from error
         self._counts = counts
         self._changes = self._saved_changes = version.counter
 

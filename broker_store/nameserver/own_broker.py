@@ -1,4 +1,4 @@
-"""The broker of the name server's own process: nobody else may register, unregister or keep alive in its name.
+"""The broker of the name server's own process: no other connection may register, unregister or keep alive in its name.
 
 A name server alone believes each registration, as Apache's does, since it has no way to know the sender. A name server
 in a broker's process knows one broker for certain. Without this check anybody who reaches the port could send that
@@ -18,6 +18,8 @@ from broker_store.nameserver.routes import Registrant, RegistrationRefused
 
 class OwnBrokerClaimed(RegistrationRefused):
     """A connection that is not the own broker's speaks in its name; nothing was changed."""
+
+    cause = "name of another broker"
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")
 class RegistrationRefused(PeerError):
     """This registration may not be; nothing was changed."""
 
+    cause = "registration refused"
+
 
 class Registrant(NamedTuple):
     """Who registers. `enable_acting_master` None is a broker from before version 5."""

@@ -108,7 +108,7 @@ def _decode_json(header: bytes, body: bytes) -> Command:
         remark = get("remark")
         fields = get("extFields")
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
-        raise ProtocolError(f"a JSON header that cannot be read: {type(error).__name__} {error!s:.120}") from None
+        raise ProtocolError(f"a JSON header that cannot be read: {error!s:.120}") from None
     # `type() is int` also keeps booleans out, which are ints to isinstance.
     if not (type(code) is type(version) is type(opaque) is type(flag) is int):
         raise ProtocolError("code, version, opaque and flag must be integers")

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker_store.errors import PeerError
+from broker_store.errors import BrokerStoreError, PeerError
 from broker_store.protocol import fastjson
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
@@ -63,7 +63,7 @@ NAME_SERVER: dict[int, Audited] = {
     R.REGISTER_TOPIC_IN_NAMESRV: Audited("create", "route", "topic"),
     R.UPDATE_NAMESRV_CONFIG: Audited("update", "config"),
 }
-# Brokers do these every few seconds. Only what is refused leaves a record: somebody spoke in another broker's name.
+# Brokers do these every few seconds. Only what is refused leaves a record: a request in another broker's name.
 NAME_SERVER_WHEN_REFUSED: dict[int, Audited] = {
     R.REGISTER_BROKER: Audited("register", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
     R.UNREGISTER_BROKER: Audited("unregister", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
@@ -194,7 +194,9 @@ _CODES = frozenset(int(code) for code in ResponseCode)
 def _outcome_of(error: Exception) -> str:
     if isinstance(error, Refusal):
         return _outcome(error.code)
-    return _outcome(ResponseCode.INVALID_PARAMETER) if isinstance(error, PeerError) else type(error).__name__
+    if isinstance(error, PeerError):
+        return _outcome(ResponseCode.INVALID_PARAMETER)
+    return error.cause if isinstance(error, BrokerStoreError) else BrokerStoreError.cause
 
 
 def _said(error: Exception) -> dict:

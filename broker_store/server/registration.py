@@ -188,7 +188,7 @@ class _Peer:
             except (OSError, TimeoutError, BrokerStoreError) as error:
                 if self.error != str(error):
                     log.warning("not registered at name server %s: %s", self.address, error)
-                self.error = str(error) or type(error).__name__
+                self.error = str(error) or ("it did not answer in time" if isinstance(error, TimeoutError) else "the connection failed")
                 pause_s, everything = RETRY_S, True
             try:
                 await asyncio.wait_for(self._wake.wait(), pause_s)

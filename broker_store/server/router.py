@@ -157,11 +157,11 @@ class Router:
         elif isinstance(error, StoreError):
             # Its message names files of this machine, which are for the log and not for whoever can connect.
             log.error("request %d failed: %s", command.code, error)
-            refuse(type(error).__name__, who=channel.remote)
-            return command.answer(ResponseCode.SYSTEM_ERROR, f"the store could not do it: {type(error).__name__}; the broker's log says more", {})
+            refuse(error.cause, who=channel.remote)
+            return command.answer(ResponseCode.SYSTEM_ERROR, f"the store could not do it: {error.cause}; the broker's log says more", {})
         else:
             refuse("error inside the broker", who=channel.remote)
             return failure_answer(command, error)
         value, limit = (error.value, error.limit) if isinstance(error, LimitError) else (None, None)
-        refuse(type(error).__name__, value=value, limit=limit, who=channel.remote, said=str(error))
+        refuse(error.cause, value=value, limit=limit, who=channel.remote, said=str(error))
         return command.answer(code, str(error), {})

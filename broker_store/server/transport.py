@@ -487,7 +487,7 @@ async def _when_read(channel: Channel, future: Future[Found], answer: Callable[[
 def failure_answer(command: Command, error: BaseException) -> Command:
     """The answer to a request whose handler raised something nobody foresaw; the details stay in the log."""
     log.error("request %d failed", command.code, exc_info=error)
-    return command.answer(ResponseCode.SYSTEM_ERROR, f"error inside the broker: {type(error).__name__}")
+    return command.answer(ResponseCode.SYSTEM_ERROR, "error inside the broker; its log says more")
 
 
 def _address_text(name: tuple) -> str:
