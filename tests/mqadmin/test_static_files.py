@@ -1,4 +1,4 @@
-"""A checkout in which nobody collected static files: pages are answered all the same, with what they need."""
+"""A checkout without collected static files: pages are answered all the same, with what they need."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ async def main():
     found = {"/login/": page.status}
     for address in re.findall(r'(?:src|href)="(/static/[^"]+)"', text):
         found[address] = (await ask(application, "GET", address)).status
+    style = await ask(application, "GET", re.findall(r'"(/static/[^"]+\\.css)"', text)[0])
+    found["cache"] = [style.headers.get("cache-control", ""), page.headers.get("cache-control", "")]
     found["/static/none.css"] = (await ask(application, "GET", "/static/none.css")).status
     found["/static/../mqadmin/settings.py"] = (await ask(application, "GET", "/static/../mqadmin/settings.py")).status
     print(json.dumps(found))
@@ -55,6 +57,8 @@ def run(checkout: Path, *arguments: str) -> str:
 def test_pages_and_their_files_are_answered_without_collected_files_and_with_them(checkout):
     found = json.loads(run(checkout, "-c", ASK))
     assert (found.pop("/static/none.css"), found.pop("/static/../mqadmin/settings.py")) == (404, 404)
+    style_cache, page_cache = found.pop("cache")
+    assert "max-age" in style_cache and "no-store" not in style_cache and "no-store" in page_cache, (style_cache, page_cache)
     assert len(found) >= 4 and set(found.values()) == {200}, found
     assert "/static/css/dashboard.css" in found
     code = "import sys; sys.argv = ['manage.py', 'collectstatic', '-v', '0', '--noinput']; from django.core.management import execute_from_command_line as run; run(sys.argv)"
@@ -62,6 +66,8 @@ def test_pages_and_their_files_are_answered_without_collected_files_and_with_the
     if not (checkout / "staticfiles" / "staticfiles.json").is_file():
         pytest.fail("collecting left no manifest")
     collected = json.loads(run(checkout, "-c", ASK))
+    style_cache, page_cache = collected.pop("cache")
+    assert "max-age" in style_cache and "immutable" in style_cache and "no-store" not in style_cache and "no-store" in page_cache, (style_cache, page_cache)
     assert {name for name, status in collected.items() if status != 200} == {"/static/none.css", "/static/../mqadmin/settings.py"}
     assert any(re.fullmatch(r"/static/css/dashboard\.[0-9a-f]+\.css", name) for name in collected)
 

@@ -1,0 +1,66 @@
+"""The table of exit codes in README.md, held against the commands as processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.management.base import CommandError
+
+from broker_store.engine.store import MessageStore
+from broker_store.kernels import map_fault
+from mqadmin.management.base import BrokerCommand
+from tests.support.hand_store import small_settings
+
+ROOT = Path(__file__).parent.parent
+TABLE = dict(re.findall(r"^\| (\d+) \| ([^|]+) \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+
+
+def code_of(tmp_path: Path, *arguments: str) -> int:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DJANGO_")} | {"BROKER_DATA_DIR": str(tmp_path / "data")}
+    done = subprocess.run([sys.executable, "manage.py", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr, done.stderr[-2000:]
+    assert done.returncode == 0 or done.stderr, "a code without a sentence"
+    return done.returncode
+
+
+def test_the_table_names_each_code_once():
+    assert list(TABLE) == ["0", "1", "2", str(map_fault.EXIT_CODE), "130", str(128 + signal.SIGTERM)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("runbroker --nonsense", 2),
+        ("runbroker --set nonsense=1", 1),
+        ("check_store --nonsense", 2),
+        ("topic list", 1),
+        ("topic nonsense", 2),
+    ],
+)
+def test_commands_end_with_the_codes_of_the_table(tmp_path, arguments, code):
+    assert code_of(tmp_path, *arguments.split()) == code and str(code) in TABLE
+
+
+def test_check_store_ends_with_0_for_a_sound_store_and_1_where_there_is_none(tmp_path):
+    root = tmp_path / "store"
+    store = MessageStore(small_settings(root))
+    store.open()
+    store.close()
+    assert code_of(tmp_path, "check_store", str(root)) == 0
+    assert code_of(tmp_path, "check_store", str(tmp_path / "none")) == 1
+
+
+def test_a_command_that_is_interrupted_ends_with_130():
+    class Interrupted(BrokerCommand):
+        def run(self, options):
+            raise KeyboardInterrupt
+
+    with pytest.raises(CommandError) as raised:
+        Interrupted().handle(data=None, json=False)
+    assert raised.value.returncode == 130
