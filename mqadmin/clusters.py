@@ -484,9 +484,10 @@ class EmbeddedCluster:
         return rates
 
     def _worst_lag(self) -> dict | None:
-        """The largest lag known. Each call looks at some groups in turn, so thousands of them do not hold up the loop."""
+        """The largest lag known of a group that is not the broker's own. Each call measures some groups in turn, so thousands
+        of them do not hold up the loop."""
         if not self._lags_to_look_at:
-            self._lags_to_look_at = self._parts.offsets.groups()
+            self._lags_to_look_at = [name for name in self._parts.offsets.groups() if self._group_kind(name) == "normal"]
             self._lags = {name: self._lags.get(name) for name in self._lags_to_look_at}
         for _ in range(min(GROUPS_A_LOOK, len(self._lags_to_look_at))):
             name = self._lags_to_look_at.pop()

@@ -323,6 +323,9 @@ async def test_lag_is_counted_where_a_group_has_a_position_and_unknown_elsewhere
     assert [queue["lag"] for queue in group["queues"]] == [6, None]
     assert group["queues"][0]["lag_ms"] >= 0 and group["queues"][1]["lag_ms"] is None
     assert cluster.overview()["worst_lag"] == {"group": "billing", "lag": 6}
+    cluster._parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 0, 0)
+    cluster._parts.offsets.commit("CID_RMQ_SYS_TRANS", "orders", 1, 0)
+    assert [cluster.overview()["worst_lag"]["group"] for _ in range(2)] == ["billing"] * 2, "the broker's own groups are not users'"
     parts.offsets.commit("billing", "orders", 0, 10)
     assert cluster.group("billing")["lag_ms"] == 0
     cluster.update_group("billing", consume_enable=False)
