@@ -24,7 +24,6 @@ from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.engine.worker import Worker
 from broker_store.errors import StoreError
 from broker_store.nameserver.handlers import NameServer
-from broker_store.nameserver.kv_file import KeyValueFile
 from broker_store.server.audited_requests import note_name_server
 from broker_store.server.broker import Broker, NameServerPort
 from broker_store.server.change_records import ChangeRecord
@@ -34,20 +33,18 @@ from broker_store.server.registration import own_broker
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
+_KV_FILE = "kvConfig.json"
 
 
 def build_name_server(settings: NameServerSettings, directory: Path) -> NameServer:
-    """A name server that keeps its key-value config in `directory`. Raises DamagedStoreError when the file and its .bak are bad."""
+    """A name server that keeps its key-value config in `directory`."""
     disk = Disk()
     disk.make_directory(directory)
-    kept = KeyValueFile(disk, directory)
-    kv_config = kept.load()
-    if kept.note:
-        log.warning("%s", kept.note)
+    path = directory / _KV_FILE
     return NameServer(
         wall_clock_ms,
-        kv_config=kv_config,
-        persist=kept.write,
+        kv_config=disk.read_file(path),
+        persist=lambda content: disk.replace_file(path, content, path.with_name(_KV_FILE + ".bak")),
         config=properties_of(settings),
         return_order_topic_config=settings.return_order_topic_config_to_broker,
         delete_topics_with_registration=settings.delete_topic_with_broker_registration,
@@ -127,7 +124,7 @@ class BrokerProcess:
                 self.parts = parts
                 return
             if nameserver is not None:
-                nameserver.own = own_broker(parts)  # before the port opens: nobody may be there first
+                nameserver.own = own_broker(parts)  # before the port opens, so no other broker can register first
                 nameserver.refuse = lambda cause, **case: parts.statistics.refuse(f"name server: {cause}", **case)
                 nameserver.answered = lambda command, channel, answer: note_name_server(parts.changes, parts.clock(), command, channel, answer)
                 self.name_server_port = NameServerPort(nameserver, wall_clock_ms, self.settings.name_server.scan_not_active_broker_interval)

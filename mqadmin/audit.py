@@ -108,7 +108,7 @@ async def aaudited(caller: Caller, action: str, kind: str, name: str, **detail: 
     await sync_to_async(end)(entry, "done", more)
 
 
-WIRE = "wire:clients"  # stands for all who ask through the broker's ports, where nobody logs in
+WIRE = "wire:clients"  # stands for all clients of the broker's ports, which have no login
 
 
 def write_changes(records: Sequence[ChangeRecord]) -> None:

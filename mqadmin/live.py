@@ -212,7 +212,7 @@ class _Last:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Under way in a thread. It goes on when its last watcher leaves, and serves whoever comes before it ends."""
+    """Under way in a thread. It goes on when its last watcher leaves, and serves those that come before it ends."""
 
     task: asyncio.Task
     pace: Pace | None  # None: not gentle
@@ -302,7 +302,7 @@ class Sampler:
             if not last.seq and under_way.pace is not None:  # it was begun for watchers who had a value
                 under_way.pace.hurry()
             return
-        pace = Pace() if last.seq else None  # whoever opened a page waits for its first value
+        pace = Pace() if last.seq else None  # the page that was opened waits for its first value
         task = asyncio.get_running_loop().create_task(self._look(key, pace), name=f"live-{key[0]}")
         self._looks.add(task)
         look = self._under_way[key] = _Look(task, pace)
@@ -319,7 +319,7 @@ class Sampler:
         async with self._turn() if stream.in_turn else nullcontext():
             outcome = await (asyncio.to_thread(self._outcome, key) if pace is None else asyncio.to_thread(at_pace, pace, self._outcome, key))
         last = self._last.get(key)
-        if last is not None:  # somebody still watches, or watches again
+        if last is not None:  # a page still watches, or watches again
             self._hand_out(key, {watcher for watcher in self._watchers if key in watcher.wants and not watcher.paused}, last, *outcome)
 
     @asynccontextmanager

@@ -5,7 +5,7 @@ A hash takes a third of a second of a core that messages need. So tries are limi
 - each device from which this user has logged in before has an allowance of its own (`remember`: a signed cookie), so what
   others try, with this name or from this address, never keeps its user out;
 - everybody else shares the allowance of their address (an IPv6 address with its /64), and all of them together one more;
-- a try that is refused is answered 429 with the seconds until the next; allowances refill evenly, so nobody is locked out;
+- a try that is refused is answered 429 with the seconds until the next; allowances refill evenly, so no user is locked out;
 - MAX_HASHES are computed at once; a few tries wait for their turn, WAIT_S at most, further ones are answered 503.
 
 A login gives its try back. Counts are in the memory of this process, where all logins happen.
@@ -31,7 +31,7 @@ from mqadmin.trusted_proxies import client_address, site_of
 
 MAX_TRIES = 10  # at once, of one address or one device; a person mistypes less
 TRY_SECONDS = 6.0  # until one of them is there again
-MAX_TRIES_OF_ALL = 60  # at once, of all addresses from which nobody logged in before ...
+MAX_TRIES_OF_ALL = 60  # at once, of all devices that are not known ...
 TRY_SECONDS_OF_ALL = 1.0  # ... and in the long run: a third of a core
 MAX_REMEMBERED = 10_000  # addresses and devices; the one that was seen longest ago is forgotten first
 MAX_HASHES = 2
@@ -183,5 +183,5 @@ def remember(request: HttpRequest, response: HttpResponse, name: str) -> None:
 
 
 def _digest(device: str, name: str) -> bytes:
-    """Names the user of a device without saying the name to whoever finds the cookie."""
+    """Names the user of a device without showing the name to a reader of the cookie."""
     return hmac.digest(settings.SECRET_KEY.encode(), f"{device} {name.casefold()}".encode(), "sha256").hex()[:32].encode()

@@ -32,7 +32,7 @@ DATA_DIRECTORY = Path(environment.str("BROKER_DATA_DIR", "data")).absolute()
 SECRET_KEY = secret_key(DATA_DIRECTORY)
 DEBUG = False
 WEB_HOSTS = [host for host in environment.str("BROKER_WEB_HOST", "").replace(" ", "").split(",") if host]
-# Of nobody else: whoever could write the header would choose the address that tries to log in are counted for.
+# Of no other peers: who writes the header chooses the address that tries to log in are counted for.
 TRUSTED_PROXIES = proxies_of([text for text in environment.str("BROKER_WEB_PROXIES", "").replace(" ", "").split(",") if text])
 WEB_CONNECTIONS = environment.int("BROKER_WEB_CONNECTIONS", MAX_ADDRESS_CONNECTIONS)
 if WEB_CONNECTIONS < 0:
@@ -171,7 +171,7 @@ TIME_ZONE = "UTC"
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIRECTORY / "static"]
 STATIC_ROOT = BASE_DIRECTORY / "staticfiles"
-# Collected files have names of their content and are compressed. In a checkout where nobody collected them they are served as
+# Collected files have names of their content and are compressed. In a checkout without collected files they are served as
 # they lie in the sources: a page without its manifest would be an error. The command that collects makes the manifest.
 COLLECTED = (STATIC_ROOT / "staticfiles.json").is_file() or sys.argv[1:2] == ["collectstatic"]
 STATIC_STORAGE = "servestatic.storage.CompressedManifestStaticFilesStorage" if COLLECTED else "django.contrib.staticfiles.storage.StaticFilesStorage"

@@ -13,7 +13,7 @@ QUEUE_OFFSET = "queue-offset"
 NO_INDEX = "no-index"
 MISPLACED = "misplaced-file"
 INDEX_REBUILT = "index-rebuilt"
-INDEX_WAS_REBUILT = "the index was made anew while it was read, so nothing is known of it: audit it again"
+INDEX_WAS_REBUILT = "the index was made again while it was read, so nothing is known of it: audit it again"
 
 
 def late_severity(is_unclean_or_in_use: bool) -> str:

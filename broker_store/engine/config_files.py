@@ -93,7 +93,7 @@ class ConfigFiles:
 def read_sound(disk: Disk, root: Path, name: str) -> str | None:
     """The text of config/<name> when it is JSON, else that of its .bak; None when neither is there. Changes nothing.
 
-    When both are bad: the text of the first, for whoever says what is wrong with it.
+    When both are bad: the text of the first, for the message about what is wrong with it.
     """
     found = None
     for path in (root / DIRECTORY / name, root / DIRECTORY / f"{name}{BACKUP}"):

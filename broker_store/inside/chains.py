@@ -134,7 +134,7 @@ class _Walk:
 def follow(reader: Reader, geometry: IndexGeometry, slot: int, behind: int) -> Iterator[tuple[int, IndexEntry]]:
     """(number, entry) of a slot's chain below `behind`, newest first, as long as it descends.
 
-    While a writer adds to the file its slots name newer entries: those are passed over. Where nobody writes, a slot that names an
+    While a writer adds to the file its slots name newer entries: those are passed over. Where no writer runs, a slot that names an
     entry which the header does not count leads nowhere, as for a lookup.
     """
     number = index_file.decode_slot(reader.read(geometry.slot_at(slot), SLOT.size))

@@ -105,7 +105,7 @@ class Action:
 
 @dataclass
 class Plan:
-    """What to do, in order; `left` says what it cannot mend, `losses` which messages are gone for good."""
+    """What to do, in order; `left` says what it cannot repair, `losses` which messages are gone for good."""
 
     root: Path
     actions: list[Action]

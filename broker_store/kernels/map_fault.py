@@ -87,7 +87,7 @@ def handler(number, info, _):
             if load64(row + START_AT) <= address < load64(row + END_AT):
                 _say(table, row, address - load64(row + START_AT))
                 _exit(EXIT_CODE)
-    # No map of a store: whoever handled the signal before gets it, when the instruction is tried again.
+    # No map of a store: the handler that was set before gets the signal, when the instruction is tried again.
     _sigaction(number, table + FORMER_AT, 0)
     if is_sent:
         _raise(number)

@@ -86,7 +86,7 @@ def _agrees(known, file_size, place, address, size, log_offset, queue, number, t
 @inlined
 def _hides_damage(context, queue, number, log_offset, size, tags_code):
     """Whether a unit that the filter passes over contradicts its record: of an earlier run, looked at once, and only where it
-    is known to be in memory, since nobody asked for it."""
+    is known to be in memory, since it was not queried."""
     writer = get(context, c.R_WRITER)
     log_first, file_size = get(writer, c.LOG_FIRST), get(writer, c.LOG_FILE_BYTES)
     if log_offset >= get(context, c.R_HOT_FROM) or log_offset < log_first or size < LEAST_RECORD:

@@ -123,7 +123,7 @@ class _Audit:
             self.findings.append({"severity": severity, "kind": kind, "file": str(inside), "offset": offset, "what": what})
 
     def _tell_names(self, walk: StoreCheck) -> None:
-        """What `check_store` says of names and lengths of files, told by the same code."""
+        """What `check_store` says of names and lengths of files, found by the same code."""
         report = walk.load()
         for finding in report.findings:
             if finding.kind not in _NOT_OF_AN_AUDIT:
@@ -133,7 +133,7 @@ class _Audit:
         return set(self.disk.list_names(self.store / "index"))
 
     def _forget_index(self) -> None:
-        """A broker made the index anew meanwhile: what was read of the old one and of the new one says nothing."""
+        """A broker made the index again meanwhile: what was read of the old one and of the new one says nothing."""
         self.findings = [one for one in self.findings if not one["kind"].startswith("index-") and one["kind"] != check_rules.NO_INDEX]
         self.kinds = {kind: count for kind, count in self.kinds.items() if not kind.startswith("index-") and kind != check_rules.NO_INDEX}
         self.add(NOTE, check_rules.INDEX_REBUILT, self.store / "index", None, check_rules.INDEX_WAS_REBUILT)

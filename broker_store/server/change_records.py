@@ -1,6 +1,6 @@
 """Records of what was changed through the broker's and the name server's ports: at whose request, what, and with what result.
 
-Nobody logs in at these ports, so a record names an address and what a client says of itself. `note` is called on the loop
+These ports have no login, so a record names an address and what a client says of itself. `note` is called on the loop
 and only appends; a thread writes what came, once a second, to the audit trail of the dashboard, or to the log where there
 is no dashboard. What is written is bounded, whatever is asked for:
 
@@ -81,7 +81,7 @@ def write_to_log(records: Sequence[ChangeRecord]) -> None:
 
 
 class ChangeRecords:
-    """What is to be written. `write(records)` runs in a thread of its own; `dropped(count)` is told of what is lost."""
+    """What is to be written. `write(records)` runs in a thread of its own; `dropped(count)` is called with the number of lost records."""
 
     def __init__(
         self,

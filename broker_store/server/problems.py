@@ -52,7 +52,7 @@ CODES: dict[str, tuple[int, str, str]] = {
     "unavailable": (503, "The store does not accept messages", "/api/v1/store shows the flag and its cause"),
     "read_only": (503, "The store is read-only", "a sync failed or the store was opened for inspection: see /api/v1/store"),
     "jobs_unavailable": (503, "Jobs are not available", "Redis does not answer; messages are not touched by that"),
-    "damaged": (500, "A message is not as it was stored", "/api/v1/store shows the flag; 'manage.py check_store DIR' tells of all there is; ask from the next offset to go on"),
+    "damaged": (500, "A message is not as it was stored", "/api/v1/store shows the flag; 'manage.py check_store DIR' reports all damage; ask from the next offset to go on"),
     "timeout": (504, "Took too long", "the outcome is unknown: look before you repeat"),
     "internal": (500, "Error inside the broker", "the log has the details"),
 }

@@ -99,7 +99,7 @@ def _disk(parts: BrokerParts, disk: dict | None) -> dict[str, object]:
 
 
 def _queue(name: str, size: int, capacity: int) -> dict[str, object]:
-    """A queue in front of a thread pool, as Apache has them; at its head nobody waits here, since no thread is waited for."""
+    """A queue in front of a thread pool, as Apache has them; at its head no request waits, since no thread is needed."""
     return {f"{name}ThreadPoolQueueSize": size, f"{name}ThreadPoolQueueCapacity": capacity, f"{name}ThreadPoolQueueHeadWaitTimeMills": 0}
 
 

@@ -19,7 +19,7 @@ SOURCES = {
     "explain": "Read from the files by position, step by step, with the time each took.",
     "disk": "From the files of the store and their times, the file system, and where groups stand; what others on the disk grow by from samples.",
     "timeline": "From queue and log files, their times, and samples every 10 s.",
-    "recovery": "Told by recovery itself, while it runs and when it has ended.",
+    "recovery": "Reported by recovery itself, while it runs and when it has ended.",
     "recoveries": "Read from recoveries/ in the data directory.",
     "record": "The record that this start left in the data directory.",
 }

@@ -13,7 +13,7 @@ from mqadmin.audit import aaudited
 from mqadmin.views.page import page, whole
 
 KIND = "resend_dead_letters"
-FEW = 1_000  # of one run, where nobody says
+FEW = 1_000  # of one run, by default
 
 
 @page("operator")

@@ -120,7 +120,7 @@ async def message(request, log_offset):
 
 
 def _facts(stored, raw: bytes) -> dict:
-    """What the page shows of the message itself. In a thread: whoever produced it chose how much there is to look at."""
+    """What the page shows of the message itself. In a thread: its producer chose how much there is to show."""
     properties = sorted(stored.properties.items())
     return {
         "message": stored,

@@ -65,7 +65,7 @@ def page(role: str = "viewer"):
 
 
 async def draw(request: HttpRequest, template: str, context: dict | Callable[[], dict], status: int = 200) -> HttpResponse:
-    """A page whose size somebody else chose, looked up by `context` and drawn in the request's thread. The frame's facts are
+    """A page whose size a producer chose, measured by `context` and drawn in the request's thread. The frame's facts are
     the broker's, so they are taken before, on its loop."""
     request.frame = page_context(request)
     return await sync_to_async(lambda: render(request, template, context() if callable(context) else context, status=status))()
@@ -120,7 +120,7 @@ class WrongField(ValueError):
 
 @contextmanager
 def of_field(field: str) -> Iterator[None]:
-    """What is wrong with the value that is read within is told of this field."""
+    """What is wrong with the value that is read within belongs to this field."""
     try:
         yield
     except (ValueError, NameError_) as error:

@@ -25,7 +25,7 @@ QUEUE, LOG = "consumequeue/topic/0/" + "0" * 20, "commitlog/" + "0" * 20
 
 
 class Child:
-    """A writer that goes on when it is told to."""
+    """A writer that waits for a signal between its steps."""
 
     def __init__(self, root: Path, what: str):
         command = [sys.executable, "-m", "tests.support.write_until_stopped", str(root), what]
@@ -112,7 +112,7 @@ def test_blocks_are_not_given_to_a_file_that_was_cut(root, tmp_path):
 
 
 def test_a_full_tmpfs_under_a_hole_stops_the_process(tmp_path):
-    """In a mount namespace of its own: a file of full length whose blocks nobody gave."""
+    """In a mount namespace of its own: a file of full length without blocks."""
     code = (
         "import sys; from pathlib import Path; from broker_store.engine.disk import Disk;"
         "region = Disk().create_region(Path(sys.argv[1]) / 'file', 4 << 20); region.write(0, bytes(4 << 20))"

@@ -404,7 +404,7 @@ def test_a_changed_tag_in_a_unit_does_not_give_the_message_to_whom_it_is_not_for
 
 
 def test_a_message_that_a_changed_tag_hides_is_damage_where_its_record_is_in_memory(open_store):
-    """Nobody asks for the pages of a message that the filter passes over; those beside what was read are known."""
+    """The pages of a message that the filter passes over are not asked for; those beside what was read are known."""
     store = tagged(open_store)
     path = store.queue_table.find("topic", 0).files[0].path
     whole = path.read_bytes()

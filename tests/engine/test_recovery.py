@@ -136,7 +136,7 @@ def test_what_a_killed_process_left_whole_is_compared_and_not_made_again(open_st
     store = open_store()
     report = store.recovery_report()
     steps = {step["name"]: step["detail"] for step in report["steps"]}
-    assert steps["mend the index"] == f"0 entries and 0 files taken out, 0 files linked anew; goes on from {report['log_end']:,}"
+    assert steps["mend the index"] == f"0 entries and 0 files taken out, 0 files linked again; goes on from {report['log_end']:,}"
     assert steps["cut the log at its end"] == f"the log ends at {report['log_end']:,}"
     assert (report["kind"], report["redispatched"], report["findings"]) == ("abnormal", 0, [])
     assert {path: path.read_bytes() for path in store.root.rglob("*/*") if path.is_file()} == before

@@ -26,7 +26,7 @@ def broker(tmp_path_factory):
 def broker_on(request, tmp_path):
     """A function that starts a broker of a kind on the test's directory, with the SETTINGS of its file; ends what is still running.
 
-    Whoever asks for it drives the broker with Java's client, which must be here before one is started.
+    A test that asks for it drives the broker with Java's client, which must be here before one is started.
     """
     clients.require(clients.JAVA_5)
     started = []

@@ -67,7 +67,7 @@ PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 @pytest.mark.parametrize("record_crc", [False, True], ids=["body CRC", "record CRC"])
 @pytest.mark.parametrize("end", ["clean stop", "kill -9"])
 def test_apache_finds_long_topics_hosts_of_ipv6_and_every_kind_of_message(end, record_crc, tmp_path):
-    """What no Java client of this test sends, put straight into the engine. With a CRC of each record Apache is told to check it."""
+    """What no Java client of this test sends, put straight into the engine. With a CRC of each record Apache is set to check it."""
     if reason := clients.java_missing(clients.JAVA_5):
         pytest.skip(reason)
     root = tmp_path / "store"

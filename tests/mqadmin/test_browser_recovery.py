@@ -64,7 +64,7 @@ def test_recovery_is_watched_while_it_runs(page, tmp_path):
                     seen.append(step)
                 assert len(loads) <= 1  # when the store goes from opening to recovering
                 said = go_on()
-            assert {"choose the file to scan from", "scan the log", "dispatch again", "bring what was mended to the disk"} <= set(seen)
+            assert {"choose the file to scan from", "scan the log", "dispatch again", "sync what was repaired"} <= set(seen)
             page.wait_for_selector("text=between the steps", timeout=10_000)  # the start is over
             page.reload()
             assert "done" in page.inner_text("table:has(a) .pill.good")

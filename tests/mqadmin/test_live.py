@@ -588,7 +588,7 @@ async def test_a_look_gives_back_only_the_turn_that_it_took(sampler, monkeypatch
 
 
 def test_a_sampler_that_goes_on_in_another_loop_has_turns_of_that_loop(cluster, monkeypatch):
-    """A loop that ended during a look leaves a turn that nobody gives back."""
+    """A loop that ended during a look leaves a turn that is not given back."""
     sampler = live.Sampler(lambda: cluster)
 
     async def leave_one_held() -> None:

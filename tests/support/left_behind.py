@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARK = "BROKER_TESTS_RUN"
-END_SECONDS = 15.0  # for what was told to end to be gone: a JVM or a Chromium on a busy machine
+END_SECONDS = 15.0  # for processes that were asked to end to be gone: a JVM or a Chromium on a busy machine
 STEP_SECONDS = 0.05
 # What lives as long as the run: closed at its end, before the temporary directory is looked at.
 AT_END = ExitStack()

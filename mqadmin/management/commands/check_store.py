@@ -106,7 +106,7 @@ class Command(BaseCommand):
 
 
 def examine(root: Path, with_plan: bool, noted: CheckSizes, **given) -> tuple[dict, object]:
-    """(what is told of a check, the plan of a repair or None). `noted` are the file sizes that the last broker used."""
+    """(the report of a check, the plan of a repair or None). `noted` are the file sizes that the last broker used."""
     from broker_store.engine.check import StoreCheck
     from broker_store.inside.doctor import GRADES, findings_of
     from broker_store.inside.repair import make_plan
