@@ -24,6 +24,7 @@ from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.engine.worker import Worker
 from broker_store.errors import StoreError
 from broker_store.nameserver.handlers import NameServer
+from broker_store.nameserver.kv_file import KeyValueFile
 from broker_store.server.audited_requests import note_name_server
 from broker_store.server.broker import Broker, NameServerPort
 from broker_store.server.change_records import ChangeRecord
@@ -33,18 +34,20 @@ from broker_store.server.registration import own_broker
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
-_KV_FILE = "kvConfig.json"
 
 
 def build_name_server(settings: NameServerSettings, directory: Path) -> NameServer:
-    """A name server that keeps its key-value config in `directory`."""
+    """A name server that keeps its key-value config in `directory`. Raises DamagedStoreError when the file and its .bak are bad."""
     disk = Disk()
     disk.make_directory(directory)
-    path = directory / _KV_FILE
+    kept = KeyValueFile(disk, directory)
+    kv_config = kept.load()
+    if kept.note:
+        log.warning("%s", kept.note)
     return NameServer(
         wall_clock_ms,
-        kv_config=disk.read_file(path),
-        persist=lambda content: disk.replace_file(path, content, path.with_name(_KV_FILE + ".bak")),
+        kv_config=kv_config,
+        persist=kept.write,
         config=properties_of(settings),
         return_order_topic_config=settings.return_order_topic_config_to_broker,
         delete_topics_with_registration=settings.delete_topic_with_broker_registration,

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.unproved import is_sound as is_file_sound
 from broker_store.errors import StoreError
 from broker_store.formats.queue_unit import SCHEDULE_TOPIC
 from broker_store.kernels import of_unit
@@ -139,6 +141,11 @@ class ColdReads:
         Each record must be as it was stored and agree with its unit; unit `suspect` is looked at whatever the filter says.
         """
         offset = request.offset
+        is_damaged = not is_file_sound(queue, offset)
+        if is_damaged:
+            request = replace(request, tag_codes=None)  # a tag that has changed must not hide a message; the client filters too
+            log_end = max(queue.damaged.values(), default=_NOWHERE)
+            self._wake(lambda: self._on_damage(f"a file of {queue.topic}/{queue.queue_id} is not as it was recorded, from unit {offset} on or before", log_end))
         raw = queue.read_units(offset, max(_MOST_UNITS, request.max_count))
         wanted: list[_Unit] = []
         taken = looked = 0
@@ -150,13 +157,13 @@ class ColdReads:
             if request.tag_codes is not None and _signed(tags_code) not in request.tag_codes and offset + looked != suspect:
                 looked += 1
                 continue
-            if log_offset < minimum:
+            if log_offset < minimum and not (is_damaged and offset + looked >= queue.minimum):
                 if wanted:
                     break
                 gone = True
                 looked += 1
                 continue
-            if size < _SMALLEST_RECORD or log_offset + size > confirmed:
+            if size < _SMALLEST_RECORD or log_offset < minimum or log_offset + size > confirmed:
                 bad = True
                 break
             wanted.append((log_offset, size, offset + looked, tags_code))

@@ -9,11 +9,11 @@ mapped; older ones are read by position.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Container
 from pathlib import Path
 
 from broker_store.engine.disk import Disk
+from broker_store.engine.ends import FileEnd
 from broker_store.engine.mapped_file import Hole, MappedFile, load_up_to_hole
 from broker_store.engine.rows import Row, WriterContext
 from broker_store.errors import DamagedStoreError, StoreError
@@ -36,6 +36,8 @@ class ConsumeQueue:
         self.files: list[MappedFile] = []
         self.hole: Hole | None = None  # found by `load`
         self.read_file: MappedFile | None = None  # the one that the row's Q_READ words tell of
+        self.unproved: dict[int, FileEnd] = {}  # by base: files of a recorded sum that were not read since (`engine/unproved.py`)
+        self.damaged: dict[int, int] = {}  # by base, of files that are not as recorded: where their last record ends in the log
         self.closed = False
         self._new_names = False
         self._has_new_directory = False
@@ -176,9 +178,10 @@ class ConsumeQueue:
             return reader.read(unit * UNIT - file.base, count * UNIT)
 
     def enter_for_reading(self, unit: int) -> bool:
-        """Let the kernel that reads find the units of the file that holds `unit`; False when there is no such file. Loop thread."""
+        """Let the kernel that reads find the units of the file that holds `unit`; False when there is no such file, or it is not
+        known to be as recorded. Loop thread."""
         file = self.file_of(unit)
-        if file is None:
+        if file is None or file.base in self.unproved or file.base in self.damaged:
             return False
         self.row[c.Q_READ_ADDRESS] = file.address
         self.row[c.Q_READ_FIRST] = file.base // UNIT
@@ -190,6 +193,11 @@ class ConsumeQueue:
     def unit(self, number: int) -> queue_unit.QueueUnit | None:
         raw = self.read_units(number, 1)
         return queue_unit.decode(raw) if len(raw) == UNIT else None
+
+    def unit_in_files(self, number: int) -> queue_unit.QueueUnit | None:
+        """What lies at a unit's place, also behind the maximum; None without a file. For recovery: it maps the file."""
+        file = self.file_of(number)
+        return None if file is None else queue_unit.decode(file.map().read(number * UNIT - file.base, UNIT))
 
     # Syncing and cleaning -------------------------------------------------------------------------------------------
 
@@ -247,6 +255,8 @@ class ConsumeQueue:
     def drop(self, file: MappedFile) -> None:
         """Forget a file whose name is gone. Loop thread."""
         self.files.remove(file)
+        self.unproved.pop(file.base, None)
+        self.damaged.pop(file.base, None)
         self._unmap(file)
 
     def correct_minimum(self, log_minimum: int) -> None:
@@ -254,6 +264,12 @@ class ConsumeQueue:
         low, high = self.minimum, self.maximum
         if self.files:
             low = max(low, self.files[0].base // UNIT)
+        # Only in the first files: a damaged unit further on must not lead the search past messages.
+        for following in self.files[1:]:
+            first = self.unit(following.base // UNIT)
+            if first is not None and first.is_data and not first.is_pre_blank and first.log_offset >= log_minimum:
+                high = min(high, following.base // UNIT)
+                break
         while low < high:
             middle = (low + high) // 2
             unit = self.unit(middle)
@@ -269,13 +285,14 @@ class ConsumeQueue:
         The file that is then the first begins with a unit below the minimum, too. So a queue whose first unit is of a record
         that the log still holds has lost a file, and a start makes it again.
         """
-        expired = []
-        for file, following in itertools.pairwise(self.files):
+        expired = 0
+        for number, following in enumerate(self.files[1:], 1):
             first = self.unit(following.base // UNIT)
             if first is None or first.log_offset >= log_minimum:
                 break
-            expired.append(file)
-        return expired
+            if first.is_data:  # a damaged one says nothing
+                expired = number
+        return self.files[:expired]
 
     def close(self) -> None:
         self.closed = True

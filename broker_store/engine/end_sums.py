@@ -109,3 +109,9 @@ def ends_as_recorded(file: IndexFile, end: IndexEnd) -> bool:
         first = max(FIRST_ENTRY, end.count - _MAX_ENTRIES)
         total = sum_of(reader.read(geometry.entry_at(first), (end.count - first) * ENTRY.size), sum_of(raw))
         return total == end.sum and (not end.slots or sum_of_slots(reader, geometry) == end.slots)
+
+
+def has_recorded_entries(file: IndexFile, end: IndexEnd) -> bool:
+    """Whether all entries of an index file have their sum; it reads the whole file. Raises StoreError."""
+    with file.disk.open_reader(file.path) as reader:
+        return sum_of_entries(reader, file.geometry, FIRST_ENTRY, end.count) == end.entries

@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker_store.engine.consume_queue import ConsumeQueue
-from broker_store.engine.end_sums import ends_as_recorded, mapped_sum
+from broker_store.engine.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.end_sums import ends_as_recorded, has_recorded_entries, mapped_sum
 from broker_store.engine.ends import BOUND, EndsFile, FileEnd
 from broker_store.engine.hash_index import HashIndex
 from broker_store.formats import queue_unit
@@ -59,6 +59,11 @@ class Proof:
             before = end.log_end
         return None
 
+    def unread(self, queue: ConsumeQueue, looked_from: int) -> dict[int, FileEnd]:
+        """By base the recorded files before unit `looked_from` that `judge` did not sum."""
+        files = {file.base: file for file in queue.files[1:]}
+        return {first * UNIT: end for first, end in self.rows(queue).items() if 0 <= first < looked_from and first * UNIT in files}
+
     def is_too_long(self, queue: ConsumeQueue) -> bool:
         """Whether it has units that no run dispatched."""
         return self.is_exact and bool(self.rows(queue)) and queue.maximum > self._ends.next_offset(queue.topic, queue.queue_id)
@@ -76,7 +81,7 @@ class Proof:
                     return sum(name < end.name for name in here), f"index file {end.name:017d} is missing"
                 continue
             number = here.index(end.name)
-            if not ends_as_recorded(index.files[number], end):
+            if not ends_as_recorded(index.files[number], end) or (self._ends.in_doubt and not has_recorded_entries(index.files[number], end)):
                 return number, f"index file {end.name:017d} is not as it was closed"
         return None
 

@@ -37,7 +37,7 @@ from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk, Region
 from broker_store.engine.dispatcher import Dispatcher
-from broker_store.engine.ends import BOUND, FILE_NAME, EndsFile
+from broker_store.engine.ends import BOUND, FILE_NAME, EndsFile, IndexEnd
 from broker_store.engine.file_facts import kept_directory
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.hash_index import HashIndex, IndexPlace
@@ -96,6 +96,8 @@ class Recovery:
         self._trusts_index = False
         self._copied: set[Path] = set()
         self.missing: list[tuple[ConsumeQueue, int]] = []  # queues that are shorter than the record says, and its next offset
+        self.unread_index: tuple[IndexEnd, ...] = ()  # rows of index files that were not read as a whole
+        self._odd_index_files: list[Path] = []  # of a wrong length; they go when it is sure that the start goes on
         self._kept_in: Path | None = None
         self._max_record = settings.max_message_size + MAX_BEYOND_BODY
         self.last_store_ms = 0
@@ -141,6 +143,8 @@ class Recovery:
         if expired := take_expired(self._log):
             what = f"{_counted(expired, 'file')} below {self._log.minimum:,}, which retention had begun to delete, went"
             report.finding("info", what, "commitlog")
+        for path in self._odd_index_files:
+            self._keep_away(path)
         self._copy_suspects(agreement.headless)
         self._cut_log(end)
         with report.step("lower the checkpoint's stamps") as step:
@@ -159,6 +163,7 @@ class Recovery:
         with report.step("correct the minimum offsets"):
             for queue in self._queues:
                 queue.row[c.Q_NEXT] = queue.maximum
+                queue.unproved = {base: end for base, end in queue.unproved.items() if end.following <= queue.maximum}
                 if queue.files:
                     queue.minimum = max(queue.minimum, queue.files[0].base // UNIT)
                 queue.correct_minimum(self._log.minimum)
@@ -321,9 +326,7 @@ class Recovery:
 
     def _end_beyond(self, queue: ConsumeQueue) -> int:
         """Where the record of the first unit ends that points beyond the log, 0 without one."""
-        number = queue.maximum
-        file = queue.file_of(number)
-        unit = queue_unit.decode(file.map().read(number * UNIT - file.base, UNIT)) if file is not None else None
+        unit = queue.unit_in_files(queue.maximum)
         return unit.log_offset + unit.size if unit is not None and unit.is_data and not unit.is_pre_blank else 0
 
     def _is_end(self, offset: int) -> bool:
@@ -355,11 +358,8 @@ class Recovery:
 
     def _states_unit(self, queue: ConsumeQueue, number: int) -> bool:
         """Whether the record that unit `number` points to says the same of itself: its queue, its number and its size."""
-        file = queue.file_of(number)
-        if file is None:
-            return False
-        unit = queue_unit.decode(file.map().read(number * UNIT - file.base, UNIT))
-        found = self._record_at(unit.log_offset)
+        unit = queue.unit_in_files(number)
+        found = None if unit is None else self._record_at(unit.log_offset)
         return found is not None and (found.topic, found.queue_id, found.queue_offset, found.size) == (queue.topic, queue.queue_id, number, unit.size)
 
     # Topics that are gone -------------------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ class Recovery:
 
     def _find_queue_end(self, queue: ConsumeQueue, clean: bool, log_end: int | None = None) -> None:
         """Its next unit: behind the last good one. After a clean stop only the last three files are looked at."""
-        files = queue.files[-_QUEUE_FILES_LOOKED_AT:] if clean else queue.files
+        files = queue.files[-_QUEUE_FILES_LOOKED_AT:] if clean and not self._ends.in_doubt else queue.files
         end, reached = self._units_below(queue, files, self._log.files[-1].end if log_end is None else log_end)
         looked_from, good_end = files[0].base // UNIT if files else 0, end
         if files and end == files[0].base // UNIT and reached == 0:
@@ -429,6 +429,7 @@ class Recovery:
             self._bury(queue.topic, self._ends.position)
             return
         suspect = self._proof.judge(queue, looked_from, good_end)
+        queue.unproved = self._proof.unread(queue, looked_from if suspect is None else min(looked_from, suspect.first))
         if suspect is not None:
             self._suspects[queue] = suspect
             self._report.finding("warning", f"{suspect.why}; it is made again from the log, from {suspect.log_offset:,} on", _name(queue), suspect.first * UNIT)
@@ -482,6 +483,7 @@ class Recovery:
             if unit >= queue.maximum:
                 continue
             queue.start_at(unit)
+            queue.unproved = {base: end for base, end in queue.unproved.items() if end.following <= unit}
             before = queue.unit(unit - 1) if unit else None
             queue.row[c.Q_LOG_END] = before.log_offset + before.size if before is not None and before.is_data else 0
             for file in queue.files:
@@ -653,6 +655,9 @@ class Recovery:
             return None
         if not self._was_clean:
             return self._index.place_of(start.base)
+        if self._ends.is_there and self._ends.note:
+            self._trusts_index = False  # the record is damaged: the whole index is compared with the log
+            return self._index.place_of(self._log.minimum)
         unsound = self._proof.first_unsound(self._index, self._log.minimum) if self._proof.is_exact else None
         if unsound is None:
             return self._index.place_at_end()
@@ -852,12 +857,12 @@ class Recovery:
         self._report.finding("info", f"copied to {kept.relative_to(self._root.parent)} as it was", name)
 
     def _keep_if_recorded(self, path: Path, length: int) -> bool:
-        """Take an index file away that was closed with the right length and has another: its entries are made again. Whether it went."""
+        """Leave out an index file that was closed with the right length and has another: its entries are made again. Whether it is."""
         wanted = (int(path.name), self._index.geometry.file_bytes)
         if not self._was_clean or wanted not in [(end.name, end.file_bytes) for end in self._ends.index]:
             return False
         self._report.finding("warning", f"has {length:,} bytes, not those it was closed with; it is made again", f"index/{path.name}")
-        self._keep_away(path)
+        self._odd_index_files.append(path)
         return True
 
     def _holds_nothing(self, path: Path) -> bool:
@@ -951,17 +956,22 @@ class Recovery:
             if newest is not None and self._trusts_index:
                 is_beyond = newest.end_offset >= end
                 if not is_beyond:
+                    self.unread_index = () if self._ends.in_doubt else self._ends.index
                     index.start_writing()
                     # The record at which the file ends is in it whole: do not add it again.
                     self._context.view[c.INDEX_END_OFFSET] = newest.end_offset + 1
                     step.detail = "it was closed in order"
                     return agreed.log_offset
                 agreed = IndexPlace(len(index.files) - 1, newest.count, min(agreed.log_offset, start))
-            if self._was_clean:
+            is_whole = newest is not None and (agreed.file, agreed.entry) == (len(index.files) - 1, newest.count)
+            if self._was_clean and not is_whole:
                 for file in index.files[place.file :]:
                     self._copy_aside(file.path, file.map())
-            kept = {int(file.name) for file in index.files[: place.file]}  # later ones may be filled again under their names
-            self._ends.index = tuple(end for end in self._ends.index if end.name in kept)
+            names = [int(file.name) for file in index.files]
+            compared = names[place.file] if names else 0
+            self.unread_index = tuple(end for end in self._ends.index if end.name < compared or (end.name == compared and end.count <= place.entry))
+            # Later ones may be filled again under their names.
+            self._ends.index = tuple(end for end in self._ends.index if end.name in names[: place.file])
             cut, gone, linked = index.cut(agreed, place.file, self._keep_away, self._stored_ms)
             self._report.cut["index"] = {"entries": cut, "files": gone, "linked": linked}
             index.start_writing()
@@ -1005,7 +1015,7 @@ class Recovery:
                     _name(queue),
                 )
                 return
-            if queue.maximum == 0 or self._settings.accept_damage:
+            if queue.maximum == 0 or self._settings.accept_damage or self._ends_below_log(queue, unit - 1):
                 # The log does not hold the records before: they were deleted by age, or are lost.
                 queue.begin_behind(unit)
                 return
@@ -1062,6 +1072,11 @@ class Recovery:
                 self._ends.drop(queue.topic, queue.queue_id)
         self._ends.drop_before(self._log.minimum)
         return f"{_counted(begun, 'queue')} without a message in the log begin where they ended, {_counted(len(self.missing), 'queue')} lack messages"
+
+    def _ends_below_log(self, queue: ConsumeQueue, number: int) -> bool:
+        """Whether unit `number` is of a record that retention removed, as those before it are then."""
+        unit = queue.unit_in_files(number)
+        return unit is not None and unit.is_data and not unit.is_pre_blank and unit.log_offset + unit.size <= self._log.minimum
 
     def _reaches_log(self, queue: ConsumeQueue) -> bool:
         """Whether its last unit points into the log."""

@@ -43,6 +43,7 @@ from broker_store.engine.rows import WriterContext
 from broker_store.engine.start_records import StartRecords
 from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.tombstones import Tombstones
+from broker_store.engine.unproved import Unproved
 from broker_store.engine.worker import Worker
 from broker_store.engine.write_path import WritePath
 from broker_store.errors import (
@@ -117,6 +118,8 @@ class MessageStore:
         self._retention = Retention(self._disk, settings, self.root, log_path)
         self.reads = Reads(settings, self._disk, self._context, self.log, self.queue_table, self.index, self._wake, self._found_damage)
         self.timer_files = TimerFiles(self._disk, self.root, settings.mapped_file_size_timer_log, lambda: self.log.flushed)
+        self._unproved = Unproved(self.queue_table, self.index, self._queue_file_differs, self._index_file_differs)
+        self._damaged_index: str | None = None  # the first index file that is not as recorded, until the index is rebuilt
         self._log_flusher = LogFlusher(self.log, lambda: self._view[c.STORED_COUNT], self._flushed, self.write_path)
         self._round_flusher = RoundFlusher(
             self._context,
@@ -213,6 +216,8 @@ class MessageStore:
                     self._disk.unlink(abort)
                 raise
             with report.step("make ready to read"):
+                self._unproved.begin(recovery.unread_index)
+                self._ends.trust()
                 self._tombstones.lower(end)
                 self.appender.last_ms = recovery.last_store_ms
                 self._log_flusher.messages = 0 if self.log.flushed == end else None
@@ -301,6 +306,7 @@ class MessageStore:
             Worker("round-flusher", self._round_flusher.step, self.settings.flush_interval_consume_queue / 1000, self._worker_failed),
             Worker("preallocator", self._prepare, 1.0, self._worker_failed, niceness=5),
             Worker("retention", self._look_at_disk, self.settings.clean_resource_interval / 1000, self._worker_failed),
+            Worker("prover", self._unproved.step, 3600.0, self._worker_failed, niceness=5),
             Worker("timer-flusher", self.timer_files.step, self.settings.timer_flush_interval_ms / 1000, self._worker_failed),
         ]
         for worker in self._workers:
@@ -414,8 +420,39 @@ class MessageStore:
 
     def _found_damage(self, cause: str, log_offset: int) -> None:
         """A read came to bytes that are not as they were stored. Writing goes on; the flag stays until the place is cleaned away."""
+        if not self._ends.in_doubt and any(queue.damaged for queue in self.queue_table):
+            self._ends.doubt()
         self._damage_at = max(self._damage_at, log_offset)
         self._set_flag("damage_found", f"{cause}; `manage.py check_store DIR` reports all damage")
+
+    def _queue_file_differs(self, queue: ConsumeQueue, name: str, log_offset: int) -> None:
+        """Worker's thread."""
+        cause = f"consumequeue/{queue.topic}/{queue.queue_id}/{name} is not as it was recorded; the next start makes it again from the log"
+        self._ends.doubt()
+        self._wake(lambda: self._found_damage(cause, log_offset))
+
+    def _index_file_differs(self, name: str) -> None:
+        """Worker's thread."""
+        self._ends.doubt()
+        self._wake(lambda: self._mend_index(name))
+
+    def _mend_index(self, name: str) -> None:
+        """Build the index again, once for all its files."""
+        if self._damaged_index is None and self.state in ("running", "read_only"):
+            self._damaged_index = name
+            self._set_flag("index_damaged", f"index/{name} is not as it was recorded: the index is built again from the log, and lookups by key may miss messages until then")
+            if self.is_writable:
+                self.rebuild_index()
+
+    @property
+    def index_doubt(self) -> str | None:
+        """Why a lookup by key may miss a message now, None when the index is known to be whole."""
+        if self._damaged_index is not None:
+            state = self.rebuild_state()
+            return f"the index is damaged (index/{self._damaged_index}) and is being built again: {state['done_bytes']:,} of {state['total_bytes']:,} bytes are done"
+        if self._unproved.index_files:
+            return f"{self._unproved.index_files:,} index files are not compared with their sums yet"
+        return None
 
     # What the appender asks for (appender.Surroundings) -----------------------------------------------------------------
 
@@ -719,6 +756,8 @@ class MessageStore:
             return
         try:
             rebuild.finish(self.index)
+            self._damaged_index = None
+            self._clear_flag("index_damaged")
         except SyncError as error:
             rebuild.end("failed", str(error))
             self._stop_writing(str(error))

@@ -109,7 +109,7 @@ class _Finder:
                 # A record that states a wrong number makes gaps too: there the units point to good records, or there are none.
                 spans += self._lost_units(queue, first, min(end, max(queue.end, queue.next)), with_absent=True)
         back = self._restored.get(key, set())
-        return [LostRange(*key, first, last) for first, end in sorted(spans) for first, last in _without(first, end, back)]
+        return [LostRange(*key, first, last) for first, end in _merged(spans) for first, last in _without(first, end, back)]
 
     def _lost_units(self, queue: Queue, first: int, end: int, with_absent: bool = False) -> list[tuple[int, int]]:
         """Runs [first, end) of units that point into damaged parts of the log, or at and after its end; `with_absent` those that are zero too."""
@@ -146,6 +146,17 @@ class _Finder:
                     if message.is_queued:
                         found.setdefault((message.topic, message.queue_id), []).append(message.queue_offset)
         return [LostRange(*key, min(numbers), max(numbers), True) for key, numbers in sorted(found.items())]
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Runs [first, end) in order; those that touch, as at the end of a queue file, are one."""
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(spans):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((first, end))
+    return merged
 
 
 def _without(first: int, end: int, numbers: set[int]) -> list[tuple[int, int]]:

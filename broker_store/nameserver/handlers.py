@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from broker_store.errors import DamagedStoreError, FieldError, PeerError
+from broker_store.errors import FieldError, PeerError
 from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.nameserver.routes import UNIT, UNIT_SUB, Registrant, Routes
 from broker_store.protocol import bodies, fastjson
@@ -49,7 +49,7 @@ class Channel(Protocol):
 class NameServer:
     """The tables, and a handler for each request code.
 
-    `clock` gives milliseconds. `kv_config` is the content of the key-value file, None when there is none;
+    `clock` gives milliseconds. `kv_config` has the key-value tables that were kept (`kv_file.py`);
     `persist(content)` writes it. `config` is what GET_NAMESRV_CONFIG shows. The four switches are Apache's
     returnOrderTopicConfigToBroker, deleteTopicWithBrokerRegistration, orderMessageEnable and supportActingMaster.
     """
@@ -58,7 +58,7 @@ class NameServer:
         self,
         clock: Callable[[], int],
         *,
-        kv_config: bytes | None = None,
+        kv_config: dict[str, dict[str, str]] | None = None,
         persist: Callable[[bytes], None] | None = None,
         config: Mapping[str, object] | None = None,
         return_order_topic_config: bool = True,
@@ -72,7 +72,7 @@ class NameServer:
         self._clock = clock
         self._persist = persist
         self._config = dict(config or {})
-        self._kv = _read_kv(kv_config) if kv_config else {}
+        self._kv = kv_config or {}
         self.refuse: Callable[..., None] = lambda cause, **case: None
         # Called with each request, its channel and its answer: who keeps records of changes sees them here.
         self.answered: Callable[[Command, Channel | None, Command], None] = lambda command, channel, answer: None
@@ -305,17 +305,3 @@ def _named_in(header) -> Registrant:
     """The broker that a header of UNREGISTER_BROKER, BROKER_HEARTBEAT or QUERY_DATA_VERSION names."""
     broker_id = -1 if header.broker_id is None else header.broker_id
     return Registrant(header.cluster_name, header.broker_name, broker_id, header.broker_addr)
-
-
-def _read_kv(content: bytes) -> dict[str, dict[str, str]]:
-    """The tables of kvConfig.json. Raises DamagedStoreError."""
-    advice = "Mend or remove the file; its .bak holds the state before the last change"
-    try:
-        tables = fastjson.loads(content)["configTable"]
-        tables = {namespace: dict(table) for namespace, table in tables.items()}
-        texts = [text for table in tables.values() for pair in table.items() for text in pair]
-        if not all(isinstance(text, str) for text in (*tables, *texts)):
-            raise TypeError("names, keys and values must be text")
-    except (PeerError, TypeError, KeyError, ValueError, AttributeError) as error:
-        raise DamagedStoreError(f"not a key-value table ({error!s:.80})", file="kvConfig.json", advice=advice) from None
-    return tables

@@ -43,8 +43,8 @@ class Query:
         found = self._store.query_keys(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp, wait=False)
         return when_read(channel, found, lambda found: self._by_key(command, found))
 
-    @staticmethod
-    def _by_key(command: Command, found: KeyQueryResult) -> Command:
+    def _by_key(self, command: Command, found: KeyQueryResult) -> Command:
+        doubt = self._store.index_doubt  # then messages may be missing
         records, size = [], 0
         for one in found.records:
             if size + len(one) > MAX_ANSWER_BYTES:
@@ -53,12 +53,13 @@ class Query:
             size += len(one)
         if not records:
             fields = {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
-            return command.answer(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", fields)
+            remark = "can not find message, maybe time range not correct" if doubt is None else f"can not find message: {doubt}"
+            return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields)
         fields = {
             "indexLastUpdateTimestamp": str(found.index_last_timestamp),
             "indexLastUpdatePhyoffset": str(found.index_last_offset),
         }
-        return command.answer(0, None, fields, b"".join(records))
+        return command.answer(0, doubt, fields, b"".join(records))
 
     def by_log_offset(self, command: Command, channel: Channel) -> Command | Coroutine:
         header = read_header(RequestCode.VIEW_MESSAGE_BY_ID, command.fields)

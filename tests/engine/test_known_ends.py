@@ -6,6 +6,8 @@ import struct
 
 import pytest
 
+from broker_store.engine.disk import Disk
+from broker_store.engine.ends import EndsFile
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import record
 from broker_store.messages import GetRequest
@@ -191,3 +193,36 @@ def test_a_store_that_never_had_a_message_starts(open_store):
     open_store().put(message())
 
 
+
+
+@pytest.mark.parametrize("end", ["closed", "killed"])
+def test_a_bit_that_flipped_in_the_record_is_found_and_what_follows_is_not_believed(open_store, clock, end):
+    """Each byte of the file, one bit: the record ends before the block that holds it, and nothing is lost or given twice."""
+    store = open_store()
+    stored = filled(store, 24)
+    store.flush(), store.round()
+    stored += [("T", 0, store.put(sent).queue_offset, sent.body, "more") for sent in [message("T", 0, b"more", keys=("more",))]]
+    store.flush(), store.round()
+    store.close() if end == "closed" else store.die()
+    root = store.root
+    raw = (root / "ends").read_bytes()
+    blocks = EndsFile(Disk(), root / "ends")
+    blocks.load()
+    position, queues = blocks.position, blocks.queues
+    for at in range(len(raw)):
+        poke(root / "ends", at, bytes([raw[at] ^ 1 << at % 8]))
+        blocks.load()
+        assert blocks.note and blocks.good_bytes <= at, at
+        assert blocks.position < position or blocks.queues != queues or not blocks.is_final or not blocks.found, at
+    kept = shutil.copytree(root, root.parent / "kept")
+    for at in range(0, len(raw), len(raw) // 8):
+        shutil.rmtree(root)
+        shutil.copytree(kept, root)
+        (root / "ends").write_bytes(raw)
+        flip(root / "ends", at, at % 8)
+        store = HandStore(small_settings(root), clock).begin()
+        assert [one for one in store.recovery_report()["findings"] if one["file"] == "ends" and "whole block" in one["what"]], at
+        assert_served(store, stored)
+        assert_next_is_new(store, stored)
+        store.close()
+    shutil.rmtree(kept)

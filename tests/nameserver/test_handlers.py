@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from broker_store.errors import DamagedStoreError
 from broker_store.formats.config_json import DataVersion
 from broker_store.nameserver.handlers import NameServer
+from broker_store.nameserver.kv_file import decoded
 from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.protocol import bodies
 from broker_store.protocol.bodies import QueueData, Registration, TopicConfig, TopicRoute
@@ -171,7 +172,7 @@ def test_order_topics_go_to_the_broker_with_its_registration(server, clock, file
     assert register(server).body == sample("ns kvlist").body
     assert ask(server, 219, namespace="ORDER_TOPIC_CONFIG").body == sample("ns kvlist").body
     assert ask(server, 101, namespace="ORDER_TOPIC_CONFIG", key="TopicX").fields == {"value": "broker-a:4"}
-    again = NameServer(clock, kv_config=files[-1])
+    again = NameServer(clock, kv_config=decoded(files[-1]))
     assert ask(again, 219, namespace="ORDER_TOPIC_CONFIG").body == sample("ns kvlist").body
     assert ask(server, 102, namespace="ORDER_TOPIC_CONFIG", key="TopicX").code == 0
     assert json.loads(files[-1]) == {"configTable": {"ORDER_TOPIC_CONFIG": {}}}
@@ -220,7 +221,7 @@ def test_a_table_that_cannot_be_written_is_not_shown(clock):
 @pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"configTable":[]}', b'{"configTable":{"a":{"b":1}}}'])
 def test_a_damaged_table_stops_the_start(clock, content):
     with pytest.raises(DamagedStoreError):
-        NameServer(clock, kv_config=content)
+        decoded(content)
 
 
 def test_the_key_value_table_has_bounds(server, monkeypatch):

@@ -62,6 +62,14 @@ async def test_messages_by_key(harness):
     assert (await harness.ask(12, **(ask | {"topic": "../x"}))).code == 29
 
 
+async def test_a_lookup_while_the_index_is_in_doubt_says_so(harness):
+    ask = dict(topic="TopicX", key="shared", maxNum=2, beginTimestamp=0, endTimestamp=harness.now_ms)
+    harness.store.index_doubt = "the index is being built again"
+    found, none = await harness.ask(12, **ask), await harness.ask(12, **(ask | {"key": "nobody"}))
+    assert (found.code, found.remark) == (0, "the index is being built again")
+    assert none.remark == "can not find message: the index is being built again"
+
+
 @pytest.mark.parametrize("fields", [{}, {"topic": "TopicX"}, {"topic": "TopicX", "queueId": "x"}, {"topic": "TopicX", "queueId": str(1 << 40)}])
 async def test_missing_and_wrong_fields_are_named(harness, fields):
     answer = await harness.ask(30, **fields)

@@ -420,7 +420,7 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None) -> Jud
 
 def _same_files(before: dict[str, bytes], after: dict[str, bytes]) -> None:
     # A last file of no bytes holds nothing; a power cut leaves it, and a start takes it away.
-    before = {name: content for name, content in before.items() if content and name not in OWN_NAMES}
+    before, after = ({name: content for name, content in files.items() if content} for files in (before, after))
     changed = sorted(
         name for name in before.keys() | after.keys() if name not in OWN_NAMES and before.get(name) != after.get(name)
     )

@@ -36,6 +36,7 @@ class MemoryStore:
         self.rejects_sends: str | None = None
         self.busy_took_ms = 0
         self.blocked_by: tuple[str, int | None, int | None] | None = None
+        self.index_doubt: str | None = None
         self.confirmed = 0
         self.wrote = 0
         self.config: dict[str, str] = {}
