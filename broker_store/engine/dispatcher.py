@@ -68,14 +68,21 @@ class Dispatcher:
             self._mend(stopped, None)
             stopped = dispatch(self._context.address)
 
-    def catch_up(self, on_hole: Callable[[ConsumeQueue, int], None], on_progress: Callable[[int], None]) -> None:
-        """Dispatch up to `confirmed` in chunks with the lock released; holes in a queue go to `on_hole(queue, unit)`."""
+    def catch_up(
+        self, on_hole: Callable[[ConsumeQueue, int], None], on_progress: Callable[[int], None], on_bad: Callable[[int], int | None]
+    ) -> None:
+        """Dispatch up to `confirmed` in chunks with the lock released; holes in a queue go to `on_hole(queue, unit)`.
+
+        `on_bad(log offset)` says where to go on behind a bad record; None: not at all, and DamagedStoreError.
+        """
         while True:
             stopped = catch_up(self._context.address, _CHUNK)
             on_progress(self.dispatched)
             if stopped == c.DONE:
                 return
-            if stopped != c.EXHAUSTED:
+            if stopped == c.BAD_RECORD and (following := on_bad(self._context.view[c.STOPPED_AT])) is not None:
+                self.start_at(following)
+            elif stopped != c.EXHAUSTED:
                 self._mend(stopped, on_hole)
 
     def _mend(self, stopped: int, on_hole: Callable[[ConsumeQueue, int], None] | None) -> None:

@@ -33,6 +33,7 @@ from pathlib import Path
 
 from broker_store.config import StoreSettings
 from broker_store.engine.agreement import Agreement
+from broker_store.engine.bridge import Bridge
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk, Region
@@ -1000,6 +1001,7 @@ class Recovery:
         view = self._context.view
         walked_from = start
         before = sum(queue.maximum for queue in self._queues)
+        bridge = Bridge(self._log, self._begins_record)
 
         def on_hole(queue: ConsumeQueue, unit: int) -> None:
             nonlocal walked_from
@@ -1015,6 +1017,11 @@ class Recovery:
                     _name(queue),
                 )
                 return
+            first = queue.maximum
+            if self._settings.accept_damage and bridge.fill(queue, unit):
+                what = f"messages {first:,} to {unit - 1:,} lay in damaged bytes of the log and are lost; reads of them say so"
+                self._report.finding("error", what, _name(queue), first * UNIT)
+                return
             if queue.maximum == 0 or self._settings.accept_damage or self._ends_below_log(queue, unit - 1):
                 # The log does not hold the records before: they were deleted by age, or are lost.
                 queue.begin_behind(unit)
@@ -1024,6 +1031,17 @@ class Recovery:
                 file=str(queue.directory),
                 advice=f"See `manage.py check_store {self._root}`; start with --accept-damage to go on without them.",
             )
+
+        def on_bad(offset: int) -> int | None:
+            if not self._settings.accept_damage:
+                return None
+            known = len(bridge.passed)
+            following = bridge.following(offset)
+            if len(bridge.passed) > known:
+                file = self._log.file_at(offset)
+                what = f"no good record begins here; accepted: queues and index go on with the record at {following:,} of the log"
+                self._report.finding("error", what, f"commitlog/{file.path.name}", offset - file.base)
+            return following
 
         with self._report.step("dispatch again") as step:
             if not self._index.files:
@@ -1037,7 +1055,7 @@ class Recovery:
                 self._report.changed()
 
             step.of_bytes = end - start
-            self._dispatcher.catch_up(on_hole, on_progress)
+            self._dispatcher.catch_up(on_hole, on_progress, on_bad)
             for queue in gone_back:
                 self._drop_queue_files(queue, queue.maximum)
             step.messages = self._report.redispatched

@@ -1,0 +1,70 @@
+"""Going on behind a bad record in the middle of the log, for a start that was told to accept damage.
+
+Nothing of the log is changed. Units of the messages that lay there lead to the bad bytes, so offsets stay dense and a read of one
+is answered as damaged; `check_store --apply` puts placeholders there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.consume_queue import UNIT, ConsumeQueue
+from broker_store.formats import queue_unit, record
+from broker_store.kernels import context as c
+
+_CHUNK = 1 << 20
+_MAGIC_AT = 4
+_LOST_SIZE = 1  # of a unit that leads to bad bytes: no record is so short
+
+
+@dataclass
+class Bridge:
+    """`begins_record` says whether a good record, or a blank, begins at a log offset. `passed` are the bad parts that were found."""
+
+    log: CommitLog
+    begins_record: Callable[[int], bool]
+    passed: list[tuple[int, int]] = field(default_factory=list)
+
+    def following(self, offset: int) -> int | None:
+        """Where the log goes on behind the bad record at `offset`: in its file, or in the next; None at the end of the log."""
+        file = self.log.file_at(offset)
+        found = next((at for at in self._candidates(offset) if self.begins_record(at)), file.end)
+        if self.log.file_at(found) is None:
+            return None
+        if (offset, found) not in self.passed:
+            self.passed.append((offset, found))
+        return found
+
+    def _candidates(self, offset: int) -> Iterator[int]:
+        """Places behind `offset` where a magic number stands as in a record or a blank, to the end of the file."""
+        file = self.log.file_at(offset)
+        magics = [magic.to_bytes(4, "big", signed=True) for magic in (*record.TOPIC_LENGTH, record.BLANK_MAGIC)]
+        for start in range(offset + 1 - file.base, file.size, _CHUNK):
+            raw = file.map().read(start, min(_CHUNK + 8, file.size - start))
+            places = set()
+            for magic in magics:
+                at = raw.find(magic)
+                while 0 <= at < _CHUNK + _MAGIC_AT:
+                    places.add(at - _MAGIC_AT)
+                    at = raw.find(magic, at + 1)
+            yield from (file.base + start + at for at in sorted(places) if at >= 0)
+
+    def fill(self, queue: ConsumeQueue, unit: int) -> bool:
+        """Let the queue's units up to `unit` lead to the bad part behind its last record; False when none lies there."""
+        after = queue.row[c.Q_LOG_END]
+        bad = next(((low, high) for low, high in sorted(self.passed) if low >= after), None)
+        if bad is None or unit - queue.maximum > bad[1] - bad[0]:
+            return False
+        place = bad[0]
+        for number in range(queue.maximum, unit):
+            if queue.row[c.Q_APPEND_LIMIT] <= number or queue.file_of(number) is None:
+                queue.advance()
+            file = queue.file_of(number)
+            file.map().write(number * UNIT - file.base, queue_unit.encode(place, _LOST_SIZE, 0))
+            place += _LOST_SIZE
+            queue.row[c.Q_DISPATCHED] = number + 1
+        queue.row[c.Q_NEXT] = max(queue.row[c.Q_NEXT], unit)
+        queue.row[c.Q_LOG_END] = place
+        return True

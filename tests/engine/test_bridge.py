@@ -1,0 +1,51 @@
+"""A damaged queue whose records include a bad one: the start stops, or bridges it when damage is accepted, with each loss named."""
+
+import shutil
+
+import pytest
+
+from broker_store.errors import DamagedStoreError
+from broker_store.formats import record
+from broker_store.messages import GetRequest, GetStatus
+from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke, queue_file
+from tests.support.hand_store import HandStore, small_settings
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+@pytest.mark.parametrize("hurt", ["removed", "zeros"])
+def test_a_bad_record_in_the_middle_is_bridged_when_damage_is_accepted(directory, clock, hurt, lost):
+    store = HandStore(small_settings(directory / "store"), clock).begin()
+    stored = filled(store)
+    places = [store.read_units(topic, queue_id, offset, 1)[0].log_offset for topic, queue_id, offset, *_ in stored]
+    store.close()
+    root = store.root
+    for at in places[40 : 40 + lost]:
+        poke(root / "commitlog/00000000000000000000", at + 4, b"\0\0\0\0")
+    if hurt == "removed":
+        shutil.rmtree(root / "consumequeue/T/0")
+    else:
+        poke(queue_file(root, 0), 0, bytes(20))
+    refused = shutil.copytree(root, directory / "refused")
+    with pytest.raises(DamagedStoreError, match="no good record begins here"):
+        HandStore(small_settings(refused), clock).open()
+    store = HandStore(small_settings(root, accept_damage=True), clock).begin()
+    errors = [finding for finding in store.recovery_report()["findings"] if finding["severity"] == "error"]
+    assert any("accepted" in finding["what"] for finding in errors)
+    gone = stored[40 : 40 + lost]
+    if hurt == "removed":
+        of_queue = [offset for topic, queue_id, offset, *_ in gone if (topic, queue_id) == ("T", 0)]
+        assert any(f"messages {of_queue[0]:,} to " in finding["what"] and finding["file"] == "consumequeue/T/0" for finding in errors), errors
+    for _ in range(2):
+        for topic, queue_id, offset, body, _ in stored:
+            result = store.get(GetRequest(topic, queue_id, offset, 1))
+            if (topic, queue_id, offset) in {one[:3] for one in gone}:
+                assert result.status is GetStatus.MESSAGE_DAMAGED, (topic, queue_id, offset, result)
+            else:
+                (found,) = record.decode_all(bytes(result.body))
+                assert (found.queue_offset, found.body) == (offset, body)
+        assert_served(store, [one for one in stored if one not in gone])
+        store.close()
+        store = HandStore(small_settings(root, accept_damage=True), clock).begin()
+    assert_next_is_new(store, stored)
+    store.die()  # what is left is not sound: a repair puts placeholders there
+    shutil.rmtree(root)
