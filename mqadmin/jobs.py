@@ -26,7 +26,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -528,16 +528,24 @@ def _jobs_of(queue: Any) -> list[Job]:
         queue.scheduled_job_registry,
         queue.deferred_job_registry,
     ):
-        ids += registry.get_job_ids(0, MAX_LISTED - 1, desc=True, cleanup=False)
-    jobs = AllowedJob.fetch_many(dict.fromkeys(ids), connection=queue.connection, serializer=JSONSerializer)
-    return [job for job in jobs if job is not None]
+        ids += _newest_ids(registry)
+    return _fetched(queue, dict.fromkeys(ids))
+
+
+def _newest_ids(registry: Any) -> list[str]:
+    return registry.get_job_ids(0, MAX_LISTED - 1, desc=True, cleanup=False)
+
+
+def _fetched(queue: Any, ids: Iterable[str]) -> list[Job]:
+    """The jobs of these ids that are still there, in this order."""
+    found = AllowedJob.fetch_many(ids, connection=queue.connection, serializer=JSONSerializer)
+    return [job for job in found if job is not None]
 
 
 def failed_since(time_ms: int) -> int:
     """How many jobs ended by failing at or after a time, of the newest MAX_LISTED of each queue."""
     with _redis_problems():
-        ids = [id for queue in _queues() for id in queue.failed_job_registry.get_job_ids(0, MAX_LISTED - 1, desc=True, cleanup=False)]
-        found = [describe(job) for job in AllowedJob.fetch_many(ids, connection=_queues()[0].connection, serializer=JSONSerializer) if job is not None]
+        found = [describe(job) for queue in _queues() for job in _fetched(queue, _newest_ids(queue.failed_job_registry))]
     return sum(job["state"] == "failed" and (job["ended_ms"] or 0) >= time_ms for job in found)
 
 
@@ -545,9 +553,9 @@ def last_done(kind: str) -> dict | None:
     """The job of a kind that was done last, among the newest MAX_LISTED of its queue."""
     with _redis_problems():
         queue = next(queue for queue in _queues() if queue.name == KINDS[kind].queue)
-        for id in queue.finished_job_registry.get_job_ids(0, MAX_LISTED - 1, desc=True, cleanup=False):
-            [job] = AllowedJob.fetch_many([id], connection=queue.connection, serializer=JSONSerializer)
-            if job is not None and job.kind == kind:
+        # One at a time: the newest is nearly always of the kind.
+        for job in (job for id in _newest_ids(queue.finished_job_registry) for job in _fetched(queue, [id])):
+            if job.kind == kind:
                 return describe(job)
     return None
 
