@@ -1,7 +1,12 @@
 """What a name server answers to each request (spec/namesrv.md 2 to 6).
 
-`NameServer.handle` is synchronous and quick; the shell that owns the sockets calls it, tells it of closed channels and
-calls `scan` every 10 s. A broker in the same process calls `handle` too, with None for the channel.
+The shell that owns the sockets calls `NameServer.handle`, tells it of closed channels and calls `scan` every 10 s. A broker in
+the same process calls `handle` too, with None for the channel.
+
+What walks over all topics is a generator of steps (`routes.Steps`), and a broker in the same process may have sends to take in
+between. The shell that has a loop sets `take_steps`, which takes some steps a turn and answers later; who asks with no channel
+gets the answer at once. One such work runs at a time, and whatever registers or leaves meanwhile waits its turn after it, so an
+older registration never overwrites a newer one.
 
 The key-value table is the only thing that outlives the process: `persist` is called with its whole content after each
 change, before the answer is given; when it raises, the change is undone and the answer is an error. Apache's file of
@@ -15,17 +20,20 @@ files anywhere (CVE-2023-37582).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker_store.errors import FieldError, PeerError
 from broker_store.nameserver.own_broker import OwnBroker
-from broker_store.nameserver.routes import UNIT, UNIT_SUB, Registrant, Routes
+from broker_store.nameserver.routes import UNIT, UNIT_SUB, LiveBroker, Registrant, Routes, finish
 from broker_store.protocol import bodies, fastjson
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
+
+log = logging.getLogger(__name__)
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -44,6 +52,13 @@ class Channel(Protocol):
     remote: str
 
     def close(self) -> None: ...
+
+    def write(self, command: Command) -> None: ...
+
+
+def _log_failure(_result: object, error: Exception | None) -> None:
+    if error is not None:
+        log.error("brokers that went could not be removed", exc_info=error)
 
 
 class NameServer:
@@ -78,6 +93,8 @@ class NameServer:
         self.answered: Callable[[Command, Channel | None, Command], None] = lambda command, channel, answer: None
         # The broker in whose process this name server runs; None for a name server alone.
         self.own: OwnBroker | None = None
+        # (steps, what to do with their result or the error that ended them) for a channel whose answer may come later.
+        self.take_steps: Callable[[Generator, Callable[[Any, Exception | None], None]], None] | None = None
         self._handlers = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
@@ -115,11 +132,15 @@ class NameServer:
         else:
             try:
                 answer = handler(command, channel)
-                if answer.code and answer.code not in _NOTHING_THERE:
-                    self.refuse(ResponseCode(answer.code).name.lower().replace("_", " "), who=who, said=answer.remark or "")
+                if isinstance(answer, Generator):
+                    if channel is not None and self.take_steps is not None:
+                        self.take_steps(answer, lambda answer, error: self._late_answer(command, channel, answer, error))
+                        return None
+                    answer = finish(answer)
             except PeerError as error:
-                self.refuse(error.cause, who=who, said=str(error))
-                answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+                answer = self._failure(command, who, error)
+            else:
+                self._count(answer, who)
         self.answered(command, channel, answer)
         return None if command.is_oneway else answer
 
@@ -127,23 +148,57 @@ class NameServer:
         """Set the port that GET_NAMESRV_CONFIG shows to the one that was opened."""
         self._config["listenPort"] = port
 
+    def _late_answer(self, command: Command, channel: Channel, answer: Command | None, error: Exception | None) -> None:
+        if answer is not None:
+            self._count(answer, channel.remote)
+        elif isinstance(error, PeerError):
+            answer = self._failure(command, channel.remote, error)
+        else:
+            log.error("request %d failed", command.code, exc_info=error)
+            answer = command.answer(ResponseCode.SYSTEM_ERROR, f"error inside the name server: {type(error).__name__}")
+        self.answered(command, channel, answer)
+        if not command.is_oneway:
+            channel.write(answer)
+
+    def _count(self, answer: Command, who: str) -> None:
+        if answer.code and answer.code not in _NOTHING_THERE:
+            self.refuse(ResponseCode(answer.code).name.lower().replace("_", " "), who=who, said=answer.remark or "")
+
+    def _failure(self, command: Command, who: str, error: PeerError) -> Command:
+        self.refuse(error.cause, who=who, said=str(error))
+        return command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+
     def channel_closed(self, channel: Channel) -> None:
         """A broker whose connection ends is gone at once."""
-        self.routes.channel_closed(channel)
+        self._remove(self.routes.of_channel(channel))
 
     def scan(self, now_ms: int) -> None:
         """Remove the brokers that were silent for too long, and close their channels."""
-        for live in self.routes.expire(now_ms):
+        silent = self.routes.silent(now_ms)
+        self._remove(silent)
+        for live in silent:
             if live.channel is not None:
                 live.channel.close()
 
+    def _remove(self, gone: list[LiveBroker]) -> None:
+        if not gone:
+            return
+        if self.take_steps is None:
+            finish(self.routes.remove_in_steps(gone))
+        else:
+            self.take_steps(self.routes.remove_in_steps(gone), _log_failure)
+
     # Brokers
 
-    def _register_broker(self, command: Command, channel: Channel | None) -> Command:
+    def _register_broker(self, command: Command, channel: Channel | None) -> Generator[Any, Any, Command]:
         header = read_header(command.code, command.fields)
         if header.body_crc32 and header.body_crc32 != bodies.body_crc(command.body):
             return command.answer(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        registration = bodies.decode_registration(command.body, bool(header.compressed), command.version)
+        compressed = bool(header.compressed)
+        if len(command.body) > bodies.MAX_BODY_AT_ONCE or compressed:
+            registration = yield lambda: bodies.decode_registration(command.body, compressed, command.version)
+        else:
+            registration = bodies.decode_registration(command.body, compressed, command.version)
         who = Registrant(
             header.cluster_name,
             header.broker_name,
@@ -155,7 +210,7 @@ class NameServer:
             header.zone_name,
         )
         self._check_own(who, channel)
-        answer = self.routes.register(who, registration, channel, self._clock())
+        answer = yield from self.routes.register_in_steps(who, registration, channel, self._clock())
         fields = {"haServerAddr": answer.ha_address, "masterAddr": answer.master_address}
         order = self._kv.get(ORDER_TOPIC_CONFIG) if self._return_order_topic_config else None
         body = bodies.encode_table(order) if order else b""
@@ -165,10 +220,10 @@ class NameServer:
         if self.own is not None:
             self.own.check(who, channel)
 
-    def _unregister_broker(self, command: Command, channel: Channel | None) -> Command:
+    def _unregister_broker(self, command: Command, channel: Channel | None) -> Generator[Any, Any, Command]:
         header = read_header(command.code, command.fields)
         self._check_own(_named_in(header), channel)
-        self.routes.unregister(header.cluster_name, header.broker_addr, header.broker_name, header.broker_id)
+        yield from self.routes.unregister_in_steps(header.cluster_name, header.broker_addr, header.broker_name, header.broker_id)
         return command.answer()
 
     def _broker_heartbeat(self, command: Command, channel: Channel | None) -> Command:
@@ -209,12 +264,12 @@ class NameServer:
     def _cluster_info(self, command: Command, _channel: Channel | None) -> Command:
         return command.answer(body=bodies.encode_cluster_info(self.routes.cluster_info()))
 
-    def _wipe_write_perm(self, command: Command, _channel: Channel | None) -> Command:
-        count = self.routes.wipe_write_perm(read_header(command.code, command.fields).broker_name)
+    def _wipe_write_perm(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
+        count = yield from self.routes.wipe_write_perm(read_header(command.code, command.fields).broker_name)
         return command.answer(0, None, {"wipeTopicCount": str(count)})
 
-    def _add_write_perm(self, command: Command, _channel: Channel | None) -> Command:
-        count = self.routes.add_write_perm(read_header(command.code, command.fields).broker_name)
+    def _add_write_perm(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
+        count = yield from self.routes.add_write_perm(read_header(command.code, command.fields).broker_name)
         return command.answer(0, None, {"addTopicCount": str(count)})
 
     # Topics
@@ -232,22 +287,25 @@ class NameServer:
         self.routes.register_topic(header.topic, bodies.decode_route(command.body).queues)
         return command.answer()
 
-    def _cluster_topics(self, command: Command, _channel: Channel | None) -> Command:
-        topics = self.routes.topics_of_cluster(read_header(command.code, command.fields).cluster)
+    def _cluster_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
+        topics = yield from self.routes.topics_of_cluster(read_header(command.code, command.fields).cluster)
         return command.answer(body=bodies.encode_topic_list(topics))
 
     def _system_topics(self, command: Command, _channel: Channel | None) -> Command:
         names, address = self.routes.system_names()
         return command.answer(body=bodies.encode_topic_list(names, address))
 
-    def _unit_topics(self, command: Command, _channel: Channel | None) -> Command:
-        return command.answer(body=bodies.encode_topic_list(self.routes.topics_by_flag(UNIT)))
+    def _unit_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
+        topics = yield from self.routes.topics_by_flag(UNIT)
+        return command.answer(body=bodies.encode_topic_list(topics))
 
-    def _unit_sub_topics(self, command: Command, _channel: Channel | None) -> Command:
-        return command.answer(body=bodies.encode_topic_list(self.routes.topics_by_flag(UNIT_SUB)))
+    def _unit_sub_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
+        topics = yield from self.routes.topics_by_flag(UNIT_SUB)
+        return command.answer(body=bodies.encode_topic_list(topics))
 
-    def _unit_sub_ununit_topics(self, command: Command, _channel: Channel | None) -> Command:
-        return command.answer(body=bodies.encode_topic_list(self.routes.topics_by_flag(UNIT_SUB, UNIT)))
+    def _unit_sub_ununit_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
+        topics = yield from self.routes.topics_by_flag(UNIT_SUB, UNIT)
+        return command.answer(body=bodies.encode_topic_list(topics))
 
     # The key-value table
 

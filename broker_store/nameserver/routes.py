@@ -16,9 +16,9 @@ entry behind).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from broker_store.errors import PeerError
 from broker_store.formats.config_json import DataVersion
@@ -38,9 +38,31 @@ _MEMBERS_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
 # `maxTopics` of a broker: one with so many topics must find room in the name server of its own process.
 MAX_BROKERS = 2_000
 MAX_TOPICS = 250_000
+# Topics between two steps of what walks over all of them: see `finish`.
+STEP = 128
 
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.%a-z]{2,60}\]):\d{1,5}")
 _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f\x7f]")
+
+
+# Work over many topics that can pause after each step; routes may change in the pauses.
+Steps = Generator[None, None, None]
+Result = TypeVar("Result")
+
+
+def finish(steps: Generator[object, object, Result]) -> Result:
+    """Take all steps at once. A step that gives a function to call is sent what that returns."""
+    answer = None
+    while True:
+        try:
+            work = steps.send(answer)
+        except StopIteration as end:
+            return end.value
+        answer = work() if callable(work) else None
+
+
+def _in_steps(entries: list) -> Iterator[list]:
+    return (entries[begin : begin + STEP] for begin in range(0, len(entries), STEP))
 
 
 class RegistrationRefused(PeerError):
@@ -99,6 +121,12 @@ class Routes:
         self, who: Registrant, registration: Registration, channel: object | None, now_ms: int
     ) -> RegistrationAnswer:
         """Take in what a broker serves. Raises RegistrationRefused."""
+        return finish(self.register_in_steps(who, registration, channel, now_ms))
+
+    def register_in_steps(
+        self, who: Registrant, registration: Registration, channel: object | None, now_ms: int
+    ) -> Generator[None, None, RegistrationAnswer]:
+        """`register`, with a step after each STEP topics."""
         _check_registrant(who)
         known = self.brokers.get(who.broker_name)
         addresses = dict(known.addresses) if known else {}
@@ -111,7 +139,7 @@ class Routes:
         # A registration of what changed carries one topic; it may not be the first, or the others would be missed.
         if who.broker_id not in (known.addresses if known else ()) and len(registration.topics) == 1:
             raise RegistrationRefused("register broker failed")
-        self._check_room(who, registration)
+        yield from self._check_room(who, registration)
 
         addresses[who.broker_id] = who.address
         acting = bool(who.enable_acting_master)
@@ -119,7 +147,7 @@ class Routes:
         if known is not None and known.cluster != who.cluster:
             self._leave_cluster(known)
         self.clusters.setdefault(who.cluster, {})[who.broker_name] = None
-        self._adopt_topics(who, registration, new_broker=known is None or not known.addresses)
+        yield from self._adopt_topics(who, registration, new_broker=known is None or not known.addresses)
         timeout_ms = DEFAULT_TIMEOUT_MS if who.timeout_ms is None else who.timeout_ms
         live = LiveBroker(who, now_ms, timeout_ms, registration.data_version, channel)
         self.live[who.cluster, who.address] = live
@@ -129,16 +157,18 @@ class Routes:
         live = self.live.get((cluster, holder))
         return live is not None and live.data_version.state_version > registration.data_version.state_version
 
-    def _check_room(self, who: Registrant, registration: Registration) -> None:
+    def _check_room(self, who: Registrant, registration: Registration) -> Steps:
         if (who.cluster, who.address) not in self.live and len(self.live) >= MAX_BROKERS:
             raise RegistrationRefused(f"{MAX_BROKERS} brokers are registered, no more are taken")
-        more = sum(name not in self.topics for name in registration.topics)
+        more = len(registration.topics.keys() - self.topics.keys())
         if len(self.topics) + more > MAX_TOPICS:
             raise RegistrationRefused(f"{len(self.topics)} topics are registered, at most {MAX_TOPICS} are taken")
-        for topic in registration.topics:
-            _check_name("topic", topic)
+        for topics in _in_steps(list(registration.topics)):
+            for topic in topics:
+                _check_name("topic", topic)
+            yield
 
-    def _adopt_topics(self, who: Registrant, registration: Registration, new_broker: bool) -> None:
+    def _adopt_topics(self, who: Registrant, registration: Registration, new_broker: bool) -> Steps:
         broker = self.brokers[who.broker_name]
         is_master = who.broker_id == MASTER_ID
         # Without a master the smallest id of a 5.x group stands in for reading.
@@ -148,14 +178,16 @@ class Routes:
         live = self.live.get((who.cluster, who.address))
         changed = new_broker or live is None or live.data_version != registration.data_version
         if changed and self._delete_missing_topics:
-            self._drop_queues(self.topics.keys() - registration.topics.keys(), {who.broker_name})
-        for topic in registration.topics.values():
-            queues = self.topics.setdefault(topic.name, {})
-            if changed or who.broker_name not in queues:
-                perm = topic.perm & ~PERM_WRITE if stands_in and broker.enable_acting_master else topic.perm
-                queues[who.broker_name] = QueueData(
-                    who.broker_name, topic.read_queue_nums, topic.write_queue_nums, perm, topic.topic_sys_flag
-                )
+            yield from self._drop_queues(self.topics.keys() - registration.topics.keys(), {who.broker_name})
+        for topics in _in_steps(list(registration.topics.values())):
+            for topic in topics:
+                queues = self.topics.setdefault(topic.name, {})
+                if changed or who.broker_name not in queues:
+                    perm = topic.perm & ~PERM_WRITE if stands_in and broker.enable_acting_master else topic.perm
+                    queues[who.broker_name] = QueueData(
+                        who.broker_name, topic.read_queue_nums, topic.write_queue_nums, perm, topic.topic_sys_flag
+                    )
+            yield
 
     def _answer_for(self, who: Registrant) -> RegistrationAnswer:
         if who.broker_id == MASTER_ID:
@@ -166,6 +198,10 @@ class Routes:
 
     def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
         """Remove a broker and what only it served."""
+        finish(self.unregister_in_steps(cluster, address, broker_name, broker_id))
+
+    def unregister_in_steps(self, cluster: str, address: str, broker_name: str, broker_id: int) -> Steps:
+        """`unregister`, with a step after each STEP topics; no route names the broker from the first step on."""
         self.live.pop((cluster, address), None)
         broker = self.brokers.get(broker_name)
         if broker is None:
@@ -174,11 +210,11 @@ class Routes:
         if addresses:
             self.brokers[broker_name] = replace(broker, addresses=addresses)
             if broker.enable_acting_master and MASTER_ID not in addresses:
-                self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+                yield from self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
             return
         del self.brokers[broker_name]
         self._leave_cluster(broker)
-        self._drop_queues(self.topics, {broker_name})
+        yield from self._drop_queues(self.topics, {broker_name})
 
     def _leave_cluster(self, broker: BrokerData) -> None:
         names = self.clusters.get(broker.cluster, {})
@@ -186,13 +222,15 @@ class Routes:
         if not names:
             self.clusters.pop(broker.cluster, None)
 
-    def _drop_queues(self, topics: Iterable[str], broker_names: Iterable[str]) -> None:
-        for topic in list(topics):
-            queues = self.topics.get(topic, {})
-            for broker_name in broker_names:
-                queues.pop(broker_name, None)
-            if not queues:
-                self.topics.pop(topic, None)
+    def _drop_queues(self, topics: Iterable[str], broker_names: Iterable[str]) -> Steps:
+        for piece in _in_steps(list(topics)):
+            for topic in piece:
+                queues = self.topics.get(topic, {})
+                for broker_name in broker_names:
+                    queues.pop(broker_name, None)
+                if not queues:
+                    self.topics.pop(topic, None)
+            yield
 
     def heard(self, cluster: str, address: str, now_ms: int) -> None:
         """A sign of life; one of an unknown broker changes nothing."""
@@ -205,22 +243,32 @@ class Routes:
         live = self.live.get((cluster, address))
         return live.data_version if live else None
 
+    def silent(self, now_ms: int) -> list[LiveBroker]:
+        """The brokers that were silent for their timeout."""
+        return [live for live in self.live.values() if live.last_update_ms + live.timeout_ms < now_ms]
+
+    def of_channel(self, channel: object) -> list[LiveBroker]:
+        """The brokers that registered last over this channel."""
+        return [live for live in self.live.values() if live.channel is channel]
+
+    def remove_in_steps(self, gone: list[LiveBroker]) -> Steps:
+        """Unregister brokers that went without a word; one that registered again meanwhile stays."""
+        for live in gone:
+            who = live.registrant
+            if self.live.get((who.cluster, who.address)) is live:
+                yield from self.unregister_in_steps(who.cluster, who.address, who.broker_name, who.broker_id)
+
     def expire(self, now_ms: int) -> list[LiveBroker]:
         """Unregister the brokers that were silent for their timeout, and return them."""
-        silent = [live for live in self.live.values() if live.last_update_ms + live.timeout_ms < now_ms]
-        self._unregister_all(silent)
-        return silent
+        gone = self.silent(now_ms)
+        finish(self.remove_in_steps(gone))
+        return gone
 
     def channel_closed(self, channel: object) -> list[LiveBroker]:
         """Unregister the brokers that registered last over this channel, and return them."""
-        gone = [live for live in self.live.values() if live.channel is channel]
-        self._unregister_all(gone)
+        gone = self.of_channel(channel)
+        finish(self.remove_in_steps(gone))
         return gone
-
-    def _unregister_all(self, gone: list[LiveBroker]) -> None:
-        for live in gone:
-            who = live.registrant
-            self.unregister(who.cluster, who.address, who.broker_name, who.broker_id)
 
     # What clients ask
 
@@ -242,17 +290,23 @@ class Routes:
     def cluster_info(self) -> ClusterInfo:
         return ClusterInfo(dict(self.brokers), {name: list(names) for name, names in self.clusters.items()})
 
-    def topics_of_cluster(self, cluster: str) -> list[str]:
-        names = self.clusters.get(cluster, {})
-        return [topic for topic, queues in self.topics.items() if any(name in names for name in queues)]
+    def topics_of_cluster(self, cluster: str) -> Generator[None, None, list[str]]:
+        """In steps: the topics that any broker of the cluster has."""
+        names, chosen = self.clusters.get(cluster, {}), []
+        for piece in _in_steps(list(self.topics.items())):
+            chosen += [topic for topic, queues in piece if not names.keys().isdisjoint(queues)]
+            yield
+        return chosen
 
-    def topics_by_flag(self, wanted: int, unwanted: int = 0) -> list[str]:
-        """Topics whose flag has all bits of `wanted` and none of `unwanted`."""
+    def topics_by_flag(self, wanted: int, unwanted: int = 0) -> Generator[None, None, list[str]]:
+        """In steps: the topics whose flag has all bits of `wanted` and none of `unwanted`."""
         chosen = []
-        for topic, queues in self.topics.items():
-            flag = next(iter(queues.values())).topic_sys_flag
-            if flag & wanted == wanted and not flag & unwanted:
-                chosen.append(topic)
+        for piece in _in_steps(list(self.topics.items())):
+            for topic, queues in piece:
+                flag = next((queue.topic_sys_flag for queue in queues.values()), 0)
+                if flag & wanted == wanted and not flag & unwanted:
+                    chosen.append(topic)
+            yield
         return chosen
 
     def system_names(self) -> tuple[list[str], str | None]:
@@ -263,20 +317,23 @@ class Routes:
 
     # What administrators change; a registration with a changed data version sets it back
 
-    def wipe_write_perm(self, broker_name: str) -> int:
-        """No more sends to this broker; how many topics it has."""
+    def wipe_write_perm(self, broker_name: str) -> Generator[None, None, int]:
+        """In steps: no more sends to this broker; how many topics it has."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
-    def add_write_perm(self, broker_name: str) -> int:
+    def add_write_perm(self, broker_name: str) -> Generator[None, None, int]:
+        """In steps: sends to this broker again; how many topics it has."""
         return self._change_perm(broker_name, lambda perm: PERM_READ_WRITE)
 
-    def _change_perm(self, broker_name: str, changed) -> int:
+    def _change_perm(self, broker_name: str, changed: Callable[[int], int]) -> Generator[None, None, int]:
         count = 0
-        for queues in self.topics.values():
-            queue = queues.get(broker_name)
-            if queue is not None:
-                queues[broker_name] = queue._replace(perm=changed(queue.perm))
-                count += 1
+        for piece in _in_steps(list(self.topics.values())):
+            for queues in piece:
+                queue = queues.get(broker_name)
+                if queue is not None:
+                    queues[broker_name] = queue._replace(perm=changed(queue.perm))
+                    count += 1
+            yield
         return count
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
@@ -284,7 +341,7 @@ class Routes:
         if cluster is None:
             self.topics.pop(topic, None)
         else:
-            self._drop_queues([topic], self.clusters.get(cluster, {}))
+            finish(self._drop_queues([topic], self.clusters.get(cluster, {})))
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
         """Add a topic on brokers that are known. Raises RegistrationRefused."""

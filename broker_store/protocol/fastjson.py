@@ -83,6 +83,25 @@ def loads(data: bytes) -> object:
     return value
 
 
+# The most of a text that is read by one call into compiled code, which keeps every other thread from running.
+_MAX_AT_ONCE = 4_096
+
+
+def loads_in_pieces(data: bytes, tables: frozenset[str]) -> object:
+    """What `loads` gives, read for a thread: no call into compiled code takes long, so the other threads go on.
+
+    Of the members named in `tables`, and of the value itself, each member is read at once where it is short; what else is large
+    is read letter by letter. Raises FieldError.
+    """
+    try:
+        value = _PieceReader(data.decode(), tables).read()
+        return _References(value).resolved() if b'"$ref"' in data else value
+    except RecursionError:
+        raise _wrong(data, "fewer levels") from None
+    except (ValueError, TypeError, IndexError, KeyError) as error:
+        raise _wrong(data, f"fastjson text ({error!s:.80})") from None
+
+
 def _wrong(data: bytes, want: str) -> FieldError:
     return FieldError("body", bytes(data[:50]), want)
 
@@ -161,6 +180,59 @@ class _Reader:
         if self.text[at : at + 1] != ",":
             raise ValueError(f"no comma at {at}")
         return self._skip(at + 1)
+
+
+class _PieceReader(_Reader):
+    """Reads the members of tables, and of the outermost object, each by one call where they are short."""
+
+    def __init__(self, text: str, tables: frozenset[str]):
+        super().__init__(text)
+        self._tables = tables
+        self._scan = json.JSONDecoder(parse_constant=_refuse_constant).scan_once
+        self._is_table = True
+
+    def _object(self, at: int, depth: int) -> tuple[dict, int]:
+        if not self._is_table:
+            return super()._object(at, depth)
+        text, members = self.text, {}
+        at = self._skip(at)
+        if text[at : at + 1] == "}":
+            return members, at + 1
+        while True:
+            if text[at : at + 1] != '"':
+                raise ValueError(f"no name at {at}")
+            name, at = scanstring(text, at + 1, True)
+            name.encode()
+            at = self._skip(at)
+            if text[at : at + 1] != ":":
+                raise ValueError(f"no colon at {at}")
+            members[name], at = self._member(name, self._skip(at + 1), depth + 1)
+            at = self._skip(at)
+            if text[at : at + 1] == "}":
+                return members, at + 1
+            at = self._comma(at)
+
+    def _member(self, name: str, at: int, depth: int) -> tuple[object, int]:
+        is_table = name in self._tables
+        if not is_table:
+            piece = self.text[at : at + _MAX_AT_ONCE]
+            try:
+                value, end = self._scan(piece, 0)
+                if end < len(piece):  # a number that ends with the piece may go on
+                    if "\\u" in piece[:end]:
+                        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate is no text
+                    return value, at + end
+            except (StopIteration, ValueError):
+                pass  # it is long, or in the dialect
+        self._is_table = is_table
+        try:
+            return self._value(at, depth)
+        finally:
+            self._is_table = True
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _number(text: str) -> int | float:

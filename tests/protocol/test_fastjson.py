@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_store.errors import FieldError
-from broker_store.protocol.fastjson import ObjectKey, dumps, dumps_strict, dumps_table, loads
+from broker_store.protocol import fastjson
+from broker_store.protocol.fastjson import ObjectKey, dumps, dumps_strict, loads
 from tests.support.wire_samples import all_samples
 
 QUEUE = {"brokerName": "b", "queueId": 0, "topic": "T"}
@@ -145,8 +146,29 @@ def test_strict_json_is_json(value):
     assert json.loads(dumps_strict(value)) == value
 
 
+@pytest.mark.parametrize("value", [
+    {"a": 1, "t": {"x": {"y": [1, "zü\n", None, True, 1.5]}, "z": {}}, "e": {}, "l": []}, {}, {"t": {}}, {"long": "x" * 10_000, "t": {"deep": {"t": {"t": 1}}}},
+    {"t": {f"n{n}": {"topicName": f"n{n}", "attributes": {"a": "b"}, "perm": 6} for n in range(2_000)}}, {"many": list(range(5_000)), "t": {"q": "\\\""}},
+    {"t": {"large": {f"k{n}": "v" * 40 for n in range(500)}}, "n": 123456789012345678},
+])  # fmt: skip
+def test_what_is_read_in_pieces_is_what_is_read_at_once(value):
+    for data in (json.dumps(value).encode(), json.dumps(value, indent=2).encode(), json.dumps(value, ensure_ascii=False).encode()):
+        assert fastjson.loads_in_pieces(data, frozenset({"t"})) == fastjson.loads(data) == value
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"t":{"a":}}', b'{"t":{"a":1}', b'{"t":{"a":1}}x', b'{"a":NaN}', b'{"t":{1:2}}', b'{"t" 1}', b"\xff", b'{"a":"\\ud800"}', b'{"t":{"a":' + b"[" * 5_000,
+                                  b'{"a":' * 3_000])  # fmt: skip
+def test_what_cannot_be_read_in_pieces_is_refused(data):
+    with pytest.raises(FieldError):
+        fastjson.loads_in_pieces(data, frozenset({"t"}))
+
+
+def test_the_dialect_is_read_in_pieces_too():
+    assert fastjson.loads_in_pieces(b'{"a":{0:"x",{"q":1}:2},"t":{"b":{1:2}}}', frozenset({"t"})) == fastjson.loads(b'{"a":{0:"x",{"q":1}:2},"t":{"b":{1:2}}}')
+
+
 @pytest.mark.parametrize("count", [0, 1, 127, 128, 129, 1_000])
 def test_a_table_is_written_in_pieces(count):
     table = {f"n{number}": {0: number} for number in range(count)}
-    assert loads(dumps_table({"dataVersion": {"counter": 1}}, "offsetTable", table.items())) == {"dataVersion": {"counter": 1}, "offsetTable": table}
-    assert loads(dumps_table({}, "t", table.items())) == {"t": table}
+    assert loads(fastjson.dumps_table({"dataVersion": {"counter": 1}}, "offsetTable", table.items())) == {"dataVersion": {"counter": 1}, "offsetTable": table}
+    assert loads(fastjson.dumps_table({}, "t", table.items())) == {"t": table}
