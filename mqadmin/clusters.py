@@ -18,12 +18,12 @@ Shapes (times are ms since 1970, sizes bytes, rates per second):
                   "counts": {"topics", "groups", "producers", "consumers"}, "worst_lag": {"group", "lag"} | None,
                   "top_topics": [{"name", "in_per_s", "out_per_s"}]}
     condition()  {"severity": "bad|warn|unknown|good", "sentence", "notices": [{"severity", "kind", "sentence", "number", "page", "of"}]}
-    topic_kinds()  {name: kind}
-    topics()     [{"name", "kind": "normal|retry|dlq|system", "read_queues", "write_queues", "perm", "order",
+    topic_counts()  {kind: number}; group_counts() the same
+    topics(names)  [{"name", "kind": "normal|retry|dlq|system", "read_queues", "write_queues", "perm", "order",
                    "messages", "in_per_s", "out_per_s", "groups"}]
     topic(name)  the same, and "attributes", "last_store_ms", "queues": [{"queue_id", "min_offset", "max_offset", "messages",
                   "earliest_store_ms", "last_store_ms"}], "readers": [{"group", "lag", "clients"}]; NotFoundError
-    groups()     [{"name", "kind": "normal|system", "consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times",
+    groups(names)  [{"name", "kind": "normal|system", "consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times",
                    "clients", "model", "topics": [name], "lag", "out_per_s"}]
     group(name)  the same, and "lag_ms", "largest_lag" (of one queue), "queues": [{"topic", "queue_id", "min_offset", "max_offset", "consumer_offset", "lag",
                   "lag_ms", "last_consumed_ms", "client_id"}], "retrying": {"topic", "messages", "lag"},
@@ -46,12 +46,11 @@ Shapes (times are ms since 1970, sizes bytes, rates per second):
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import os
 import random
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -79,15 +78,18 @@ from broker_store.server.http import MAX_LIMIT, NewMessage
 from broker_store.server.problems import Problem, problem_of_put
 from broker_store.server.produce import SENT
 from broker_store.server.runtime_info import RUNNING_VERSION
+from broker_store.server.turns import in_turns
 from mqadmin import condition, dead_letters, waiting
 from mqadmin.inside import cache, layout, recoveries, signs
 from mqadmin.inside.forecast import Forecasts
 from mqadmin.inside.knowing import FromBroker
 from mqadmin.inside.shared import SharedLooks
 from mqadmin.inside.slot_watch import SlotWatch
+from mqadmin.listings import Listings
 
 TOLD_SECONDS = 1.0  # a start that is over is told as it was told last
 CALL_SECONDS = 3.0
+RUN_SECONDS = 30.0  # what walks over all topics in turns
 READ_BYTES = 1 << 20  # asked for in one read of a queue
 MAX_ANSWER_BYTES = 4 << 20  # of records in one answer; a larger one is given alone
 SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time
@@ -96,9 +98,6 @@ READ_THREADS = 2  # for browsing, beside the broker's own readers
 CONDITION_REST = 50  # times the processor time of a look at all signs
 CHAINS_REST = 100  # times the processor time of a count: who watches chains costs at most a hundredth of a core
 TIMED_QUEUES = 64  # of a group: each needs a read of a record for its lag in time
-GROUPS_A_LOOK = 50  # whose lag is measured for one overview
-TOP_TOPICS = 8
-TOP_SECONDS = 2.0  # their rates are over ten
 TOPICS_OF_AN_ID = 64  # that a message id without a topic is looked for in
 MAX_IDS = 32
 MAX_HALVES = 50  # of those that wait, told one by one
@@ -166,10 +165,7 @@ class EmbeddedCluster:
         self._queue_turn = itertools.count()
         self._ids = itertools.count(random.getrandbits(15))
         self._loader = random.getrandbits(32)
-        self._lags: dict[str, int | None] = {}
-        self._lags_to_look_at: list[str] = []
-        self._top: list[dict] = []
-        self._top_until = 0.0
+        self._lists: Listings | None = None
         self._readers: dict[tuple[str, str, int], object] = {}
         self._looks: Forecasts | None = None
         self._scan_rate: dict | None = None  # of earlier starts; this run adds none
@@ -208,6 +204,21 @@ class EmbeddedCluster:
             return answer.result(CALL_SECONDS)
         except TimeoutError:
             answer.cancel()
+            raise
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """The result of a coroutine that the loop runs, for a thread that is not its; TimeoutError after RUN_SECONDS."""
+        if self._loop is None:
+            return asyncio.run(coroutine)
+        try:
+            running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise StoreClosedError("the broker has stopped") from None
+        try:
+            return running.result(RUN_SECONDS)
+        except TimeoutError:
+            running.cancel()
             raise
 
     def state(self) -> dict:
@@ -452,69 +463,53 @@ class EmbeddedCluster:
                 "out_bytes_per_s": rates["got"]["bytes_1s"],
             },
             "counts": {
-                "topics": sum(parts.topics.kind(config.name) == "normal" for config in parts.topics.all()),
-                "groups": sum(self._group_kind(name) == "normal" for name in self._group_names()),
+                "topics": parts.topics.names.count("normal"),
+                "groups": parts.groups.names.count("normal"),
                 "producers": len(producers),
                 "consumers": len(consumers),
             },
-            "worst_lag": self._worst_lag(),
-            "top_topics": self._busiest(),
+            "worst_lag": self._listings.worst_lag(),
+            "top_topics": self._listings.top_topics(),
         }
-
-    def _busiest(self) -> list[dict]:
-        """The topics with most traffic over ten seconds, of those that had any since the start; looked at every 2 s."""
-        parts = self._parts
-        if time.monotonic() < self._top_until:
-            return self._top
-        self._top_until = time.monotonic() + TOP_SECONDS
-        out = self._out_by_topic()
-        rows = []
-        for config in parts.topics.all():
-            meter = parts.statistics.topic(config.name)
-            if (meter is None and config.name not in out) or parts.topics.is_system(config.name):
-                continue
-            rows.append({"name": config.name, "in_per_s": meter.per_second() if meter else 0.0, "out_per_s": out.get(config.name, 0.0)})
-        self._top = heapq.nlargest(TOP_TOPICS, rows, key=lambda row: (row["in_per_s"] + row["out_per_s"], row["name"]))
-        return self._top
-
-    def _out_by_topic(self) -> dict[str, float]:
-        rates: dict[str, float] = {}
-        for (_, topic), rate in self._parts.statistics.got_rates().items():
-            rates[topic] = rates.get(topic, 0.0) + rate
-        return rates
-
-    def _worst_lag(self) -> dict | None:
-        """The largest lag known of a group that is not the broker's own. Each call measures some groups in turn, so thousands
-        of them do not hold up the loop."""
-        if not self._lags_to_look_at:
-            self._lags_to_look_at = [name for name in self._parts.offsets.groups() if self._group_kind(name) == "normal"]
-            self._lags = {name: self._lags.get(name) for name in self._lags_to_look_at}
-        for _ in range(min(GROUPS_A_LOOK, len(self._lags_to_look_at))):
-            name = self._lags_to_look_at.pop()
-            self._lags[name] = self._lag(name)
-        worst = max((name for name, lag in self._lags.items() if lag is not None), key=lambda name: self._lags[name], default=None)
-        return None if worst is None else {"group": worst, "lag": self._lags[worst]}
 
     # -- topics
 
-    def topic_kinds(self) -> dict[str, str]:
-        """Every topic's kind by its name: cheap, also for thousands."""
-        return {config.name: self._parts.topics.kind(config.name) for config in self._parts.topics.all()}
+    def topic_counts(self) -> dict[str, int]:
+        """How many topics there are of each kind."""
+        return self._listings.topic_counts()
 
-    def topics(self, wanted: Collection[str] | None = None) -> list[dict]:
-        """The topics that are wanted, or all. With thousands ask for those to be shown: each costs a look at its queues."""
-        parts = self._parts
-        configs = [config for config in parts.topics.all() if wanted is None or config.name in wanted]
-        queue_ids: dict[str, list[int]] = {config.name: [] for config in configs}
-        for topic, queue_id in parts.store.queues():
-            if topic in queue_ids:
-                queue_ids[topic].append(queue_id)
-        readers: dict[str, int] = {}
-        for group in parts.offsets.groups():
-            for topic in parts.offsets.of_group(group):
-                readers[topic] = readers.get(topic, 0) + 1
-        out = self._out_by_topic()
-        return [self._topic(config, queue_ids[config.name], readers.get(config.name, 0), out.get(config.name, 0.0)) for config in configs]
+    def offered_topics(self) -> list[str]:
+        """The names that a form offers: some hundred, of topics that are not the broker's own."""
+        return self._listings.offered_topics()
+
+    def topics(self, wanted: Iterable[str]) -> list[dict]:
+        """These topics, in this order, as far as they are there. Some hundred at once: each costs a look at its queues."""
+        topics = self._parts.topics
+        return [self._topic(config) for name in wanted if (config := topics.get(name)) is not None]
+
+    async def topics_page(self, kind: str = "all", search: str = "", sort: str = "name", begin: int = 0, count: int = MAX_LIMIT) -> tuple[list[dict], int]:
+        """A page of the topics of a kind whose names hold `search`, in lower case, and how many they are: by name, messages, in or out."""
+        names, total = await self._listings.topic_names(kind, search, sort, begin, count)
+        return self.topics(names), total
+
+    def topics_after(self, name: str | None, count: int, kind: str | None = None) -> list[dict]:
+        """The first `count` topics after a name."""
+        return self.topics(self._parts.topics.names.after(name, count, kind))
+
+    def topic_names(self) -> list[str]:
+        """All names of topics in order."""
+        return self._parts.topics.names.all()
+
+    async def every_topic(self) -> list[dict]:
+        """All topics, collected in turns."""
+        rows: list[dict] = []
+        async for some in in_turns(self._parts.topics.names.all()):
+            rows += self.topics(some)
+        return rows
+
+    async def busiest_topics(self, limit: int) -> list[dict]:
+        """The topics that most comes into, then those that hold most."""
+        return self.topics(await self._listings.busiest_topics(limit))
 
     def topic(self, name: str) -> dict:
         parts, config = self._parts, self._topic_config(name)
@@ -533,7 +528,8 @@ class EmbeddedCluster:
                     "last_store_ms": store.last_store_time(name, queue_id),
                 }
             )
-        return self._topic(config, store.queue_ids(name), len(groups), self._out_by_topic().get(name, 0.0)) | {
+        return self._topic(config) | {
+            "groups": len(groups),
             "attributes": dict(config.attributes),
             "last_store_ms": max((queue["last_store_ms"] for queue in queues if queue["last_store_ms"] is not None), default=None),
             "queues": queues,
@@ -570,7 +566,7 @@ class EmbeddedCluster:
         """The queues it should have and those that hold something, should it have had more once."""
         return sorted({*range(config.queues), *self._parts.store.queue_ids(config.name)})
 
-    def _topic(self, config: TopicConfig, queue_ids: list[int], groups: int, out_per_s: float) -> dict:
+    def _topic(self, config: TopicConfig) -> dict:
         parts, store = self._parts, self._parts.store
         return {
             "name": config.name,
@@ -579,20 +575,50 @@ class EmbeddedCluster:
             "write_queues": config.write_queues,
             "perm": config.perm,
             "order": config.order,
-            "messages": sum(store.max_offset(config.name, q) - store.min_offset(config.name, q) for q in queue_ids),
+            "messages": sum(store.max_offset(config.name, q) - store.min_offset(config.name, q) for q in store.queue_ids(config.name)),
             "in_per_s": parts.statistics.put_rate(config.name),
-            "out_per_s": out_per_s,
-            "groups": groups,
+            "out_per_s": parts.statistics.out_rate(config.name),
+            "groups": len(parts.offsets.groups_of_topic(config.name)),
         }
 
     # -- groups
 
-    def groups(self) -> list[dict]:
-        return [self._group(name) for name in self._group_names()]
+    def group_counts(self) -> dict[str, int]:
+        """How many groups there are of each kind."""
+        return self._listings.group_counts()
+
+    def groups(self, wanted: Iterable[str]) -> list[dict]:
+        """These groups, in this order, as far as they are there. Some hundred at once: each costs a look at the queues it reads."""
+        names = self._parts.groups.names
+        return [self._group(name) for name in wanted if name in names]
+
+    async def groups_page(self, kind: str = "all", search: str = "", sort: str = "name", begin: int = 0, count: int = MAX_LIMIT) -> tuple[list[dict], int]:
+        """A page of the groups, and how many they are: by name, lag (at most some seconds old) or clients."""
+        names, total = await self._listings.group_names(kind, search, sort, begin, count)
+        return self.groups(names), total
+
+    def groups_after(self, name: str | None, count: int) -> list[dict]:
+        """The first `count` groups after a name."""
+        return self.groups(self._parts.groups.names.after(name, count))
+
+    def group_names(self) -> list[str]:
+        """All names of groups in order."""
+        return self._parts.groups.names.all()
+
+    async def every_group(self) -> list[dict]:
+        """All groups, collected in turns."""
+        rows: list[dict] = []
+        async for some in in_turns(self._parts.groups.names.all(), 16):
+            rows += self.groups(some)
+        return rows
+
+    async def most_behind(self, limit: int) -> list[dict]:
+        """The groups with the largest lags."""
+        return self.groups(await self._listings.most_behind(limit))
 
     def group(self, name: str) -> dict:
         parts, now_ms = self._parts, int(time.time() * 1000)
-        if name not in self._group_names():
+        if name not in parts.groups.names:
             raise NotFoundError(f"group {name} does not exist")
         online = parts.clients.consumer_group(name)
         facts = self._group(name)
@@ -699,7 +725,7 @@ class EmbeddedCluster:
         """What sending a group's dead letters again would do (mqadmin/dead_letters.py). NotFoundError. For a thread: it reads records."""
 
         def places() -> tuple:
-            if group not in self._group_names():
+            if group not in self._parts.groups.names:
                 raise NotFoundError(f"group {group} does not exist")
             parts, topic = self._parts, names.dead_letter_topic(group)
             return parts.store, {queue_id: parts.offsets.query(dead_letters.RESENDER, topic, queue_id) for queue_id in parts.store.queue_ids(topic)}
@@ -735,11 +761,6 @@ class EmbeddedCluster:
         if self._parts.groups.is_system(name):
             raise Problem("forbidden", f"{name} is a group of the broker's own")
 
-    def _group_names(self) -> list[str]:
-        parts = self._parts
-        known = {group.name for group in parts.groups.all()}
-        return sorted(known | set(parts.offsets.groups()) | {group.name for group in parts.clients.consumer_groups()})
-
     def _group_kind(self, name: str) -> str:
         return "system" if self._parts.groups.is_system(name) else "normal"
 
@@ -757,20 +778,19 @@ class EmbeddedCluster:
             "retry_max_times": config.retry_max_times,
             "clients": len(online.members) if online else 0,
             "model": online.message_model.lower() if online else None,
-            "topics": sorted({*parts.offsets.of_group(name), *(online.subscriptions if online else ())}),
+            "topics": sorted({*parts.offsets.topics_of(name), *(online.subscriptions if online else ())}),
             "lag": self._lag(name),
             "out_per_s": parts.statistics.got_rate(name),
         }
 
     def _lag(self, group: str, topic: str | None = None) -> int | None:
-        """Messages behind, over the queues in which the group, or its slowest broadcasting client, has a position; None when there is none."""
-        parts, total, known = self._parts, 0, False
-        for name, queues in (parts.offsets.of_group(group) or parts.offsets.of_broadcast(group)).items():
-            if topic in (None, name):
-                for queue_id, at in queues.items():
-                    known = True
-                    total += max(0, parts.store.max_offset(name, queue_id) - at)
-        return total if known else None
+        return self._listings.lag(group, topic)
+
+    @property
+    def _listings(self) -> Listings:
+        if self._lists is None or self._lists.parts is not self._parts:
+            self._lists = Listings(self._parts)
+        return self._lists
 
     # -- the disk and offsets over time: in a thread, since files are read
 
@@ -781,7 +801,7 @@ class EmbeddedCluster:
         return self._forecasts.disk_forecast(retention_hours)
 
     def timeline(self, group: str, hours: int = 6) -> dict:
-        if not self.call(lambda: group in self._group_names()):
+        if not self.call(lambda: group in self._parts.groups.names):
             raise NotFoundError(f"group {group} does not exist")
         return self._forecasts.timeline(group, hours)
 

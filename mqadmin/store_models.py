@@ -1,13 +1,15 @@
 """Topics and groups as models for the admin, over the cluster instead of a table.
 
 `ClusterQuerySet` is a list with the part of Django's QuerySet that the admin uses: filter, search, order, slice,
-count, get. It is filled when it is first looked at, by one call to the cluster. Nothing is stored here, and saving is
-the admin's (admin.py), which asks the cluster and keeps the audit record.
+count, get. As long as names are all that it is asked for (how many, which hold a text, in their order, a part of them), names
+are all that it has, and rows are made of the part that is shown. An order or a condition by anything else fetches all rows.
+Nothing is stored here, and saving is the admin's (admin.py), which asks the cluster and keeps the audit record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import FieldDoesNotExist, ValidationError
@@ -29,22 +31,32 @@ def _cluster() -> Any:
 
 
 class ClusterQuerySet(models.QuerySet):
-    """The objects of a model with `rows()`; of queries only what a list can answer, the rest raises NotImplementedError."""
+    """The objects of a model with `names()`, `rows_of(names)` and `every_row()`; of queries only what a list can answer, the rest
+    raises NotImplementedError."""
 
-    def __init__(self, model=None, query=None, using=None, hints=None, items: list | None = None):
+    def __init__(self, model=None, query=None, using=None, hints=None, items: list | None = None, names: list[str] | None = None):
         super().__init__(model=model, query=query, using=using, hints=hints)
         self._items = items
+        self._names = names
 
     def _rows(self) -> list:
         if self._items is None:
-            self._items = self.model.rows()
+            self._items = self.model.every_row() if self._names is None else self.model.rows_of(self._names)
         return self._items
 
-    def _with(self, items: list) -> ClusterQuerySet:
-        return type(self)(model=self.model, using=self._db, hints=self._hints, items=items)
+    def _known_names(self) -> list[str] | None:
+        """The names of the rows where no row is needed to know them; None where rows are there already."""
+        if self._items is not None:
+            return None
+        if self._names is None:
+            self._names = self.model.names()
+        return self._names
+
+    def _with(self, items: list | None = None, names: list[str] | None = None) -> ClusterQuerySet:
+        return type(self)(model=self.model, using=self._db, hints=self._hints, items=items, names=names)
 
     def _clone(self) -> ClusterQuerySet:
-        return self._with(list(self._items)) if self._items is not None else type(self)(model=self.model, using=self._db, hints=self._hints)
+        return self._with(None if self._items is None else list(self._items), self._names)
 
     _chain = _clone
 
@@ -52,22 +64,26 @@ class ClusterQuerySet(models.QuerySet):
         return iter(self._rows())
 
     def __len__(self) -> int:
-        return len(self._rows())
+        names = self._known_names()
+        return len(self._rows() if names is None else names)
 
     def __bool__(self) -> bool:
-        return bool(self._rows())
+        return len(self) > 0
 
     def __getitem__(self, at: Any) -> Any:
-        return self._with(self._rows()[at]) if isinstance(at, slice) else self._rows()[at]
+        names = self._known_names()
+        if names is None:
+            return self._with(self._rows()[at]) if isinstance(at, slice) else self._rows()[at]
+        return self._with(names=names[at]) if isinstance(at, slice) else self.model.rows_of([names[at]])[0]
 
     def iterator(self, chunk_size: int | None = None) -> Iterator:
         return iter(self._rows())
 
     def count(self) -> int:
-        return len(self._rows())
+        return len(self)
 
     def exists(self) -> bool:
-        return bool(self._rows())
+        return len(self) > 0
 
     def all(self) -> ClusterQuerySet:
         return self._clone()
@@ -76,9 +92,11 @@ class ClusterQuerySet(models.QuerySet):
         return self._with([])
 
     def first(self):
-        return next(iter(self._rows()), None)
+        return next(iter(self[:1]), None)
 
     def order_by(self, *names: str) -> ClusterQuerySet:
+        if names and names[0].lstrip("-") in ("name", "pk") and (known := self._known_names()) is not None:
+            return self._with(names=known[::-1] if names[0].startswith("-") else known)
         items = list(self._rows())
         for name in reversed(names):
             field = name.lstrip("-")
@@ -90,7 +108,12 @@ class ClusterQuerySet(models.QuerySet):
         return self._with(items)
 
     def filter(self, *conditions: models.Q, **lookups: Any) -> ClusterQuerySet:
-        return self._with([item for item in self._rows() if all(_holds(item, condition) for condition in (*conditions, models.Q(**lookups)))])
+        wanted = [*conditions, *([models.Q(**lookups)] if lookups else [])]
+        if not wanted:
+            return self._clone()
+        if all(map(_is_of_names, wanted)) and (names := self._known_names()) is not None:
+            return self._with(names=[name for name in names if all(_holds(_Named(name), condition) for condition in wanted)])
+        return self._with([item for item in self._rows() if all(_holds(item, condition) for condition in wanted)])
 
     def exclude(self, *conditions: models.Q, **lookups: Any) -> ClusterQuerySet:
         return self._with([item for item in self._rows() if not all(_holds(item, condition) for condition in (*conditions, models.Q(**lookups)))])
@@ -117,6 +140,20 @@ class ClusterQuerySet(models.QuerySet):
         attributes = ["name" if name == "pk" else name for name in names]
         rows = [tuple(getattr(item, name) for name in attributes) for item in self._rows()]
         return [row[0] for row in rows] if flat else rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What conditions on names look at."""
+
+    name: str
+
+
+def _is_of_names(condition: Any) -> bool:
+    """Whether a condition looks at nothing but names."""
+    return isinstance(condition, models.Q) and all(
+        _is_of_names(child) if isinstance(child, models.Q) else child[0].partition("__")[0] in ("name", "pk") for child in condition.children
+    )
 
 
 def _holds(item: Any, condition: Any) -> bool:
@@ -211,9 +248,19 @@ class Topic(ClusterObject):
         ordering = ("name",)
 
     @classmethod
-    def rows(cls) -> list[Topic]:
+    def names(cls) -> list[str]:
         cluster = _cluster()
-        return [cls.of(facts) for facts in cluster.call(cluster.topics)]
+        return cluster.call(cluster.topic_names)
+
+    @classmethod
+    def rows_of(cls, names: list[str]) -> list[Topic]:
+        cluster = _cluster()
+        return [cls.of(facts) for facts in _in_pieces(cluster, cluster.topics, names)]
+
+    @classmethod
+    def every_row(cls) -> list[Topic]:
+        cluster = _cluster()
+        return [cls.of(facts) for facts in cluster.run(cluster.every_topic())]
 
 
 class Group(ClusterObject):
@@ -237,6 +284,25 @@ class Group(ClusterObject):
         permissions = (("reset_offset", "Can reset offsets of a group"),)
 
     @classmethod
-    def rows(cls) -> list[Group]:
+    def names(cls) -> list[str]:
         cluster = _cluster()
-        return [cls.of(facts) for facts in cluster.call(cluster.groups)]
+        return cluster.call(cluster.group_names)
+
+    @classmethod
+    def rows_of(cls, names: list[str]) -> list[Group]:
+        cluster = _cluster()
+        return [cls.of(facts) for facts in _in_pieces(cluster, cluster.groups, names)]
+
+    @classmethod
+    def every_row(cls) -> list[Group]:
+        cluster = _cluster()
+        return [cls.of(facts) for facts in cluster.run(cluster.every_group())]
+
+
+# Rows that one call on the loop makes.
+ROWS_A_CALL = 50
+
+
+def _in_pieces(cluster: Any, rows_of: Callable[[list[str]], list[dict]], names: list[str]) -> Iterator[dict]:
+    for begin in range(0, len(names), ROWS_A_CALL):
+        yield from cluster.call(rows_of, names[begin : begin + ROWS_A_CALL])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from broker_store.broker.filters import Subscription, of_heartbeat
+from broker_store.broker.names import Names
 from broker_store.errors import LimitError
 from broker_store.protocol.bodies import ConsumerData, Heartbeat
 
@@ -68,7 +69,8 @@ class ConsumerGroup:
 class Clients:
     """The groups of producers and consumers that are online."""
 
-    def __init__(self, *, expired_after_ms: int = EXPIRED_AFTER_MS, max_memberships: int = MAX_MEMBERSHIPS):
+    def __init__(self, *, expired_after_ms: int = EXPIRED_AFTER_MS, max_memberships: int = MAX_MEMBERSHIPS, names: Names | None = None):
+        self._names = names  # of groups, which those online are among
         self._max_memberships = max_memberships
         self._expired_after_ms = expired_after_ms
         self._consumers: dict[str, ConsumerGroup] = {}
@@ -109,6 +111,8 @@ class Clients:
         group = self._consumers.get(data.group)
         if group is None:
             group = self._consumers[data.group] = ConsumerGroup(data.group)
+            if self._names is not None:
+                self._names.add(data.group)
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -165,6 +169,8 @@ class Clients:
         self.on_members_changed(group.name, [], gone, len(group.members))
         if not group.members:
             del self._consumers[group.name]
+            if self._names is not None:
+                self._names.discard(group.name)
         else:
             self.on_group_changed(group)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
@@ -133,8 +134,11 @@ def _all_durations(values: Iterable[object]) -> bool:
 class Groups:
     """The table of groups. `clock` gives milliseconds; `on_change()` is called after each change."""
 
-    def __init__(self, *, clock: Callable[[], int], auto_create: bool = True, max_auto_created: int = 5_000, max_groups: int = 50_000):
+    def __init__(
+        self, *, clock: Callable[[], int], auto_create: bool = True, max_auto_created: int = 5_000, max_groups: int = 50_000, names: Names | None = None
+    ):
         self._max_groups = max_groups
+        self.names = group_names() if names is None else names
         self._clock = clock
         self._auto_create = auto_create
         self._max_auto_created = max_auto_created
@@ -144,8 +148,19 @@ class Groups:
         self.dirty = False
         self.on_change: Callable[[], None] = lambda: None
         self.get = self._table.get
-        for name in SYSTEM_GROUPS:
-            self._table[name] = SubscriptionGroup(name)
+        self._take([SubscriptionGroup(name) for name in SYSTEM_GROUPS])
+
+    def _take(self, groups: Iterable[SubscriptionGroup]) -> None:
+        """Put groups into the table and their names in order."""
+        new = []
+        for group in groups:
+            if group.name not in self._table:
+                new.append(group.name)
+            self._table[group.name] = group
+        if len(new) == 1:
+            self.names.add(new[0])
+        elif new:
+            self.names.add_all(new)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -178,7 +193,7 @@ class Groups:
         new = [name for name in table if name not in self._table]
         if new:
             self._check_room(f"group {new[0]:.120}" if len(new) == 1 else f"{len(new)} more groups", self._max_groups, len(new))
-        self._table.update(table)
+        self._take(table.values())
         self._changed()
 
     def _check_room(self, what: str, limit: int, new: int = 1) -> None:
@@ -211,6 +226,7 @@ class Groups:
     def delete(self, name: str) -> bool:
         if self._table.pop(name, None) is None:
             return False
+        self.names.discard(name)
         self._forbidden.pop(name, None)
         self._changed()
         return True
@@ -233,8 +249,9 @@ class Groups:
 
         def text() -> str:
             self.dirty = False  # first: what changes from here on is written once more
+            groups = self.all()
             head = {"dataVersion": self.data_version.to_json(), "forbiddenTable": self.forbidden()}
-            return config_json.write_table(head, "subscriptionGroupTable", ((group.name, group.to_json()) for group in self.all()))
+            return config_json.write_table(head, "subscriptionGroupTable", ((group.name, group.to_json()) for group in groups))
 
         return text
 
@@ -252,5 +269,9 @@ class Groups:
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         self._forbidden = forbidden
-        for group in groups:
-            self._table[group.name] = group
+        self._take(groups)
+
+
+def group_names() -> Names:
+    """The names of groups, `normal` and `system`, that settings, offsets and clients hold together."""
+    return Names(lambda name: "system" if Groups.is_system(name) else "normal")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
@@ -30,12 +31,14 @@ class TooManyOffsetsError(LimitError):
 class Offsets:
     """group and topic -> queue -> offset. `clock` gives milliseconds."""
 
-    def __init__(self, *, clock: Callable[[], int]):
+    def __init__(self, *, clock: Callable[[], int], names: Names | None = None):
         self._clock = clock
+        self._names = names  # of groups, which those with offsets are among
         self._table: dict[tuple[str, str], dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
         self._resets: dict[tuple[str, str], dict[int, int]] = {}
         self._groups: dict[str, set[str]] = {}
+        self._readers: dict[str, set[str]] = {}  # topic -> groups
         self.data_version = DataVersion(timestamp=clock())
         self.dirty = False
         self.on_reset: Callable[[str, str, int, int | None, int], None] = lambda group, topic, queue_id, before, after: None
@@ -54,7 +57,7 @@ class Offsets:
         if pending and queue_id in pending:
             return False
         if not is_own and (group, topic) not in self._table:
-            self._check_room(group, [topic])
+            self.check_room(group, [topic])
         self._store(group, topic, queue_id, offset)
         return True
 
@@ -63,7 +66,8 @@ class Offsets:
         if (group + _BROADCAST, topic) in self._table or len(self._table) < MAX_ENTRIES:
             self._store(group + _BROADCAST, topic, queue_id, offset)
 
-    def _check_room(self, group: str, topics: Iterable[str]) -> None:
+    def check_room(self, group: str, topics: Iterable[str]) -> None:
+        """TooManyOffsetsError when there is not room for offsets of a group in all of these topics."""
         new = sum((group, topic) not in self._table for topic in topics)
         count = len(self._table)
         if new and count + new > MAX_ENTRIES:
@@ -73,11 +77,19 @@ class Offsets:
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         queues = self._table.get((group, topic))
         if queues is None:
-            queues = self._table[group, topic] = {}
-            self._groups.setdefault(group, set()).add(topic)
+            queues = self._begin(group, topic)
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
             self.dirty = True
+
+    def _begin(self, group: str, topic: str) -> dict[int, int]:
+        """The offsets of a group in a topic in which it had none."""
+        if group not in self._groups and self._names is not None and not group.endswith(_BROADCAST):
+            self._names.add(group)
+        self._groups.setdefault(group, set()).add(topic)
+        self._readers.setdefault(topic, set()).add(group)
+        queues = self._table[group, topic] = {}
+        return queues
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Where the group's next pull will begin: kept in memory only, for statistics."""
@@ -91,10 +103,11 @@ class Offsets:
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an offset against the consumers' own view; their next pull is sent there. TooManyOffsetsError."""
-        self._check_room(group, [topic])
-        self.on_reset(group, topic, queue_id, self.query(group, topic, queue_id), offset)
-        self._resets.setdefault((group, topic), {})[queue_id] = offset
+        self.check_room(group, [topic])
+        before = self.query(group, topic, queue_id)
         self._store(group, topic, queue_id, offset)
+        self._resets.setdefault((group, topic), {})[queue_id] = offset
+        self.on_reset(group, topic, queue_id, before, offset)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The pending reset of a queue, which is over with this call; None when there is none."""
@@ -121,36 +134,52 @@ class Offsets:
 
     def everything(self) -> list[tuple[str, str, dict[int, int]]]:
         """(group, topic, queue -> offset) of all, also of those that broadcast, as they are now. Any thread."""
-        return [(group, topic, dict(queues)) for (group, topic), queues in list(self._table.items())]
+        table = list(self._table.items())  # one step, whatever the loop changes meanwhile
+        return [(group, topic, queues.copy()) for (group, topic), queues in table]
 
     def groups(self) -> list[str]:
         """The groups that committed offsets; those that only broadcast have none."""
         return [group for group in self._groups if not group.endswith(_BROADCAST)]
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        return [group for group in self.groups() if topic in self._groups[group]]
+        """The groups that committed offsets of a topic."""
+        return [group for group in self._readers.get(topic, ()) if not group.endswith(_BROADCAST)]
 
-    def clone(self, source: str, target: str, topic: str | None) -> None:
-        """Give `target` the offsets of `source`, of one topic or of all. TooManyOffsetsError, and then nothing has changed."""
-        cloned = {name: queues for name, queues in self.of_group(source).items() if topic is None or name == topic}
-        self._check_room(target, cloned)
-        for name, queues in cloned.items():
-            for queue_id, offset in queues.items():
-                self._store(target, name, queue_id, offset)
+    @staticmethod
+    def broadcasting(group: str) -> str:
+        """The name under which the slowest client of a broadcasting group is kept."""
+        return group + _BROADCAST
+
+    @staticmethod
+    def is_broadcasting(name: str) -> bool:
+        return name.endswith(_BROADCAST)
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics of which a group committed offsets, in no order."""
+        return list(self._groups.get(group, ()))
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Give `target` the offsets of `source` in a topic. TooManyOffsetsError."""
+        self.check_room(target, [topic])
+        for queue_id, offset in self.of(source, topic).items():
+            self._store(target, topic, queue_id, offset)
 
     def forget_group(self, group: str) -> None:
         for name in (group, group + _BROADCAST):
-            for topic in self._groups.pop(name, set()):
+            for topic in list(self._groups.get(name, ())):
                 self._forget(name, topic)
 
     def forget_topic(self, topic: str) -> None:
-        for group in [group for group, topics in self._groups.items() if topic in topics]:
-            self._groups[group].discard(topic)
-            if not self._groups[group]:
-                del self._groups[group]
+        for group in list(self._readers.get(topic, ())):
             self._forget(group, topic)
 
     def _forget(self, group: str, topic: str) -> None:
+        for outer, inner, table in ((group, topic, self._groups), (topic, group, self._readers)):
+            table[outer].discard(inner)
+            if not table[outer]:
+                del table[outer]
+        if group not in self._groups and self._names is not None and not group.endswith(_BROADCAST):
+            self._names.discard(group)
         for table in (self._table, self._pulled, self._resets):
             table.pop((group, topic), None)
         self.dirty = True

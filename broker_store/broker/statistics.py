@@ -1,15 +1,17 @@
 """Counters and rates: what came in and went out, for the whole broker, each topic and each group of a topic.
 
-A `Meter` counts messages and bytes. `tick` is called once a second and remembers each meter that moved, so a rate is
-measured between two moments, never smoothed: over 1 s and 10 s for the dashboard, over a minute, 10 minutes, an hour
+A `Meter` counts messages and bytes. `tick` is called once a second and samples each meter that moved since the last one, so a
+tick costs what came in that second, however many topics there are. Between two samples more than a second apart nothing
+came until a second before the later one. So a rate is measured between two moments, never smoothed: over 1 s and 10 s for the dashboard, over a minute, 10 minutes, an hour
 and a day for Apache's tools. Today's totals begin at local midnight, as Apache's do.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from broker_store.broker.flow import Refusals
 from broker_store.broker.put_times import PutTimes
@@ -18,46 +20,60 @@ KEPT_SECONDS = 11
 KEPT_TEN_SECONDS = 61
 KEPT_TEN_MINUTES = 7
 KEPT_HOURS = 25
-QUIET_SECONDS = 620  # after these every rate is 0 and a meter is no longer sampled until it moves
+RECENT_MS = 10_000  # a topic was active lately when something came within these
+MAX_FORGOTTEN = 40_000  # topics that one tick takes from those active lately
+STEP = 64  # meters sampled between two pauses of a tick
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+
+
+Sample = tuple[int, int, int]  # time (ms), messages, bytes
+
+
+class _Ticks:
+    """When all meters were sampled last."""
+
+    __slots__ = ("now_ms",)
+
+    def __init__(self, now_ms: int):
+        self.now_ms = now_ms
 
 
 class Meter:
     """Messages and bytes since the start, with samples of the past; `times` they came, where that is counted. Times are milliseconds."""
 
-    __slots__ = ("messages", "bytes", "times", "_seconds", "_tens", "_ten_minutes", "_hours", "_quiet")
+    __slots__ = ("messages", "bytes", "times", "topic", "_ticks", "_seconds", "_tens", "_ten_minutes", "_hours")
 
-    def __init__(self, now_ms: int):
+    def __init__(self, now_ms: int, ticks: _Ticks, topic: str | None = None):
+        self.topic = topic
         self.messages = 0
         self.bytes = 0
         self.times = 0
-        self._seconds: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_SECONDS)
-        self._tens: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_TEN_SECONDS)
-        self._ten_minutes: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_TEN_MINUTES)
-        self._hours: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)], maxlen=KEPT_HOURS)
-        self._quiet = 0
+        self._ticks = ticks
+        self._seconds: deque[Sample] = deque([(now_ms, 0, 0)], maxlen=KEPT_SECONDS)
+        self._tens: deque[Sample] = deque([(now_ms, 0, 0)], maxlen=KEPT_TEN_SECONDS)
+        self._ten_minutes: deque[Sample] = deque([(now_ms, 0, 0)], maxlen=KEPT_TEN_MINUTES)
+        self._hours: deque[Sample] = deque([(now_ms, 0, 0)], maxlen=KEPT_HOURS)
 
-    def sample(self, now_ms: int) -> bool:
-        """Remember the counters; False when they have not moved for so long that every rate is 0."""
-        if self._quiet >= QUIET_SECONDS and now_ms - self._seconds[-1][0] > 2_000:
-            # It was left alone while it was quiet; until a second ago its counters were what they were then.
-            self._remember((now_ms - 1_000, *self._seconds[-1][1:]))
-        self._quiet = 0 if self._seconds[-1][1] != self.messages else self._quiet + 1
+    def sample(self, now_ms: int) -> None:
+        """Remember the counters."""
+        last = self._seconds[-1]
+        if now_ms - last[0] > 2_000:
+            # It did not move until a second ago, when its counters were what they had been.
+            self._remember((now_ms - 1_000, last[1], last[2]))
         self._remember((now_ms, self.messages, self.bytes))
-        return self._quiet < QUIET_SECONDS
 
-    def _remember(self, sample: tuple[int, int, int]) -> None:
+    def _remember(self, sample: Sample) -> None:
         self._seconds.append(sample)
         for samples, apart_ms in ((self._tens, 10_000), (self._ten_minutes, 600_000), (self._hours, HOUR_MS)):
             if sample[0] - samples[-1][0] >= apart_ms - 500:
                 samples.append(sample)
 
     def rates(self, over_ms: int) -> tuple[float, float]:
-        """Messages and bytes a second over the last `over_ms`, from the samples: at least up to the last tick."""
-        samples = self._seconds if over_ms <= 10_000 else self._tens
+        """Messages and bytes a second over the last `over_ms`, from the samples: at least up to the last tick. Any thread."""
         last = self._seconds[-1]
-        begin = next((sample for sample in samples if sample[0] >= last[0] - over_ms - 500), last)
-        elapsed_s = (last[0] - begin[0]) / 1000
+        now_ms = max(self._ticks.now_ms, last[0])
+        begin = self._begin(self._seconds if over_ms <= 10_000 else self._tens, now_ms, over_ms)
+        elapsed_s = (now_ms - begin[0]) / 1000
         if elapsed_s <= 0:
             return 0.0, 0.0
         return (last[1] - begin[1]) / elapsed_s, (last[2] - begin[2]) / elapsed_s
@@ -65,10 +81,21 @@ class Meter:
     def lately(self, now_ms: int, over_ms: int) -> tuple[int, int, float]:
         """Messages and bytes of the last minute, hour or day, and the seconds that this was measured over."""
         samples = {MINUTE_MS: self._tens, HOUR_MS: self._ten_minutes, DAY_MS: self._hours}[over_ms]
-        begin = next((sample for sample in samples if sample[0] >= now_ms - over_ms - 500), None)
-        if begin is None:  # it has been quiet for longer than that
-            return 0, 0, over_ms / 1000
+        begin = self._begin(samples, now_ms, over_ms)
         return self.messages - begin[1], self.bytes - begin[2], (now_ms - begin[0]) / 1000
+
+    def _begin(self, samples: deque[Sample], now_ms: int, over_ms: int) -> Sample:
+        """What the counters were `over_ms` before `now_ms`, or when the meter began if that was later."""
+        from_ms = now_ms - over_ms
+        before = None
+        for sample in samples.copy():  # one step, whatever the loop adds meanwhile
+            if sample[0] >= from_ms - 500:
+                # Samples that are dense stand near to the time; else nothing came between it and this one.
+                return sample if before is None or sample[0] <= from_ms + 500 else (from_ms, sample[1], sample[2])
+            before = sample
+        last = self._seconds[-1]
+        quiet = last if last[0] < from_ms - 500 else before
+        return from_ms, quiet[1], quiet[2]
 
     def per_second(self, over_ms: int = 10_000) -> float:
         return self.rates(over_ms)[0]
@@ -94,25 +121,30 @@ class Statistics:
         self._clock = clock
         now_ms = clock()
         self.started_ms = now_ms
-        self.put = Meter(now_ms)
-        self.got = Meter(now_ms)
-        self.sent_back = Meter(now_ms)
+        self._ticks = _Ticks(now_ms)
+        self.put = Meter(now_ms, self._ticks)
+        self.got = Meter(now_ms, self._ticks)
+        self.sent_back = Meter(now_ms, self._ticks)
         self.pulls = 0
         self.pulls_found = 0
         # Reads of the store for pulls, also those of a parked pull that looks again, by whether they gave messages.
-        self.reads_found = Meter(now_ms)
-        self.reads_missed = Meter(now_ms)
+        self.reads_found = Meter(now_ms, self._ticks)
+        self.reads_missed = Meter(now_ms, self._ticks)
         self.longest_read_s = 0.0
         self.put_times = PutTimes(now_ms)
-        self.timer_enqueued = Meter(now_ms)
-        self.timer_delivered = Meter(now_ms)
+        self.timer_enqueued = Meter(now_ms, self._ticks)
+        self.timer_delivered = Meter(now_ms, self._ticks)
         self.refusals = Refusals(clock)
         self.refuse = self.refusals.add
         self._topics: dict[str, Meter] = {}
         self._groups: dict[tuple[str, str], Meter] = {}
         self._sent_back: dict[tuple[str, str], Meter] = {}
         self._cold: dict[tuple[str, str], Meter] = {}
-        self._moving: set[Meter] = set()
+        self._moved: set[Meter] = set()  # since the last tick
+        # The pairs of the three tables above, by either side.
+        self._topics_of: dict[str, set[str]] = {}
+        self._groups_of: dict[str, set[str]] = {}
+        self._recent: dict[str, int] = {}  # topic -> the tick at which a meter of it was sampled last, in that order
         self._days = _Days(now_ms)
 
     def stored(self, topic: str, messages: int, size: int) -> None:
@@ -121,10 +153,10 @@ class Statistics:
         self.put.bytes += size
         meter = self._topics.get(topic)
         if meter is None:
-            meter = self._topics[topic] = Meter(self._clock())
+            meter = self._topics[topic] = Meter(self._clock(), self._ticks, topic)
         meter.messages += messages
         meter.bytes += size
-        self._moving.add(meter)
+        self._moved.add(meter)
 
     def delivered(self, group: str, topic: str, messages: int, size: int, cold: bool = False) -> None:
         """Messages were handed to a group by one read, `size` bytes of records together; `cold` when a thread had to read them."""
@@ -132,22 +164,27 @@ class Statistics:
         self.got.bytes += size
         meter = self._groups.get((group, topic))
         if meter is None:
-            meter = self._groups[group, topic] = Meter(self._clock())
+            meter = self._groups[group, topic] = self._new_pair(group, topic)
         meter.messages += messages
         meter.bytes += size
         meter.times += 1
-        self._moving.add(meter)
+        self._moved.add(meter)
         if cold:
             self._came_cold(group, topic, messages, size)
 
     def _came_cold(self, group: str, topic: str, messages: int, size: int) -> None:
         meter = self._cold.get((group, topic))
         if meter is None:
-            meter = self._cold[group, topic] = Meter(self._clock())
+            meter = self._cold[group, topic] = self._new_pair(group, topic)
         meter.messages += messages
         meter.bytes += size
         meter.times += 1
-        self._moving.add(meter)
+        self._moved.add(meter)
+
+    def _new_pair(self, group: str, topic: str) -> Meter:
+        self._topics_of.setdefault(group, set()).add(topic)
+        self._groups_of.setdefault(topic, set()).add(group)
+        return Meter(self._clock(), self._ticks, topic)
 
     def gave_back(self, group: str, topic: str | None) -> None:
         """A group sent a message back that it had from a topic; None for one that is not known."""
@@ -155,19 +192,37 @@ class Statistics:
         if topic is not None:
             meter = self._sent_back.get((group, topic))
             if meter is None:
-                meter = self._sent_back[group, topic] = Meter(self._clock())
+                meter = self._sent_back[group, topic] = self._new_pair(group, topic)
             meter.messages += 1
-            self._moving.add(meter)
+            self._moved.add(meter)
 
     def tick(self, now_ms: int) -> None:
         """Once a second."""
+        for _ in self.tick_in_steps(now_ms):
+            pass
+
+    def tick_in_steps(self, now_ms: int) -> Iterator[None]:
+        """`tick`, with a pause after each STEP meters, in which others may move."""
         for meter in (self.put, self.got, self.sent_back, self.reads_found, self.reads_missed, self.timer_enqueued, self.timer_delivered):
             meter.sample(now_ms)
         self.put_times.tick(now_ms)
-        for meter in list(self._moving):
-            if not meter.sample(now_ms):
-                self._moving.discard(meter)
         self._days.tick(now_ms, self.put.messages, self.got.messages)
+        moved, self._moved = self._moved, set()
+        recent = self._recent
+        for number, meter in enumerate(moved, 1):
+            meter.sample(now_ms)
+            if meter.topic is not None:
+                recent.pop(meter.topic, None)  # so that the latest stand last
+                recent[meter.topic] = now_ms
+            if not number % STEP:
+                yield
+        self._ticks.now_ms = now_ms
+        for number, (topic, at_ms) in enumerate(list(itertools.islice(recent.items(), MAX_FORGOTTEN)), 1):
+            if now_ms - at_ms <= RECENT_MS:
+                break
+            del recent[topic]
+            if not number % STEP:
+                yield
 
     def read(self, found: bool, seconds: float) -> None:
         """The store was read for a pull."""
@@ -190,12 +245,29 @@ class Statistics:
         return self._sent_back.get((group, topic))
 
     def reads(self) -> list[dict]:
-        """What each group got of each topic by reads from memory and, `cold`, by reads that a thread had to make."""
-        return [{"group": group, "topic": topic} | _split(meter, self._cold.get((group, topic))) for (group, topic), meter in self._groups.items()]
+        """What each group got of each topic by reads from memory and, `cold`, by reads that a thread had to make. Any thread."""
+        pairs = list(self._groups.items())
+        return [{"group": group, "topic": topic} | _split(meter, self._cold.get((group, topic))) for (group, topic), meter in pairs]
 
     def group(self, name: str) -> dict[str, Meter]:
         """topic -> meter of what the group got."""
-        return {topic: meter for (group, topic), meter in self._groups.items() if group == name}
+        return {topic: meter for topic in self._topics_of.get(name, ()) if (meter := self._groups.get((name, topic))) is not None}
+
+    def out_rate(self, topic: str) -> float:
+        """Messages of a topic that its groups were handed a second, over ten seconds."""
+        return sum(meter.per_second() for group in self._groups_of.get(topic, ()) if (meter := self._groups.get((group, topic))) is not None)
+
+    def recent_topics(self) -> list[str]:
+        """The topics that had traffic in the last ten seconds, the latest at the end."""
+        return list(self._recent)
+
+    def some_topics(self, limit: int) -> list[str]:
+        """Some topics that had traffic since the start."""
+        return list(itertools.islice(itertools.chain(self._topics, self._groups_of), limit))
+
+    def active_topics(self) -> list[str]:
+        """The topics to which messages were put or from which they were got since the start."""
+        return list(self._topics.keys() | self._groups_of.keys())
 
     def put_rate(self, topic: str) -> float:
         meter = self._topics.get(topic)
@@ -205,20 +277,27 @@ class Statistics:
         meters = self.group(group)
         return sum(meter.per_second() for name, meter in meters.items() if topic is None or name == topic)
 
-    def got_rates(self) -> dict[tuple[str, str], float]:
-        """(group, topic) -> messages a second handed out, of all that were ever read."""
-        return {key: meter.per_second() for key, meter in self._groups.items()}
-
     def forget_topic(self, name: str) -> None:
         self._topics.pop(name, None)
-        for table in (self._groups, self._sent_back, self._cold):
-            for key in [key for key in table if key[1] == name]:
-                del table[key]
+        self._recent.pop(name, None)
+        for group in self._groups_of.pop(name, ()):
+            self._forget_pair(group, name)
+            self._forget_side(self._topics_of, group, name)
 
     def forget_group(self, name: str) -> None:
+        for topic in self._topics_of.pop(name, ()):
+            self._forget_pair(name, topic)
+            self._forget_side(self._groups_of, topic, name)
+
+    def _forget_pair(self, group: str, topic: str) -> None:
         for table in (self._groups, self._sent_back, self._cold):
-            for key in [key for key in table if key[0] == name]:
-                del table[key]
+            table.pop((group, topic), None)
+
+    @staticmethod
+    def _forget_side(table: dict[str, set[str]], key: str, other: str) -> None:
+        table[key].discard(other)
+        if not table[key]:
+            del table[key]
 
     def rates(self) -> dict:
         """The whole broker's facts for the dashboard."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError, PeerError
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
@@ -159,8 +160,21 @@ class Topics:
         self.on_change: Callable[[list[TopicConfig]], None] = lambda changed: None
         # The hot path looks topics up by this bound method: one dictionary access, None for an unknown name.
         self.get = self._table.get
-        for config in self._system.values():
-            self._table[config.name] = config
+        self.names = Names(self.kind)
+        self._take(self._system.values())
+
+    def _take(self, configs: Iterable[TopicConfig]) -> None:
+        """Put configs into the table and their names in order."""
+        table = self._table
+        new = []
+        for config in configs:
+            if config.name not in table:
+                new.append(config.name)
+            table[config.name] = config
+        if len(new) == 1:
+            self.names.add(new[0])
+        elif new:
+            self.names.add_all(new)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -189,7 +203,7 @@ class Topics:
         check_topic(config.name)
         if config.name not in self._table:
             self._check_room(config.name, self._max_topics)
-        self._table[config.name] = config
+        self._take([config])
         self._changed([config])
         return config
 
@@ -201,14 +215,14 @@ class Topics:
         new = len({config.name for config in configs if config.name not in self._table})
         if new:
             self._check_room(f"{new} more topics" if new > 1 else "one more topic", self._max_topics, new)
-        for config in configs:
-            self._table[config.name] = config
+        self._take(configs)
         self._changed(configs)
 
     def delete(self, name: str) -> bool:
         """Forget a topic; False when there was none. Its messages are the store's to delete."""
         if self._table.pop(name, None) is None:
             return False
+        self.names.discard(name)
         self._changed([])
         return True
 
@@ -260,8 +274,7 @@ class Topics:
             for name, queue_id in highest.items()
             if name not in self._table and self._may_come_into_being(name)
         ]
-        for config in adopted:
-            self._table[config.name] = config
+        self._take(adopted)
         if adopted:
             self._changed(adopted)
         return adopted
@@ -310,8 +323,7 @@ class Topics:
             advice = "put a sound copy in its place, or remove it and its .bak: topics with messages are found again"
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
-        for config in configs:
-            self._table[config.name] = config
+        self._take(configs)
 
 
 _ALWAYS_SYSTEM = frozenset({AUTO_CREATE_TOPIC, CHECK_MAX_TOPIC, TRACE_TOPIC, "CHECKPOINT_TOPIC"})

@@ -25,11 +25,13 @@ from broker_store.protocol.bodies import ConsumeOffsets, MessageQueue, QueueOffs
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
+from broker_store.protocol.framing import MAX_FRAME_BYTES
 from broker_store.protocol.headers import read_header
 from broker_store.server import runtime_info, topic_attributes
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Refusal
 from broker_store.server.transport import Channel, RequestTimeout
+from broker_store.server.turns import in_turns
 
 FORWARD_TIMEOUT_S = 10.0
 STATUS_TIMEOUT_S = 5.0
@@ -109,11 +111,12 @@ class Admin:
         self._parts.topics.put(config)
         return command.answer()
 
-    def put_topics(self, command: Command, channel: Channel) -> Command:
-        items = _list_of(command.body, "topicConfigList")
-        configs = [self._from_item(TopicConfig.from_json(item)) for item in items]
-        for config in configs:
-            self._check_topic(config)
+    async def put_topics(self, command: Command, channel: Channel) -> Command:
+        configs = []
+        async for items in in_turns(_list_of(command.body, "topicConfigList")):
+            for item in items:
+                configs.append(self._from_item(TopicConfig.from_json(item)))
+                self._check_topic(configs[-1])
         self._parts.topics.put_all(configs)
         return command.answer()
 
@@ -206,30 +209,34 @@ class Admin:
     # Groups
 
     def put_group(self, command: Command, channel: Channel) -> Command:
-        self._put_groups([fastjson.loads(command.body)])
+        self._parts.groups.put(self._read_group(fastjson.loads(command.body)))
         return command.answer()
 
-    def put_groups(self, command: Command, channel: Channel) -> Command:
-        self._put_groups(_list_of(command.body, "groupConfigList"))
+    async def put_groups(self, command: Command, channel: Channel) -> Command:
+        groups = []
+        async for values in in_turns(_list_of(command.body, "groupConfigList")):
+            groups += map(self._read_group, values)
+        self._parts.groups.put_all(groups)
         return command.answer()
 
-    def _put_groups(self, values: list) -> None:
+    @staticmethod
+    def _read_group(value: object) -> SubscriptionGroup:
+        """A group from Apache's object, when it may be; Refusal, FieldError or NameError_ when it may not."""
         try:
-            groups = [SubscriptionGroup.from_json(value) for value in values]
+            group = SubscriptionGroup.from_json(value)
         except FormatError as error:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        for group in groups:
-            check_group(group.name)
-            try:
-                check_retry_policy(group.retry_policy)
-            except FormatError as error:
-                raise FieldError("groupRetryPolicy", group.retry_policy, str(error)) from None
-            if not 0 <= group.retry_queue_nums <= MAX_QUEUES:
-                raise FieldError("retryQueueNums", group.retry_queue_nums, f"0 to {MAX_QUEUES}")
-            characters = len(fastjson.dumps(group.to_json()))
-            if characters > MAX_GROUP_BYTES:
-                raise FieldError("group", characters, f"at most {MAX_GROUP_BYTES} bytes of settings and attributes")
-        self._parts.groups.put_all(groups)
+        check_group(group.name)
+        try:
+            check_retry_policy(group.retry_policy)
+        except FormatError as error:
+            raise FieldError("groupRetryPolicy", group.retry_policy, str(error)) from None
+        if not 0 <= group.retry_queue_nums <= MAX_QUEUES:
+            raise FieldError("retryQueueNums", group.retry_queue_nums, f"0 to {MAX_QUEUES}")
+        characters = len(fastjson.dumps(group.to_json()))
+        if characters > MAX_GROUP_BYTES:
+            raise FieldError("group", characters, f"at most {MAX_GROUP_BYTES} bytes of settings and attributes")
+        return group
 
     def all_groups(self, command: Command, channel: Channel) -> Command | Coroutine:
         groups = self._parts.groups.all()
@@ -317,22 +324,27 @@ class Admin:
             found[queue] = ConsumeOffsets(high, consumed, max(0, last_ms), consumed if pulled is None else max(0, pulled))
         return found
 
-    def broker_consume_stats(self, command: Command, channel: Channel) -> Command:
+    async def broker_consume_stats(self, command: Command, channel: Channel) -> Command:
         parts = self._parts
         ordered = read_header(R.GET_BROKER_CONSUME_STATS, command.fields).is_order
-        stats, behind = [], 0
-        for group in parts.groups.all():
-            of_group = []
-            for topic in self._topics_consumed(group.name):
-                config = parts.topics.get(topic)
-                if config is None or (ordered and not config.order):
-                    continue
-                progress = self.progress(group.name, topic)
-                of_group.append(bodies.consume_stats_json(progress, parts.statistics.got_rate(group.name, topic)))
-                behind += sum(item.broker_offset - item.consumer_offset for item in progress.values())
-            stats.append({group.name: of_group})
-        value = {"brokerAddr": parts.address, "consumeStatsList": stats, "totalDiff": behind, "totalInflightDiff": 0}
-        return command.answer(0, None, None, fastjson.dumps(value))
+        pieces, size, behind = [], 0, 0
+        async for groups in in_turns(parts.groups.all(), 1):
+            stats: list = []
+            async for topics in in_turns(self._topics_consumed(groups[0].name), 8):
+                for topic in topics:
+                    config = parts.topics.get(topic)
+                    if config is None or (ordered and not config.order):
+                        continue
+                    progress = self.progress(groups[0].name, topic)
+                    stats.append(bodies.consume_stats_json(progress, parts.statistics.got_rate(groups[0].name, topic)))
+                    behind += sum(item.broker_offset - item.consumer_offset for item in progress.values())
+            # As text at once: as values the statistics of 100,000 topics would take a hundred times the room.
+            pieces.append(await _dumps({groups[0].name: stats}, len(stats)))
+            size += len(pieces[-1])
+            _check_fits(size)
+        value = {"brokerAddr": parts.address, "totalDiff": behind, "totalInflightDiff": 0}
+        head = fastjson.dumps(value)[:-1] + b',"consumeStatsList":['
+        return command.answer(0, None, None, await asyncio.to_thread(lambda: b"".join((head, b",".join(pieces), b"]}"))))
 
     def consume_time_span(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.QUERY_CONSUME_TIME_SPAN, command.fields)
@@ -385,12 +397,16 @@ class Admin:
             found[MessageQueue(topic, self._parts.broker_name, number)] = max(low, min(place, high))
         return found
 
-    def clone_offset(self, command: Command, channel: Channel) -> Command:
+    async def clone_offset(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.CLONE_GROUP_OFFSET, command.fields)
         for group in (header.src_group, header.dest_group):
             if self._parts.groups.get(group) is None:
                 return command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group:.120} not exist")
-        self._parts.offsets.clone(header.src_group, header.dest_group, header.topic or None)
+        cloned = [topic for topic in self._parts.offsets.topics_of(header.src_group) if header.topic in (None, "", topic)]
+        self._parts.offsets.check_room(header.dest_group, cloned)
+        async for topics in in_turns(cloned):
+            for topic in topics:
+                self._parts.offsets.clone(header.src_group, header.dest_group, topic)
         return command.answer()
 
     def correction_offset(self, command: Command, channel: Channel) -> Command:
@@ -626,6 +642,17 @@ def _table_answer(
         return command.answer(0, None, fields, fastjson.dumps_table(head, name, entries))
 
     return written() if count <= MAX_ENTRIES_AT_ONCE else asyncio.to_thread(written)
+
+
+async def _dumps(value: object, count: int) -> bytes:
+    return fastjson.dumps(value) if count <= MAX_ENTRIES_AT_ONCE // 8 else await asyncio.to_thread(fastjson.dumps, value)
+
+
+def _check_fits(size: int) -> None:
+    """Refuse an answer as soon as it is known to be larger than a frame."""
+    if size > MAX_FRAME_BYTES:
+        remark = f"the answer takes more than {MAX_FRAME_BYTES} bytes, which is the most of a frame"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, remark, "answer too large", value=size, limit=MAX_FRAME_BYTES)
 
 
 def _list_of(body: bytes, name: str) -> list:

@@ -25,6 +25,7 @@ from broker_store.server.produce import Group
 from broker_store.server.registration import Registration
 from broker_store.server.router import Router
 from broker_store.server.transport import Channel, Listener, bind, listen
+from broker_store.server.turns import StepsInTurn
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Broker:
         delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
         self._steps = [_Steps(kind, parts) for kind in (parts.delay, parts.transactions)] if delivers else []
         self._timer_steps = _Steps(parts.timer, parts) if delivers and parts.timer.enabled else None
+        self._turns = StepsInTurn()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
         self._scanned_ms = self._offsets_saved_ms = self._delay_saved_ms = parts.clock()
@@ -125,6 +127,7 @@ class Broker:
         for listener in parts.listeners:
             listener.stop_accepting()
         self._tick_timer.cancel()
+        await self._turns.stop()
         for steps in self._steps:
             steps.stop()
         await parts.registration.stop()
@@ -169,7 +172,7 @@ class Broker:
         parts, now_ms = self.parts, self.parts.clock()
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)
         parts.statistics.timed(parts.timer.counts["enqueued"], parts.timer.counts["delivered"])
-        parts.statistics.tick(now_ms)
+        self._turns.take(parts.statistics.tick_in_steps(now_ms), _log_failure)
         parts.changes.tick(now_ms)
         if now_ms - self._scanned_ms >= SCAN_INTERVAL_MS:
             self._scanned_ms = now_ms
@@ -276,6 +279,11 @@ class _Steps:
         self.now()
 
 
+def _log_failure(_result: object, error: Exception | None) -> None:
+    if error is not None:
+        log.error("the meters could not be sampled", exc_info=error)
+
+
 def _write_nothing(name: str, text: str) -> None:
     """A store that is only looked at keeps its config files as they are."""
 
@@ -289,9 +297,12 @@ class NameServerPort:
         self._scan_s = scan_ms / 1000
         self.listener: Listener | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._long: StepsInTurn | None = None
 
     async def start(self, host: str, port: int, *, max_connections: int = 10_000) -> None:
         """Open the port. OSError when it is taken."""
+        self._long = StepsInTurn()
+        self.nameserver.take_steps = self._long.take
         self.listener = await listen(
             self.nameserver.handle,
             _bound(host, port, "--nameserver-port (runnamesrv: --port)"),
@@ -311,6 +322,8 @@ class NameServerPort:
             self._timer.cancel()
             listener, self.listener = self.listener, None
             await listener.close(STOP_LIMIT_S)
+            self.nameserver.take_steps = None
+            await self._long.stop()
 
 
 def _bound(host: str, port: int, option: str) -> socket.socket:

@@ -11,7 +11,7 @@ from typing import Any
 from broker_store.broker.broadcast import BroadcastOffsets
 from broker_store.broker.clients import Clients
 from broker_store.broker.delay import Delay
-from broker_store.broker.groups import Groups
+from broker_store.broker.groups import Groups, group_names
 from broker_store.broker.locks import QueueLocks
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.parked_pulls import ParkedPulls
@@ -106,8 +106,9 @@ def build_parts(
         max_auto_created=settings.max_auto_created_topics,
         max_topics=settings.max_topics,
     )
-    offsets = Offsets(clock=clock)
-    clients = Clients(expired_after_ms=settings.channel_expired_timeout)
+    names = group_names()
+    offsets = Offsets(clock=clock, names=names)
+    clients = Clients(expired_after_ms=settings.channel_expired_timeout, names=names)
     parts = BrokerParts(
         settings=settings,
         store_settings=store_settings,
@@ -119,6 +120,7 @@ def build_parts(
             auto_create=settings.auto_create_subscription_group,
             max_auto_created=settings.max_auto_created_groups,
             max_groups=settings.max_groups,
+            names=names,
         ),
         offsets=offsets,
         broadcast=BroadcastOffsets(

@@ -3,15 +3,21 @@
 The name server in this process is told directly; each of the others over one connection of ours, which is opened again
 when it broke. A change registers only the topics that changed, never as the first registration. A name server that
 does not answer delays nobody: each has a task of its own.
+
+A table of more than MAX_TOPICS_AT_ONCE goes in pieces, each a registration of its own with a version of its own, as Apache's
+brokers do it with enableSplitRegistration: a frame holds no more than some 100,000 topics, and nothing else runs while one is
+read. The name server in this process is given the whole in turns of the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from broker_store.broker.topics import PERM_READ_WRITE, TopicConfig
 from broker_store.errors import BrokerStoreError, PeerError
+from broker_store.formats.config_json import DataVersion
 from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.nameserver.routes import Registrant
 from broker_store.protocol import bodies
@@ -21,6 +27,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.headers import write_header
 from broker_store.server.parts import BrokerParts
 from broker_store.server.transport import Channel, connect
+from broker_store.server.turns import in_turns
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +35,8 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 CONNECT_TIMEOUT_S = 3.0
 RETRY_S = 3.0
 GOODBYE_S = 1.0
+# In one registration: 0.7 MB. A name server with deleteTopicWithBrokerRegistration forgets what is not in the last of them.
+MAX_TOPICS_AT_ONCE = 4_000
 DEFAULT_PORT = 9876
 
 
@@ -47,7 +56,7 @@ class Registration:
     async def start(self) -> None:
         """Register at the embedded name server at once, at the others from now on."""
         self._started = True
-        self._tell_embedded(self._parts.topics.all())
+        await self._register_all_embedded()
         loop = asyncio.get_running_loop()
         if self._parts.nameserver is not None:
             self._tasks.append(loop.create_task(self._repeat_embedded()))
@@ -69,7 +78,7 @@ class Registration:
         """Register what changed; an empty list means that a topic went away, which registration does not tell."""
         if not self._started or not changed:
             return
-        self._tell_embedded(changed)
+        self._register_embedded(changed)
         for peer in self.peers:
             peer.tell(changed)
 
@@ -83,9 +92,9 @@ class Registration:
 
     # What is told
 
-    def served(self, configs: list[TopicConfig]) -> Served:
-        """The topics as clients may use them: the broker's permission masks each topic's."""
-        version = self._parts.topics.data_version
+    def served(self, configs: list[TopicConfig], version: DataVersion | None = None) -> Served:
+        """The topics as clients may use them: the broker's permission masks each topic's. Any thread."""
+        version = self._parts.topics.data_version if version is None else version
         permission = self._parts.settings.broker_permission
         topics = {}
         for config in configs:
@@ -123,7 +132,7 @@ class Registration:
 
     # The name server in this process
 
-    def _tell_embedded(self, configs: list[TopicConfig]) -> None:
+    def _register_embedded(self, configs: list[TopicConfig]) -> None:
         parts = self._parts
         if parts.nameserver is None:
             return
@@ -141,7 +150,24 @@ class Registration:
             if order is not None and order.code == ResponseCode.SUCCESS:
                 self.registered(order)
             await asyncio.sleep(self._parts.settings.register_name_server_period / 1000)
-            self._tell_embedded(self._parts.topics.all())
+            await self._register_all_embedded()
+
+    async def _register_all_embedded(self) -> None:
+        """Register the whole table, in turns; what changes meanwhile registers itself.
+
+        Where the name server has this version already, only what it lacks: an administrator may have deleted a topic there.
+        """
+        parts, topics = self._parts, self._parts.topics
+        if parts.nameserver is None:
+            return
+        routes, broker = parts.nameserver.routes, parts.broker_name
+        is_known = routes.data_version(parts.cluster, parts.address) == topics.data_version
+        routes.heard(parts.cluster, parts.address, parts.clock())
+        async for names in in_turns(topics.names.all()):
+            if is_known:
+                names = [name for name in names if broker not in routes.topics.get(name, ())]
+            if names:
+                self._register_embedded([config for name in names if (config := topics.get(name)) is not None])
 
 
 class _Peer:
@@ -197,14 +223,23 @@ class _Peer:
             self._wake.clear()
 
     async def _register(self, configs: list[TopicConfig], timeout_s: float) -> None:
-        channel = await self._connected()
-        served = self._registration.served(configs)
-        body = await asyncio.to_thread(bodies.encode_registration, served)
-        answer = await channel.request(self._registration.command(RequestCode.REGISTER_BROKER, body), timeout_s)
-        if answer.code != ResponseCode.SUCCESS:
-            raise PeerError(f"it answered {answer.code} {answer.remark or '':.120}")
+        version = self._parts.topics.data_version
+        for begin in range(0, max(1, len(configs)), MAX_TOPICS_AT_ONCE):
+            piece = configs[begin : begin + MAX_TOPICS_AT_ONCE]
+            if len(piece) == 1 < len(configs):
+                piece = configs[begin - 1 : begin + 1]  # a first registration of one topic is refused
+            # A name server takes over changes of a topic only with a version that it does not know.
+            numbered = replace(version, counter=version.counter + begin // MAX_TOPICS_AT_ONCE)
+            channel = await self._connected()
+            body = await asyncio.to_thread(self._body, piece, numbered)
+            answer = await channel.request(self._registration.command(RequestCode.REGISTER_BROKER, body), timeout_s)
+            if answer.code != ResponseCode.SUCCESS:
+                raise PeerError(f"it answered {answer.code} {answer.remark or '':.120}")
+            self._registration.registered(answer)
         self.registered_ms = self._parts.clock()
-        self._registration.registered(answer)
+
+    def _body(self, configs: list[TopicConfig], version: DataVersion) -> bytes:
+        return bodies.encode_registration(self._registration.served(configs, version))
 
     async def _connected(self) -> Channel:
         if self._channel is None or self._channel.closed:

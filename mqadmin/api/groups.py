@@ -43,7 +43,8 @@ def found_group(name: str) -> dict:
 @router.get("/groups", response=schemas.Groups)
 async def list_groups(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     """Groups by name."""
-    return paging.page(clusters.current().groups(), lambda group: group["name"], cursor, limit)
+    cluster = clusters.current()
+    return paging.page_after(cluster.groups_after, lambda group: group["name"], cursor, limit, sum(cluster.group_counts().values()))
 
 
 @router.post("/groups", response={201: schemas.GroupDetail})

@@ -2,12 +2,14 @@
 
 Everything is read when it is asked for, from the same picture the pages show; what is not known is left out. Series
 by topic and by group are bounded, since a scraper keeps each for ever: the busiest come first, and how many were left
-out is a metric of its own.
+out is a metric of its own. They are found in turns of the loop and written in a thread, so a scrape holds up no send.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
 from prometheus_client import CollectorRegistry, generate_latest
@@ -35,9 +37,36 @@ async def metrics(request: HttpRequest) -> HttpResponse:
         return problem_response(unknown_parameters(request.GET, ()))
     if request.method != "GET":
         return problem_response(Problem("method_not_allowed"))
+    text = await asyncio.to_thread(_text, await _Measured.now())
+    return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
+
+
+def _text(measured: _Measured) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(list(_metrics())))
-    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+    registry.register(_Collected(list(_metrics(measured))))
+    return generate_latest(registry)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What a scrape shows. The last four are None while nothing is known of them."""
+
+    state: str
+    store: dict
+    overview: dict | None = None
+    refusals: list[dict] | None = None
+    topics: tuple[list[dict], int] | None = None  # those that are shown, and how many there are
+    groups: tuple[list[dict], int] | None = None
+
+    @classmethod
+    async def now(cls) -> _Measured:
+        cluster = clusters.current()
+        state, store = cluster.state()["state"], cluster.store()
+        if state not in ("running", "read_only"):
+            return cls(state, store)
+        topics, groups = await cluster.busiest_topics(MAX_NAMES), await cluster.most_behind(MAX_NAMES)
+        totals = sum(cluster.topic_counts().values()), sum(cluster.group_counts().values())
+        return cls(state, store, cluster.overview(), cluster.refusals(), (topics, totals[0]), (groups, totals[1]))
 
 
 class _Collected:
@@ -48,22 +77,20 @@ class _Collected:
         return self._found
 
 
-def _metrics() -> Iterable[Metric]:
-    cluster = clusters.current()
-    now = cluster.state()["state"]
+def _metrics(measured: _Measured) -> Iterable[Metric]:
     state = GaugeMetricFamily("broker_state", "1 for the state the broker is in", labels=["state"])
     for name in STATES:
-        state.add_metric([name], 1.0 if name == now else 0.0)
+        state.add_metric([name], 1.0 if name == measured.state else 0.0)
     yield state
     build = GaugeMetricFamily("broker_build_info", "version of the broker", labels=["version"])
     build.add_metric([__version__], 1.0)
     yield build
-    yield from _store(cluster.store())
-    if now in ("running", "read_only"):
-        yield from _rates(cluster.overview())
-        yield from _refusals(cluster.refusals())
-        yield from _topics(cluster.topics())
-        yield from _groups(cluster.groups())
+    yield from _store(measured.store)
+    if measured.overview is not None:
+        yield from _rates(measured.overview)
+        yield from _refusals(measured.refusals)
+        yield from _topics(*measured.topics)
+        yield from _groups(*measured.groups)
 
 
 def _store(store: dict) -> Iterable[Metric]:
@@ -123,8 +150,7 @@ def _refusals(refusals: list[dict]) -> Iterable[Metric]:
     yield from (refused, last, value, limit)
 
 
-def _topics(topics: list[dict]) -> Iterable[Metric]:
-    shown = sorted(topics, key=lambda topic: (-(topic["in_per_s"] or 0), -(topic["messages"] or 0), topic["name"]))[:MAX_NAMES]
+def _topics(shown: list[dict], total: int) -> Iterable[Metric]:
     messages = GaugeMetricFamily("broker_topic_messages", "messages held of a topic", labels=["topic"])
     into = GaugeMetricFamily("broker_topic_in_per_second", "messages stored", labels=["topic"])
     out = GaugeMetricFamily("broker_topic_out_per_second", "messages read", labels=["topic"])
@@ -133,18 +159,17 @@ def _topics(topics: list[dict]) -> Iterable[Metric]:
         _add(into, [topic["name"]], topic["in_per_s"])
         _add(out, [topic["name"]], topic["out_per_s"])
     yield from (messages, into, out)
-    yield _gauge("broker_topics_left_out", "topics without series here", len(topics) - len(shown))
+    yield _gauge("broker_topics_left_out", "topics without series here", total - len(shown))
 
 
-def _groups(groups: list[dict]) -> Iterable[Metric]:
-    shown = sorted(groups, key=lambda group: (-(group["lag"] or 0), group["name"]))[:MAX_NAMES]
+def _groups(shown: list[dict], total: int) -> Iterable[Metric]:
     lag = GaugeMetricFamily("broker_group_lag_messages", "messages a group has not read", labels=["group"])
     clients = GaugeMetricFamily("broker_group_clients", "clients of a group", labels=["group"])
     for group in shown:
         _add(lag, [group["name"]], group["lag"])
         _add(clients, [group["name"]], group["clients"])
     yield from (lag, clients)
-    yield _gauge("broker_groups_left_out", "groups without series here", len(groups) - len(shown))
+    yield _gauge("broker_groups_left_out", "groups without series here", total - len(shown))
 
 
 def _gauge(name: str, what: str, value: float | None) -> Metric:

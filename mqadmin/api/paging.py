@@ -27,6 +27,13 @@ def page(items: Iterable[Any], key: Callable[[Any], str], cursor: str | None, li
     return {"items": given, "next": make_cursor(key(given[-1])) if len(rest) > limit else None, "total": len(ordered)}
 
 
+def page_after(after: Callable[[str | None, int], list], key: Callable[[Any], str], cursor: str | None, limit: int, total: int) -> dict:
+    """The same of a list that is kept in order elsewhere: `after(key, count)` gives the items after one."""
+    found = after(None if not cursor else read_cursor(cursor), limit + 1)
+    given = found[:limit]
+    return {"items": given, "next": make_cursor(key(given[-1])) if len(found) > limit else None, "total": total}
+
+
 def make_cursor(key: str) -> str:
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 

@@ -45,8 +45,10 @@ async def list_topics(
     limit: Limit = paging.DEFAULT_LIMIT,
 ):
     """Topics by name."""
-    listed = [topic for topic in clusters.current().topics() if kind is None or topic["kind"] == kind]
-    return paging.page(listed, lambda topic: topic["name"], cursor, limit)
+    cluster = clusters.current()
+    counts = cluster.topic_counts()
+    total = sum(counts.values()) if kind is None else counts[kind]
+    return paging.page_after(lambda name, count: cluster.topics_after(name, count, kind), lambda topic: topic["name"], cursor, limit, total)
 
 
 @router.post("/topics", response={201: schemas.TopicDetail})

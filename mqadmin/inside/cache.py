@@ -25,7 +25,7 @@ class CacheLooks:
         return self._looks.of(None, self._measure)
 
     def _measure(self) -> dict:
-        known = self._cluster.call(self._cluster.reading_facts)
+        known = self._cluster.reading_facts()
         store = self._cluster.directory()
         picture = cache.residency(store, known["wrote"])
         places, complete = cache.read_positions(store, known["offsets"], known["wrote"])
@@ -47,10 +47,13 @@ def for_page(picture: dict) -> dict:
 
 
 def facts_of(parts) -> dict:
-    """What the loop knows for a look."""
-    store, offsets = parts.store, parts.offsets
+    """What the broker knows for a look. Any thread; of large tables in one, since it goes over all offsets."""
+    store = parts.store
     totals = store.snapshot()["totals"]
-    groups: GroupOffsets = {group: offsets.of_group(group) for group in offsets.groups()}
+    groups: GroupOffsets = {}
+    for group, topic, queues in parts.offsets.everything():
+        if not parts.offsets.is_broadcasting(group):
+            groups.setdefault(group, {})[topic] = queues
     return {
         "wrote": store.positions()["wrote"],
         "offsets": groups,

@@ -58,7 +58,7 @@ def look_at_both(store: StoreDirectory, offsets: GroupOffsets, topic: str | None
 
 async def of_running(cluster, looking: Callable[..., dict], *asked) -> dict:
     """`look` or `look_at_both` into the running broker's store, in a thread that stops when nobody waits for it any more."""
-    known = cluster.reading_facts()
+    known = await asyncio.to_thread(cluster.reading_facts)
     stop = threading.Event()
     try:
         return await asyncio.to_thread(looking, cluster.directory(), known["offsets"], *asked, stopped=stop.is_set, **_known(known))
@@ -95,7 +95,7 @@ class LayoutLooks:
 
         @functools.cache
         def begin() -> tuple[Layout, GroupOffsets]:
-            known = self._cluster.call(self._cluster.reading_facts)
+            known = self._cluster.reading_facts()
             return Layout(self._cluster.directory(), Start(), **_known(known)), known["offsets"]
 
         return begin

@@ -9,36 +9,30 @@ from django.shortcuts import render
 from broker_store.formats import names
 from mqadmin import clusters
 from mqadmin.views.inside import timelines
-from mqadmin.views.page import page, slice_of
+from mqadmin.views.page import drawn, page, part_of
 
-SORTS = {
-    "name": lambda group: group["name"].lower(),
-    # Unknown is not zero: groups whose lag is not known stand behind those whose lag is.
-    "lag": lambda group: (group["lag"] is None, -(group["lag"] or 0)),
-    "clients": lambda group: -(group["clients"] or 0),
-}
+SORTS = ("name", "lag", "clients")
 
 
 @page()
 async def groups(request):
-    every = clusters.current().groups()
+    cluster = clusters.current()
+    counts = cluster.group_counts()
     kind = request.GET.get("kind", "normal")
     search = request.GET.get("q", "").strip().lower()
     sort = request.GET.get("sort", "lag")
-    found = [group for group in every if (kind == "all" or group["kind"] == kind) and search in group["name"].lower()]
-    found.sort(key=SORTS.get(sort, SORTS["lag"]))
     context = {
-        **slice_of(found, request),
+        **await part_of(request, lambda begin, count: cluster.groups_page(kind, search, sort if sort in SORTS else "lag", begin, count)),
         "kind": kind,
         "q": request.GET.get("q", ""),
         "sort": sort,
         "kinds": [
-            {"name": "normal", "word": "Groups", "count": sum(group["kind"] == "normal" for group in every)},
-            {"name": "system", "word": "System", "count": sum(group["kind"] == "system" for group in every)},
-            {"name": "all", "word": "All", "count": len(every)},
+            {"name": "normal", "word": "Groups", "count": counts["normal"]},
+            {"name": "system", "word": "System", "count": counts["system"]},
+            {"name": "all", "word": "All", "count": sum(counts.values())},
         ],
     }
-    return render(request, "groups_table.html" if request.htmx else "groups.html", context)
+    return await drawn(request, "groups_table.html" if request.htmx else "groups.html", context)
 
 
 @page()

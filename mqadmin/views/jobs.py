@@ -44,7 +44,7 @@ async def _listing(request) -> dict:
     ]
     topics = []
     if not request.htmx and clusters.current().state()["state"] in ("running", "read_only"):
-        topics = sorted(name for name, kind in clusters.current().topic_kinds().items() if kind != "system")
+        topics = clusters.current().offered_topics()
     return {"jobs": rows, "mark": background.mark_of(rows or []), "problem": problem, "kinds": kinds, "topics": topics}
 
 

@@ -30,7 +30,7 @@ async def messages(request):
     cluster = clusters.current()
     way = request.GET.get("by", "")
     asked = {name: request.GET.get(name, "").strip() for name in ("topic", "queue", "offset", "key", "id", "from", "to", "limit")}
-    topics = sorted(name for name, kind in cluster.topic_kinds().items() if kind != "system")
+    topics = cluster.offered_topics()
     context = {"ways": WAYS, "by": way or "offset", "asked": asked, "topics": topics, "found": None, "problem": "", "errors": {}, "now_ms": int(time.time() * 1000)}
     if way:
         try:

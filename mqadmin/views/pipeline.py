@@ -43,7 +43,7 @@ async def _listing(request) -> dict:
     context["schedules"] = [one | {"given": given_text(one["parameters"])} for one in await sync_to_async(schedules.listing)()]
     context["topics"] = []
     if clusters.current().state()["state"] in ("running", "read_only"):
-        context["topics"] = sorted(name for name, kind in clusters.current().topic_kinds().items() if kind != "system")
+        context["topics"] = clusters.current().offered_topics()
     return context
 
 

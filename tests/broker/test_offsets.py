@@ -38,7 +38,8 @@ def test_tables_by_group_and_by_topic():
     offsets.commit("h", "t", 0, 3)
     assert offsets.of_group("g") == {"t": {0: 1}, "u": {1: 2}}
     assert sorted(offsets.groups_of_topic("t")) == ["g", "h"]
-    offsets.clone("g", "k", None)
+    for topic in offsets.topics_of("g"):
+        offsets.clone("g", "k", topic)
     assert offsets.of_group("k") == offsets.of_group("g")
     offsets.clone("g", "m", "u")
     assert offsets.of_group("m") == {"u": {1: 2}}

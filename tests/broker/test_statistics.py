@@ -1,6 +1,6 @@
 """broker.statistics: counters and rates."""
 
-from broker_store.broker.statistics import DAY_MS, HOUR_MS, MINUTE_MS, Statistics
+from broker_store.broker.statistics import DAY_MS, HOUR_MS, MINUTE_MS, STEP, Statistics
 
 
 def test_rates_are_measured_between_ticks():
@@ -96,3 +96,46 @@ def test_what_comes_after_a_long_quiet_is_counted_from_its_first_message():
     assert meter.rates(1_000) == (100, 1_000)
     for over_ms in (MINUTE_MS, HOUR_MS, DAY_MS):
         assert meter.lately(90_000_000, over_ms)[:2] == (100, 1_000)
+
+
+def test_a_tick_samples_what_moved_and_nothing_else():
+    """100,000 topics to which something came once must not cost every tick of the next minutes."""
+    statistics = Statistics(clock=lambda: 0)
+    for number in range(1_000):
+        statistics.stored(f"t{number}", 1, 10)
+    assert sum(1 for _ in statistics.tick_in_steps(1_000)) == 1_000 // STEP
+    statistics.stored("t7", 5, 50)
+    steps = [sum(1 for _ in statistics.tick_in_steps(second * 1_000)) for second in range(2, 30)]
+    assert [number for number in steps if number] == [999 // STEP], "once, when those of the first tick are no longer active"
+    assert len(statistics.topic("t8")._seconds) == 2, "the one it began with, and that of the tick after it moved"
+
+
+def test_rates_of_what_comes_now_and_then_are_those_of_samples_each_second():
+    statistics = Statistics(clock=lambda: 0)
+    came = {}
+    for second in range(1, 200):
+        if second % 7 == 0:
+            statistics.stored("t", 70, 700)
+            came[second] = 70
+        statistics.tick(second * 1_000)
+        meter = statistics.topic("t")
+        if meter is not None and second > 20:
+            assert meter.rates(1_000)[0] == came.get(second, 0)
+            assert meter.rates(10_000)[0] == sum(came.get(second - ago, 0) for ago in range(10)) / 10
+            assert abs(meter.lately(second * 1_000, MINUTE_MS)[0] - sum(came.get(second - ago, 0) for ago in range(60))) <= 140
+
+
+def test_groups_and_topics_are_forgotten_from_both_sides():
+    statistics = Statistics(clock=lambda: 0)
+    for group in "gh":
+        for topic in "tu":
+            statistics.delivered(group, topic, 3, 30, cold=True)
+            statistics.gave_back(group, topic)
+    statistics.tick(1_000)
+    assert statistics.out_rate("t") == 6 and set(statistics.active_topics()) == {"t", "u"}
+    statistics.forget_topic("t")
+    assert statistics.out_rate("t") == 0 and set(statistics.group("g")) == {"u"}
+    statistics.forget_group("g")
+    assert [read["group"] for read in statistics.reads()] == ["h"] and statistics.sent_back_of("g", "u") is None
+    statistics.forget_group("h")
+    assert statistics.active_topics() == [] and statistics._topics_of == statistics._groups_of == {}

@@ -77,7 +77,7 @@ def test_without_a_process_it_is_starting_and_knows_nothing():
     assert cluster.state()["state"] == "starting"
     assert cluster.recovery() is None
     assert cluster.store()["positions"]["wrote"] is None
-    for ask in (cluster.overview, cluster.topics, cluster.groups, cluster.store_files, cluster.store_index):
+    for ask in (cluster.overview, cluster.topic_counts, cluster.group_counts, cluster.store_files, cluster.store_index):
         with pytest.raises(StoreClosedError):
             ask()
 
@@ -131,7 +131,7 @@ async def test_its_shapes_are_those_the_pages_are_tested_with(cluster):
     fake = FakeCluster()
     pairs = [(cluster.state(), fake.state()), (cluster.store(), fake.store()), (cluster.overview(), fake.overview()), (cluster.recovery(), fake.recovery())]
     pairs += [(cluster.topic("orders"), fake.topic("orders")), (cluster.group("billing"), fake.group("billing"))]
-    pairs += [(mine[0], theirs[0]) for mine, theirs in ((cluster.topics(), fake.topics()), (cluster.groups(), fake.groups()), (cluster.store_files(), fake.store_files()))]
+    pairs += [(mine[0], theirs[0]) for mine, theirs in ((cluster.topics(["orders"]), fake.topics(["orders"])), (cluster.groups(["billing"]), fake.groups(["billing"])), (cluster.store_files(), fake.store_files()))]
     pairs += [(cluster.store_index()[0], fake.store_index()[0])]
     for mine, theirs in pairs:
         _same_keys(mine, theirs)
@@ -403,7 +403,7 @@ async def test_after_the_stop_everything_says_so(cluster, process):
     await asyncio.to_thread(process.store.close)
     assert cluster.state()["state"] == "closed"
     with pytest.raises(StoreClosedError):
-        cluster.topics()
+        cluster.topic_counts()
 
 
 async def test_a_send_by_rest_makes_no_topic(cluster, process):

@@ -1,4 +1,4 @@
-"""What may be made is bounded, and answers and files with very many entries are no work of the loop."""
+"""What may be made is bounded, and with very many topics nothing that walks over them keeps the loop for long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from broker_store.broker import groups, offsets
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import TopicConfig
-from broker_store.config import BrokerSettings
+from broker_store.config import BrokerSettings, NameServerSettings
+from broker_store.formats.config_json import DataVersion
 from broker_store.nameserver import routes
 from broker_store.nameserver.handlers import NameServer
 from broker_store.protocol import bodies, fastjson
@@ -29,7 +30,8 @@ from tests.support.broker_harness import Harness
 from tests.support.loop_turns import longest_turn
 
 TOPICS = 20_000
-MAX_TURN_MS = 10.0  # of processor time; on the loop the walks that this is about took 27 ms and more
+# Of processor time, on a machine on which the walks over so many that this is about take 10 to 200 ms. A turn takes 2 to 3 ms.
+MAX_TURN_MS = 10.0
 INVALID = int(ResponseCode.INVALID_PARAMETER)
 
 
@@ -214,15 +216,25 @@ def is_short(longest) -> bool:
     return longest.ms < MAX_TURN_MS
 
 
-async def test_the_answers_with_whole_tables_are_no_work_of_the_loop(tables, monkeypatch):
-    """The one with 20,000 topics took the loop 27 ms."""
+async def test_no_request_keeps_the_loop_for_as_long_as_there_are_topics(tables, monkeypatch):
     harness = await loaded(tables)
-    for code in (R.GET_ALL_TOPIC_CONFIG, R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, R.GET_ALL_CONSUMER_OFFSET):
+    assert len(harness.parts.topics) > TOPICS
+    monkeypatch.setattr(harness.channel, "write", harness.channel.answers.append)  # no frame is made of them and read again
+    asked = {
+        R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: {}, R.GET_ALL_TOPIC_CONFIG: {}, R.GET_ALL_CONSUMER_OFFSET: {}, R.QUERY_TOPIC_CONSUME_BY_WHO: {"topic": "t00001"},
+        R.GET_BROKER_RUNTIME_INFO: {}, R.GET_BROKER_CONSUME_STATS: {"isOrder": "false"}, R.CLONE_GROUP_OFFSET: {"srcGroup": "g00001", "destGroup": "g00002"},
+        R.QUERY_CORRECTION_OFFSET: {"compareGroup": "g00001", "topic": "t00001"}, R.DELETE_TOPIC_IN_BROKER: {"topic": "t00007"}, R.DELETE_SUBSCRIPTIONGROUP: {"groupName": "g00007"},
+    }  # fmt: skip
+    for code, fields in asked.items():
         with longest_turn(monkeypatch) as longest:
-            await asyncio.sleep(0)  # a turn is measured from its begin to its end, so the request has one of its own
-            assert (await ask(harness, code)).code == 0
-            await asyncio.sleep(0)
-        assert is_short(longest), (code.name, longest.ms, longest.what)
+            answer = await ask(harness, code, **fields)
+        assert is_short(longest), (code.name, answer, longest.ms, longest.what)
+        assert answer.code == 0 or code is R.GET_BROKER_CONSUME_STATS and str(MAX_FRAME_BYTES) in answer.remark, answer
+    with longest_turn(monkeypatch) as longest:
+        made = [topic(f"new{number}") for number in range(MAX_MADE_AT_ONCE)]
+        assert (await ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": made})).code == 0
+    assert is_short(longest), (longest.ms, longest.what)
+    assert harness.parts.topics.get("new999") is not None
 
 
 async def test_all_tables_come_whole(tables):
@@ -243,6 +255,57 @@ async def test_saving_is_no_work_of_the_loop(tables, monkeypatch):
             text = await asyncio.to_thread(await asyncio.sleep(0, table.picture()))
             assert len(text) > 100_000
     assert is_short(longest), (longest.ms, longest.what)
+
+
+async def test_registering_all_at_the_name_server_of_the_process_goes_in_turns(tables, monkeypatch):
+    harness = await loaded(tables)
+    parts = harness.parts
+    parts.nameserver = NameServer(parts.clock)
+    registration = Registration(parts)
+    with longest_turn(monkeypatch) as longest:
+        await asyncio.ensure_future(registration._register_all_embedded())
+    assert is_short(longest), (longest.ms, longest.what)
+    assert len(parts.nameserver.routes.topics) == len(parts.topics)
+    parts.nameserver.routes.delete_topic("t00005")
+    with longest_turn(monkeypatch) as longest:
+        await asyncio.ensure_future(registration._register_all_embedded())
+    assert is_short(longest) and "t00005" in parts.nameserver.routes.topics, (longest.ms, longest.what)
+
+
+async def test_a_broker_with_very_many_topics_comes_and_goes(monkeypatch):
+    count = TOPICS // 2
+    nameserver = NameServer(lambda: 1_000)
+    port = NameServerPort(nameserver, lambda: 1_000, NameServerSettings().scan_not_active_broker_interval)
+    await port.start("127.0.0.1", 0)
+    channel = await connect("127.0.0.1", port.listener.port, 5)
+    topics = {f"t{number:05d}": bodies.TopicConfig(f"t{number:05d}", 4, 4, 6) for number in range(count)}
+    body = bodies.encode_registration(bodies.Registration(DataVersion(0, 1, 1), topics))
+    broker = {"broker_name": "b", "broker_addr": "127.0.0.1:1", "cluster_name": "C", "broker_id": 0}
+    fields = write_header(R.REGISTER_BROKER, **broker, ha_server_addr="", compressed=False, body_crc32=bodies.body_crc(body))
+    asked = [
+        Command.request(R.REGISTER_BROKER, fields, body), Command.request(R.GET_TOPICS_BY_CLUSTER, {"cluster": "C"}), Command.request(R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
+        Command.request(R.GET_UNIT_TOPIC_LIST), Command.request(R.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "b"}),
+        Command.request(R.UNREGISTER_BROKER, write_header(R.UNREGISTER_BROKER, **broker)),
+    ]  # fmt: skip
+    found = {}
+    try:
+        for command in asked:
+            with longest_turn(monkeypatch) as longest:
+                answer = await channel.request(command, 60)
+            assert answer.code == 0 and is_short(longest), (command, answer, longest.ms, longest.what)
+            found[command.code] = answer
+        assert len(bodies.decode_topic_list(found[R.GET_TOPICS_BY_CLUSTER].body)) == len(bodies.decode_topic_list(found[R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER].body)) == count
+        assert found[R.WIPE_WRITE_PERM_OF_BROKER].fields["wipeTopicCount"] == str(count)
+        assert nameserver.routes.topics == {} == nameserver.routes.brokers
+        with longest_turn(monkeypatch) as longest:
+            again, gone = (Command.request(asked[0].code, fields, body), Command.request(asked[-1].code, asked[-1].fields))
+            first = asyncio.ensure_future(channel.request(again, 60))
+            await asyncio.sleep(0)
+            assert (await channel.request(gone, 60)).code == (await first).code == 0
+        assert is_short(longest) and nameserver.routes.topics == {}, "what came later was done later"
+    finally:
+        channel.close()
+        await port.stop()
 
 
 async def test_an_answer_larger_than_a_frame_says_so():

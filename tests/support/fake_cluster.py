@@ -6,6 +6,7 @@ and `run_fake_dashboard` gets a store in which something moves. Messages are rea
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import random
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from asgiref.sync import async_to_sync
 
+from broker_store.broker.names import by_letters
 from broker_store.engine.report import RecoveryReport, Step
 from broker_store.engine.write_path import LOG_ROLL, Lap, WritePath
 from broker_store.errors import NotFoundError, StoreClosedError
@@ -77,6 +79,9 @@ class FakeCluster:
         self.refused: list[tuple[str, dict]] = []
 
     # -- what is known in every state
+
+    def run(self, coroutine):
+        return asyncio.run(coroutine)
 
     def call(self, function, *arguments):
         return function(*arguments)
@@ -389,13 +394,36 @@ class FakeCluster:
         quiet = Signs(self._now_ms(), state["state"], state["sentence"], tuple((flag["name"], flag["cause"]) for flag in self.flags), {}, (), Refusal(90, False, None), 0, ())
         return judge(replace(quiet, **self.signs)).document()
 
-    def topic_kinds(self) -> dict[str, str]:
+    def topic_counts(self) -> dict[str, int]:
         self._running()
-        return {name: value[0] for name, value in TOPICS.items()}
+        return {kind: sum(value[0] == kind for value in TOPICS.values()) for kind in ("normal", "retry", "dlq", "system")}
 
-    def topics(self, wanted=None) -> list[dict]:
+    def topic_names(self) -> list[str]:
         self._running()
-        return [self._topic(name) for name in TOPICS if wanted is None or name in wanted]
+        return sorted(TOPICS, key=by_letters)
+
+    def offered_topics(self) -> list[str]:
+        return [name for name in self.topic_names() if TOPICS[name][0] != "system"]
+
+    def topics(self, wanted) -> list[dict]:
+        self._running()
+        return [self._topic(name) for name in wanted if name in TOPICS]
+
+    async def topics_page(self, kind="all", search="", sort="name", begin=0, count=100):
+        found = [row for row in self.topics(self.topic_names()) if kind in ("all", row["kind"]) and search in row["name"].lower()]
+        if sort != "name":
+            found.sort(key=lambda row: -row[{"messages": "messages", "in": "in_per_s", "out": "out_per_s"}[sort]])
+        return found[begin : begin + count], len(found)
+
+    def topics_after(self, name, count, kind=None):
+        found = [one for one in self.topic_names() if (name is None or by_letters(one) > by_letters(name)) and kind in (None, TOPICS[one][0])]
+        return self.topics(found[:count])
+
+    async def every_topic(self):
+        return self.topics(self.topic_names())
+
+    async def busiest_topics(self, limit):
+        return sorted(self.topics(TOPICS), key=lambda row: -row["in_per_s"])[:limit]
 
     def topic(self, name: str) -> dict:
         self._running()
@@ -427,9 +455,32 @@ class FakeCluster:
 
     # -- groups
 
-    def groups(self) -> list[dict]:
+    def group_counts(self) -> dict[str, int]:
         self._running()
-        return [self._group(name) for name in GROUPS]
+        return {kind: sum(value[0] == kind for value in GROUPS.values()) for kind in ("normal", "system")}
+
+    def group_names(self) -> list[str]:
+        self._running()
+        return sorted(GROUPS, key=by_letters)
+
+    def groups(self, wanted) -> list[dict]:
+        self._running()
+        return [self._group(name) for name in wanted if name in GROUPS]
+
+    async def groups_page(self, kind="all", search="", sort="name", begin=0, count=100):
+        found = [row for row in self.groups(self.group_names()) if kind in ("all", row["kind"]) and search in row["name"].lower()]
+        if sort != "name":
+            found.sort(key=lambda row: -(-1 if row[sort] is None else row[sort]))
+        return found[begin : begin + count], len(found)
+
+    def groups_after(self, name, count):
+        return self.groups([one for one in self.group_names() if name is None or by_letters(one) > by_letters(name)][:count])
+
+    async def every_group(self):
+        return self.groups(self.group_names())
+
+    async def most_behind(self, limit):
+        return sorted(self.groups(GROUPS), key=lambda row: -(row["lag"] or 0))[:limit]
 
     def group(self, name: str) -> dict:
         self._running()

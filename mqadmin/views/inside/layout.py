@@ -31,7 +31,7 @@ async def layout(request):
         context = await asyncio.to_thread(facts, cluster, request.GET)
     if request.htmx:
         return render(request, FACTS, context)
-    return render(request, "inside/layout.html", context | {"topics": sorted(cluster.topic_kinds())})
+    return render(request, "inside/layout.html", context | {"topics": cluster.offered_topics()})
 
 
 def facts(cluster, asked: QueryDict) -> dict:

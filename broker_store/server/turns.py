@@ -1,0 +1,96 @@
+"""Work over large tables on the event loop, cut into turns so that no send waits for more than one of them.
+
+A table of 100,000 entries takes a tenth of a second to walk in Python. `in_turns` hands it out in pieces: when one has taken
+TURN_S, the loop handles what came meanwhile before the next. What is handed out is a copy of the table as it was at the
+beginning, so whoever uses an entry must bear that it is gone by now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+TURN_S = 0.002
+FEW = 64  # entries between two looks at the clock
+
+Entry = TypeVar("Entry")
+
+
+async def in_turns(entries: Sequence[Entry], few: int = FEW) -> AsyncIterator[Sequence[Entry]]:
+    """The entries in pieces of `few`; after TURN_S the loop has a turn in between."""
+    until_s = time.perf_counter() + TURN_S
+    for begin in range(0, len(entries), few):
+        yield entries[begin : begin + few]
+        if time.perf_counter() >= until_s:
+            await asyncio.sleep(0)
+            until_s = time.perf_counter() + TURN_S
+
+
+class StepsInTurn:
+    """Takes the steps of generators one generator after another, TURN_S in each turn of the loop.
+
+    A step that yields a function has it called in a thread and is sent what it returns, or has its exception raised. Work that
+    ends within its first turn, with none before it, is over when `take` returns.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Generator, Callable[[Any, Exception | None], None]]] = deque()
+        self._task: asyncio.Task | None = None
+
+    def take(self, steps: Generator, done: Callable[[Any, Exception | None], None]) -> None:
+        """Take the steps, then call `done(result, None)` or `done(None, error)`."""
+        if self._task is None or self._task.done():
+            is_over, wanted = _some(steps, None, done)
+            if is_over:
+                return
+            self._waiting.append((steps, done))
+            self._task = asyncio.get_running_loop().create_task(self._take_all(wanted), name="steps")
+        else:
+            self._waiting.append((steps, done))
+
+    async def _take_all(self, wanted: Callable[[], object] | None) -> None:
+        while self._waiting:
+            steps, done = self._waiting[0]
+            is_over = False
+            while not is_over:
+                if wanted is None:
+                    await asyncio.sleep(0)
+                    is_over, wanted = _some(steps, None, done)
+                    continue
+                try:
+                    found, error = await asyncio.to_thread(wanted), None
+                except Exception as raised:  # the work's own, which is where it is handled
+                    found, error = None, raised
+                is_over, wanted = _some(steps, found, done, error)
+            self._waiting.popleft()
+            wanted = None
+
+    async def stop(self) -> None:
+        """Leave what is not done."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _some(
+    steps: Generator, sent: object, done: Callable[[Any, Exception | None], None], error: Exception | None = None
+) -> tuple[bool, Callable[[], object] | None]:
+    """Take steps for TURN_S: whether they are over, and what the last one wants to be called in a thread."""
+    until_s = time.perf_counter() + TURN_S
+    try:
+        while True:
+            wanted = steps.send(sent) if error is None else steps.throw(error)
+            sent = error = None
+            if callable(wanted):
+                return False, wanted
+            if time.perf_counter() >= until_s:
+                return False, None
+    except StopIteration as end:
+        done(end.value, None)
+    except Exception as raised:  # it belongs to whoever wanted the work
+        done(None, raised)
+    return True, None

@@ -1,0 +1,220 @@
+"""Topics and groups in pieces: pages of them in an order, their numbers, and the largest of something.
+
+A broker may have 100,000 topics and groups, and whoever opens a page shares one loop with those who send. So a page costs what
+it shows: names are kept in order by the broker (broker_store/broker/names.py), rows are made only of the names shown, and what
+needs a number of every group or queue walks over them in turns (broker_store/server/turns.py). Orders are made in a thread from
+numbers that were collected before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from broker_store.server.turns import in_turns
+
+KEPT_SECONDS = 5.0  # lags of all groups: pages and scrapes that come together share one walk
+GROUPS_A_LOOK = 50  # whose lag is measured for one overview
+LARGEST_KEPT = 64  # lags that an overview remembers
+TOP_TOPICS = 8
+TOP_SECONDS = 2.0  # their rates are over ten
+FEW_TOPICS = 200  # ranked at once; more in turns
+OFFERED = 500  # names in a form's list
+ORDER_PIECE = 2_000  # names sorted by one call
+TOPIC_SORTS = ("messages", "in", "out")
+
+
+class Listings:
+    """Over the parts of a broker; belongs to the loop."""
+
+    def __init__(self, parts: Any):
+        self.parts = parts
+        self._lags: dict[str, int] = {}
+        self._lags_until = 0.0
+        self._lag_look: asyncio.Task | None = None
+        self._largest: dict[str, int] = {}
+        self._turn: list[str] = []
+        self._top: list[dict] = []
+        self._top_until = 0.0
+        self._top_look: asyncio.Task | None = None
+
+    # -- topics
+
+    def topic_counts(self) -> dict[str, int]:
+        """How many topics there are of each kind."""
+        names = self.parts.topics.names
+        return {kind: names.count(kind) for kind in ("normal", "retry", "dlq", "system")}
+
+    def offered_topics(self) -> list[str]:
+        """The first names for a form to offer, of those that are not the broker's own."""
+        names = self.parts.topics.names
+        return list(itertools.islice(itertools.chain.from_iterable(names.slice(0, OFFERED, kind) for kind in ("normal", "retry", "dlq")), OFFERED))
+
+    async def topic_names(self, kind: str, search: str, sort: str, begin: int, count: int) -> tuple[list[str], int]:
+        """`count` names from the `begin`-th on of those of a kind ("all") that hold `search`, and how many there are in all."""
+        names = self.parts.topics.names
+        kind_wanted = None if kind == "all" else kind
+        if not search and sort not in TOPIC_SORTS:
+            return names.slice(begin, count, kind_wanted), names.count(kind_wanted)
+        numbers = await self._topic_numbers(sort)
+        return await asyncio.to_thread(_arranged, names.all(kind_wanted), search, numbers, begin, count)
+
+    async def _topic_numbers(self, sort: str) -> dict[str, float]:
+        """The numbers that an order goes by, of the topics of which they are not 0."""
+        numbers: dict[str, float] = {}
+        store, statistics = self.parts.store, self.parts.statistics
+        if sort == "messages":
+            async for queues in in_turns(store.queues()):
+                for topic, queue_id in queues:
+                    numbers[topic] = numbers.get(topic, 0) + store.max_offset(topic, queue_id) - store.min_offset(topic, queue_id)
+        elif sort in ("in", "out"):
+            rate_of = statistics.put_rate if sort == "in" else statistics.out_rate
+            async for topics in in_turns(statistics.active_topics()):
+                numbers |= {topic: rate for topic in topics if (rate := rate_of(topic))}
+        return numbers
+
+    async def busiest_topics(self, limit: int) -> list[str]:
+        """The topics that most comes into, then those that hold most, then the first by name."""
+        into, held = await self._topic_numbers("in"), await self._topic_numbers("messages")
+
+        def ranked() -> list[str]:
+            keys = into.keys() | held.keys()
+            first = heapq.nsmallest(limit, keys, key=lambda name: (-into.get(name, 0), -held.get(name, 0), name))
+            return first
+
+        first = await asyncio.to_thread(ranked)
+        first = [name for name in first if name in self.parts.topics.names]
+        more = self.parts.topics.names.slice(0, 2 * limit)
+        return [*first, *(name for name in more if name not in into and name not in held)][:limit]
+
+    def top_topics(self) -> list[dict]:
+        """The topics with most traffic over ten seconds, of those that had any since the start; looked at every 2 s."""
+        if time.monotonic() >= self._top_until and (self._top_look is None or self._top_look.done()):
+            statistics = self.parts.statistics
+            lately = statistics.recent_topics()
+            if len(lately) < TOP_TOPICS:
+                lately = list(dict.fromkeys([*lately, *(row["name"] for row in self._top), *statistics.some_topics(FEW_TOPICS)]))
+            if len(lately) <= 2 * FEW_TOPICS:
+                self._top = _top(map(self._traffic, lately))
+                self._top_until = time.monotonic() + TOP_SECONDS
+            else:
+                self._top_look = asyncio.get_running_loop().create_task(self._rank(lately), name="top topics")
+        return self._top
+
+    async def _rank(self, topics: list[str]) -> None:
+        rows: list[dict | None] = []
+        async for some in in_turns(topics, 16):
+            rows = _top([*rows, *map(self._traffic, some)])
+        self._top, self._top_until = rows, time.monotonic() + TOP_SECONDS
+
+    def _traffic(self, name: str) -> dict | None:
+        topics, statistics = self.parts.topics, self.parts.statistics
+        if topics.get(name) is None or topics.is_system(name):
+            return None
+        return {"name": name, "in_per_s": statistics.put_rate(name), "out_per_s": statistics.out_rate(name)}
+
+    # -- groups
+
+    def group_counts(self) -> dict[str, int]:
+        """How many groups there are of each kind."""
+        names = self.parts.groups.names
+        return {kind: names.count(kind) for kind in ("normal", "system")}
+
+    async def group_names(self, kind: str, search: str, sort: str, begin: int, count: int) -> tuple[list[str], int]:
+        """As `topic_names`. By lag those without one stand last."""
+        names = self.parts.groups.names
+        kind_wanted = None if kind == "all" else kind
+        if not search and sort == "name":
+            return names.slice(begin, count, kind_wanted), names.count(kind_wanted)
+        if sort == "clients":
+            numbers: Mapping[str, float] = {group.name: len(group.members) for group in self.parts.clients.consumer_groups()}
+        else:
+            numbers = {} if sort == "name" else {name: lag + 1 for name, lag in (await self.lags()).items()}
+        return await asyncio.to_thread(_arranged, names.all(kind_wanted), search, numbers, begin, count)
+
+    async def lags(self) -> dict[str, int]:
+        """The lag of each group that has one, at most KEPT_SECONDS old."""
+        if time.monotonic() >= self._lags_until:
+            if self._lag_look is None or self._lag_look.done():
+                self._lag_look = asyncio.get_running_loop().create_task(self._measure_lags(), name="lags")
+            await asyncio.shield(self._lag_look)
+        return self._lags
+
+    async def _measure_lags(self) -> None:
+        offsets, lags = self.parts.offsets, {}
+        async for names in in_turns(self.parts.groups.names.all(), 16):
+            for name in names:
+                topics = offsets.topics_of(name)
+                if len(topics) > ORDER_PIECE:
+                    lag = None
+                    async for some in in_turns(topics):
+                        for topic in some:
+                            one = self.lag(name, topic)
+                            lag = one if lag is None else lag + (one or 0)
+                else:
+                    lag = self.lag(name)
+                if lag is not None:
+                    lags[name] = lag
+        self._lags, self._lags_until = lags, time.monotonic() + KEPT_SECONDS
+
+    async def most_behind(self, limit: int) -> list[str]:
+        """The groups with the largest lags, then the first by name."""
+        lags = await self.lags()
+        first = await asyncio.to_thread(heapq.nsmallest, limit, lags, lambda name: (-lags[name], name))
+        names = self.parts.groups.names
+        first = [name for name in first if name in names]
+        return [*first, *(name for name in names.slice(0, 2 * limit) if name not in lags)][:limit]
+
+    def lag(self, group: str, topic: str | None = None) -> int | None:
+        """Messages behind, over the queues in which the group, or its slowest broadcasting client, has a position; None when there is none."""
+        offsets, store, total, known = self.parts.offsets, self.parts.store, 0, False
+        for holder in (group, offsets.broadcasting(group)):
+            for name in offsets.topics_of(holder) if topic is None else (topic,):
+                for queue_id, at in offsets.of(holder, name).items():
+                    known = True
+                    total += max(0, store.max_offset(name, queue_id) - at)
+            if known or offsets.topics_of(group):
+                break  # one that commits for itself goes by what it commits
+        return total if known else None
+
+    def worst_lag(self) -> dict | None:
+        """The largest lag known of a group that is not the broker's own. Each call measures some groups in turn, and the largest of before again."""
+        if not self._turn:
+            self._turn = self.parts.groups.names.all("normal")
+        looked = [self._turn.pop() for _ in range(min(GROUPS_A_LOOK, len(self._turn)))]
+        for name in itertools.chain(looked, heapq.nlargest(TOP_TOPICS, self._largest, key=self._largest.__getitem__)):
+            lag = self.lag(name)
+            if lag is None:
+                self._largest.pop(name, None)
+            else:
+                self._largest[name] = lag
+        if len(self._largest) > 2 * LARGEST_KEPT:
+            kept = heapq.nlargest(LARGEST_KEPT, self._largest, key=self._largest.__getitem__)
+            self._largest = {name: self._largest[name] for name in kept}
+        worst = max(self._largest, key=self._largest.__getitem__, default=None)
+        return None if worst is None else {"group": worst, "lag": self._largest[worst]}
+
+
+def _top(rows: Iterable[dict | None]) -> list[dict]:
+    return heapq.nlargest(TOP_TOPICS, filter(None, rows), key=lambda row: (row["in_per_s"] + row["out_per_s"], row["name"]))
+
+
+def _arranged(names: list[str], search: str, numbers: Mapping[str, float], begin: int, count: int) -> tuple[list[str], int]:
+    """A slice of the names that hold `search`: those with a number by it, the largest first, then the others as they stand. For a thread."""
+    found = [name for name in names if search in name.lower()] if search else names
+    if not numbers:
+        return found[begin : begin + count], len(found)
+    numbered = [name for name in found if numbers.get(name)]
+    rest = (name for name in found if not numbers.get(name))
+    order = itertools.chain(_sorted(numbered, lambda name: -numbers[name]), rest)
+    return list(itertools.islice(order, begin, begin + count)), len(found)
+
+
+def _sorted(names: list[str], key: Callable[[str], float]) -> Iterable[str]:
+    """The names by a key, equal ones as they stand; sorted piece by piece, so that no call keeps other threads waiting."""
+    pieces = [sorted(names[at : at + ORDER_PIECE], key=key) for at in range(0, len(names), ORDER_PIECE)]
+    return heapq.merge(*pieces, key=key)
