@@ -23,7 +23,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bench import memory, replay
+from tests.bench import many, memory, replay
 from tests.bench.page_cache import PageCache
 from tests.interop.brokers import ApacheBroker, OurBroker
 from tests.interop.clients import BUILD, JAVA_5, java_missing
@@ -366,14 +366,14 @@ LOG_IN = """
 from django.contrib.auth import get_user_model
 from django.test import Client
 client = Client()
-client.force_login(get_user_model().objects.create_user("bench"))
+client.force_login(get_user_model().objects.KIND("bench"))
 print("SESSION", client.cookies["mqadmin_session"].value)
 """
 
 
-def log_in(data: Path) -> str:
-    """The session of a new user of the dashboard of a broker that runs."""
-    done = subprocess.run([sys.executable, "manage.py", "shell", "-c", LOG_IN], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ, BROKER_DATA_DIR=str(data)), timeout=120)
+def log_in(data: Path, kind: str = "create_user") -> str:
+    """The session of a new user of the dashboard of a broker that runs; `kind` is the method that makes the user."""
+    done = subprocess.run([sys.executable, "manage.py", "shell", "-c", LOG_IN.replace("KIND", kind)], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ, BROKER_DATA_DIR=str(data)), timeout=120)
     if done.returncode:
         raise SystemExit(f"no session for the dashboard: {done.stderr[-1500:]}")
     return next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("SESSION"))
@@ -410,6 +410,30 @@ def bench_pages(run: Run) -> None:
         # Within the spread of the runs without.
         run.add(OURS, "the same with the pages", "msg/s", watched["full_speed_s"], least=min(rates))
     shutil.rmtree(WORK / "broker", ignore_errors=True)
+
+
+def bench_many(run: Run) -> None:
+    """What a send waits while 100,000 topics are looked at. Ours alone: what is visited is our dashboard, and Apache has no figure beside it."""
+    run.still_ground()
+    web_port = memory.free_port()
+    topics = many.TOPICS // 10 if run.quick else many.TOPICS
+    directory = fresh("broker")
+    many.fill(directory / "store", topics, topics // 5)
+    # What requests make comes on top of what the store has.
+    broker = OurBroker(directory, {"maxTopics": 2 * many.TOPICS}, ("--web-port", str(web_port))).start()
+    try:
+        words = [broker.nameserver, str(broker.broker_port), str(web_port), str(broker.data), log_in(broker.data, "create_superuser")]
+        done = subprocess.run([sys.executable, "-m", "tests.bench.many", *words], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=1_800)
+        if done.returncode:
+            raise SystemExit(f"many topics failed: {done.stderr.decode()[-3000:]}")
+        for line in (run.keep(OURS, {"scenario": "many", **json.loads(line)}) for line in done.stdout.splitlines()):
+            name = f"longest wait of a send, {topics:,} topics: {line['what']}"
+            run.add(OURS, name, "ms", line["longest_ms"], **({} if line["what"] == "nothing" else {"limit": 20.0}))
+            if "failed" in line:
+                raise SystemExit(f"{line['what']}: {line['failed']}")
+    finally:
+        broker.stop()
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 # ---- kinds of messages, filters, parked pulls
@@ -574,7 +598,7 @@ def bench_inside(run: Run) -> None:
 
 
 SECTIONS = {"put": bench_put, "batch": bench_batch, "sync": bench_sync, "read": bench_read, "recover": bench_recover, "doctor": bench_doctor, "clean": bench_clean,
-            "wire": bench_wire, "kinds": bench_kinds, "due": bench_due, "parked": bench_parked, "replay": bench_replay, "memory": bench_memory, "pages": bench_pages,
+            "wire": bench_wire, "kinds": bench_kinds, "due": bench_due, "parked": bench_parked, "replay": bench_replay, "memory": bench_memory, "pages": bench_pages, "many": bench_many,
             "pipeline": bench_pipeline, "inside": bench_inside}
 
 
