@@ -213,7 +213,8 @@ async def loaded(tables) -> Harness:
 
 
 def is_short(longest) -> bool:
-    return longest.ms < MAX_TURN_MS
+    """Whether work was cut into turns: on a busy machine a turn takes longer, and so does the whole."""
+    return longest.ms < max(MAX_TURN_MS, longest.all_ms / 8)
 
 
 async def test_no_request_keeps_the_loop_for_as_long_as_there_are_topics(tables, monkeypatch):
