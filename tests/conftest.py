@@ -14,6 +14,9 @@ from tests.support import left_behind
 SKIPS_FAIL = bool(os.environ.get("CI"))
 
 
+# Markers of what `make test` leaves out.
+LONG = ("slow", "client", "browser")
+
 # Above 85 per cent a broker deletes its oldest files early (diskSpaceCleanForciblyRatio), those of the tests too.
 DISK_LIMIT = 0.84
 
@@ -46,6 +49,15 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     shutil.rmtree(temporary, ignore_errors=True)
     assert not processes, "processes were left running and are ended now:\n" + "\n".join(map(str, processes))
     assert not files, f"files were left in the temporary directory: {', '.join(files[:20])}"
+
+
+def pytest_collection_modifyitems(items):
+    """Marks what needs Spark; files with long tests come first, so that the processes that share the files end together."""
+    for item in items:
+        if "spark" in item.fixturenames:
+            item.add_marker(pytest.mark.slow)
+    long_files = {item.path for item in items if any(item.iter_markers(name) for name in LONG)}
+    items.sort(key=lambda item: item.path not in long_files)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -11,6 +11,8 @@ import pytest
 from tests.interop import clients
 from tests.interop.brokers import OurBroker
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = clients.ROOT / "docs" / "examples"
 LIMIT_S = 150
 

@@ -17,6 +17,8 @@ from broker_store.kernels import map_fault
 from mqadmin.management.base import BrokerCommand
 from tests.support.hand_store import small_settings
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 TABLE = dict(re.findall(r"^\| (\d+) \| ([^|]+) \|", (ROOT / "README.md").read_text(), re.MULTILINE))
 

@@ -14,6 +14,8 @@ import pytest
 from broker_store import launch
 from broker_store.errors import ConfigError, StoreLockedError
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).resolve().parent.parent
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support import left_behind
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).resolve().parents[1]
 FAILED, PASSED = 1, 0
 SLEEPER = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)"

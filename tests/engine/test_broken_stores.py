@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.broken_stores import Judgement, run_case
 
+pytestmark = pytest.mark.slow
+
 CASES = 25
 
 

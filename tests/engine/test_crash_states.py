@@ -22,6 +22,7 @@ LIVES_THAT_FAILED = [(seed, 60, 120) for seed in (1, 2, 4, 5, 6, 8, 11, 14, 16, 
 LIVES_THAT_ROLLED = (1, 3, 149)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize("rules", RULES)
 def test_what_is_safe_survives_every_state_a_power_cut_may_leave(rules, flush):

@@ -18,6 +18,8 @@ from broker_store.messages import GetRequest, GetStatus
 from tests.support.hand_store import HandStore
 from tests.support.write_until_stopped import MESSAGES, MORE_MESSAGES, settings
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).parents[2]
 EXIT_CODE = 70
 SENTENCE = re.compile(r"store failed: (\S+), byte (\d+): this mapped page can no longer be read or written\. .* The process stops with exit code 70\.\n")

@@ -205,6 +205,7 @@ def test_every_address_stands_in_the_table_and_nothing_else_does():
     assert known - found == set(), "these are gone: take them out of access.txt"
 
 
+@pytest.mark.slow
 async def test_everybody_is_answered_as_the_table_says(world):
     wrong = []
     for (method, route), expected in lines().items():

@@ -13,7 +13,7 @@ from mqadmin import clusters, tokens
 from mqadmin.api import api
 from tests.support.fake_cluster import FakeCluster
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 VALUES = {"{topic}": "orders", "{group}": "billing", "{queue_id}": "0", "{message_id}": "x", "{job_id}": "x", "{token_id}": "999", "{job}": "audit", "{run_id}": "x", "{schedule_id}": "999", "{file}": "20251123050000000"}
 BODIES = {

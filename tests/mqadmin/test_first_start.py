@@ -12,6 +12,8 @@ import pytest
 
 from mqadmin import first_start
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_key_is_made_once_and_is_the_owners_alone(tmp_path):
     directory = tmp_path / "data"

@@ -21,6 +21,8 @@ from tests.mqadmin.test_browser_recovery import log_in, page  # noqa: F401
 from tests.mqadmin.test_whole import free_ports
 from tests.support import plain_bytes, plain_index, plain_layout, plain_recovery, stores
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "FixA"
 GEOMETRY = IndexGeometry(stores.SIZES["crash"].max_hash_slot_num, stores.SIZES["crash"].max_index_num)
 PROJECT = Path(__file__).resolve().parents[2]

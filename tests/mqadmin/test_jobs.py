@@ -24,6 +24,8 @@ from mqadmin import children, clusters, exports, jobs, web
 from tests.support import stores
 from tests.support.fake_cluster import FakeCluster
 
+pytestmark = pytest.mark.slow
+
 MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
 OPERATOR = Caller("user:op", "operator")
 ADMIN = Caller("user:admin", "admin")

@@ -26,6 +26,8 @@ from tests.mqadmin.test_jobs import OPERATOR, World, _until_gone, directory, sta
 from tests.pipeline.conftest import LIGHT
 from tests.support import fake_runs, stores
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from django.template.loader import get_template
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).resolve().parents[2]
 ASK = """
 import asyncio, json, re, sys

@@ -21,6 +21,8 @@ from broker_store.client import PushConsumer
 from mqadmin import run_file
 from mqadmin.rest_client import RestClient, RestError
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 60.0
 SMALL_FILES = (

@@ -19,6 +19,8 @@ from broker_store.messages import Message
 from tests.pipeline.conftest import LIGHT
 from tests.support.hand_store import Clock, opened
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "PIPELINE.md"
 
 

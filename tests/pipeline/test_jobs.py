@@ -25,6 +25,8 @@ from tests.pipeline import plain
 from tests.support import stores
 from tests.support.hand_store import Clock, opened
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 
