@@ -34,6 +34,7 @@ def run(store, timer, until_ms):
 
 def started(root, now_ms):
     store = HandStore(settings_of(root), Clock(now_ms)).begin()
+    store.worker("prover").run(now_ms)  # else the first read of a queue file waits for a reader's thread
     timer = Timer(store, clock=store.clock)
     timer.start(["Orders"])
     return store, timer
