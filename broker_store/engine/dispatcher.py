@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from broker_store.engine.commit_log import CommitLog
-from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
+from broker_store.engine.consume_queue import ConsumeQueue
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import Words, WriterContext
@@ -17,6 +18,14 @@ from broker_store.kernels.dispatch import catch_up, dispatch
 _CHUNK = 65536  # records a call of the catch-up kernel
 
 
+class QueueTable(Protocol):
+    """What dispatch asks of the table of queues."""
+
+    def by_row(self, address: int) -> ConsumeQueue: ...
+
+    def open(self, topic: str, queue_id: int) -> object: ...
+
+
 class Dispatcher:
     """Moves `dispatched` towards `confirmed`. Loop thread only, or recovery's before the loop is told."""
 
@@ -24,7 +33,7 @@ class Dispatcher:
         self,
         context: WriterContext,
         log: CommitLog,
-        queues: ConsumeQueues,
+        queues: QueueTable,
         index: HashIndex,
         delay_levels_ms: tuple[int, ...],
     ):

@@ -316,6 +316,11 @@ class HashIndex:
     def newest(self) -> IndexHeader | None:
         return self.files[-1].header() if self.files else None
 
+    def newest_used(self) -> IndexHeader | None:
+        """As `newest` after `drop_unused`."""
+        headers = [file.header() for file in self.files]
+        return next((header for header in reversed(headers) if header.count > FIRST_ENTRY), headers[0] if headers else None)
+
     def facts(self) -> list[dict]:
         """A dict a file, oldest first (see MessageStore.index_files)."""
         return [self._facts_of(file) for file in self.files]

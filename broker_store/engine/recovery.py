@@ -11,6 +11,7 @@ The log alone decides what exists. In order:
    with its unit and its index entries, up to the first of which anything is missing (`engine/agreement.py`);
 5. decide what that end is. Above the checkpoint's log stamp it is the ordinary end of a crash. Below, bytes that were
    on disk have changed: damage, and the start stops, unless told to accept it (DESIGN section 5);
+   Then rehearse step 7 without a change (`engine/rehearsal.py`): a start that is refused has changed no file;
 6. cut the log there, keep copies of what goes, zero the tail; cut the queues there, and the index where it stopped to agree;
 7. dispatch again from where queues or index stopped to agree: mostly there is nothing left to do. A queue that turns out
    to have a hole makes the walk start over further back;
@@ -45,6 +46,7 @@ from broker_store.engine.hash_index import HashIndex, IndexPlace
 from broker_store.engine.log_begin import MAX_NAMED_QUEUES, lost_with, missing_begin, take_expired
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.proof import KnownTopics, Proof, Suspect
+from broker_store.engine.rehearsal import QueueEnd, Rehearsal, WayBack, missing_units
 from broker_store.engine.report import SCAN, RecoveryReport
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.tombstones import Tombstones
@@ -98,7 +100,9 @@ class Recovery:
         self._copied: set[Path] = set()
         self.missing: list[tuple[ConsumeQueue, int]] = []  # queues that are shorter than the record says, and its next offset
         self.unread_index: tuple[IndexEnd, ...] = ()  # rows of index files that were not read as a whole
-        self._odd_index_files: list[Path] = []  # of a wrong length; they go when it is sure that the start goes on
+        # They go when it is sure that the start goes on: files to be kept, among them index files of a wrong length, and others.
+        self._away: list[Path] = []
+        self._removed: list[Path] = []
         self._kept_in: Path | None = None
         self._max_record = settings.max_message_size + MAX_BEYOND_BODY
         self.last_store_ms = 0
@@ -140,21 +144,29 @@ class Recovery:
         compared_from = self._compare_before(start, place, agreement)
         end = self._scan(start, agreement)
         self._demand_all(end)
+        agreed = end if agreement.end is None else agreement.end
+        kept = {queue: QueueEnd(0, 0) if self._is_headless(queue, agreement) else self._end_within(queue, end) for queue in self._queues}
+        if not self._settings.accept_damage:
+            with report.step("see that the start can be finished") as step:
+                step.detail = self._rehearse(start.base, agreed, end, place, compared_from, kept)
         self.has_changed_files = True
         if expired := take_expired(self._log):
             what = f"{_counted(expired, 'file')} below {self._log.minimum:,}, which retention had begun to delete, went"
             report.finding("info", what, "commitlog")
-        for path in self._odd_index_files:
+        for path in self._removed:
+            self._disk.unlink(path)
+        for directory in sorted({path.parent for path in self._removed}):
+            self._disk.sync_directory(directory)
+        for path in self._away:
             self._keep_away(path)
         self._copy_suspects(agreement.headless)
         self._cut_log(end)
         with report.step("lower the checkpoint's stamps") as step:
             step.detail = "they claimed more than there is" if self._lower_stamps() else "they claim no more than there is"
         with report.step("cut queues at the log's end") as step:
-            cut = sum(self._cut_queue(queue, end) for queue in self._queues)
+            cut = sum(self._cut_queue(queue, kept[queue]) for queue in self._queues if queue in kept)
             report.cut["consumequeue"]["files"] = self._queue_files_gone
             step.detail = f"{cut:,} units pointed at or beyond {end:,}" if cut else "nothing beyond the log's end"
-        agreed = end if agreement.end is None else agreement.end
         dispatch_from = self._mend_index(start.base, agreement.index_place(agreed), end, place)
         for queue in self._shortened:
             dispatch_from = min(dispatch_from, max(self._log.minimum, queue.row[c.Q_LOG_END]))
@@ -363,6 +375,35 @@ class Recovery:
         found = None if unit is None else self._record_at(unit.log_offset)
         return found is not None and (found.topic, found.queue_id, found.queue_offset, found.size) == (queue.topic, queue.queue_id, number, unit.size)
 
+    # Whether the start can be finished ------------------------------------------------------------------------------
+
+    def _rehearse(self, start: int, agreed: int, end: int, place: IndexPlace | None, compared_from: int, kept: dict[ConsumeQueue, QueueEnd]) -> str:
+        """See that all steps that change files come to their end, as `kept` leaves the queues. Raises DamagedStoreError."""
+        dispatch_from = min([agreed, self._index_redo(start, agreed, end, place), *(max(self._log.minimum, kept[queue].log_end) for queue in self._shortened)])
+        ends = dict(kept)
+        if agreed != end:
+            ends |= {queue: redo for queue in kept if (redo := self._end_to_redo(queue, kept[queue], compared_from)) is not None}
+        if dispatch_from < end:
+            def may_begin(queue: ConsumeQueue, unit: int) -> bool:
+                return self._ends_below_log(queue, unit - 1)
+
+            rehearsal = Rehearsal(self._log, self._queues, self._index, self._context, ends)
+            ends |= rehearsal.run(dispatch_from, end, WayBack(dispatch_from, self._log.minimum, self._begins_record), may_begin, self._root)
+        for (topic, queue_id), rows in self._ends.queues.items():
+            queue, following = self._queues.find(topic, queue_id), self._ends.next_offset(topic, queue_id)
+            if queue is None or queue not in ends or BOUND in rows or ends[queue].following >= following:
+                continue
+            if max(row.log_end for row in rows.values()) > self._log.minimum or ends[queue].log_end > self._log.minimum:
+                raise missing_units(queue, ends[queue].following, following, self._root, "put placeholders there, which say so to who reads them")
+        return f"the log from {dispatch_from:,} on can be dispatched" if dispatch_from < end else "queues and index hold all of the log"
+
+    def _index_redo(self, start: int, agreed: int, end: int, place: IndexPlace | None) -> int:
+        """From where the log is dispatched again for the index."""
+        newest = self._index.newest_used()
+        if place is None or not self._trusts_index or newest is None or newest.end_offset < end:
+            return agreed
+        return max(self._log.minimum, self._index.place_of(min(agreed, start)).log_offset)
+
     # Topics that are gone -------------------------------------------------------------------------------------------
 
     def _open_recorded(self, topics: KnownTopics) -> None:
@@ -451,7 +492,7 @@ class Recovery:
                 self._suspects[queue] = Suspect(queue, 0, self._log.minimum, "its first file is missing")
                 self._report.finding("warning", "its first file is missing; it is made again from the log", _name(queue), 0)
         for queue, suspect in self._suspects.items():
-            is_headless = bool(queue.files) and suspect.first * UNIT < queue.files[0].base
+            is_headless = _lacks_first(queue, suspect)
             for file in queue.files:
                 if is_headless:
                     file.unmap()
@@ -462,6 +503,13 @@ class Recovery:
                 queue.files = []
                 queue.start_at(0)
                 queue.minimum = queue.row[c.Q_LOG_END] = queue.row[c.Q_AGREED] = 0
+
+    def _is_headless(self, queue: ConsumeQueue, agreement: Agreement) -> bool:
+        """Whether `_copy_suspects` takes all its files away."""
+        suspect = self._suspects.get(queue)
+        if suspect is None and queue in agreement.headless:
+            return queue.files[0].base > 0
+        return suspect is not None and _lacks_first(queue, suspect)
 
     def _units_below(self, queue: ConsumeQueue, files: list[MappedFile], log_offset: int) -> tuple[int, int]:
         """(number behind the last good unit of a record that ends at or below `log_offset`, where that record ends, 0 for none)."""
@@ -478,20 +526,28 @@ class Recovery:
         """Let dispatch write units once more from where queues stopped to be compared, over those that are there; which queues have such."""
         gone_back = []
         for queue in self._queues:
-            if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or queue.row[c.Q_LOG_END] <= compared_from:
+            going_back = self._end_to_redo(queue, QueueEnd(queue.maximum, queue.row[c.Q_LOG_END]), compared_from)
+            if going_back is None:
                 continue
-            unit = queue.row[c.Q_AGREED] or self._units_below(queue, queue.files, compared_from)[0]
-            if unit >= queue.maximum:
-                continue
+            unit = going_back.following
             queue.start_at(unit)
             queue.unproved = {base: end for base, end in queue.unproved.items() if end.following <= unit}
-            before = queue.unit(unit - 1) if unit else None
-            queue.row[c.Q_LOG_END] = before.log_offset + before.size if before is not None and before.is_data else 0
+            queue.row[c.Q_LOG_END] = going_back.log_end
             for file in queue.files:
                 if file.base >= unit * UNIT:
                     file.wrote = file.flushed = file.allocated = 0  # a crash may have left it without blocks
             gone_back.append(queue)
         return gone_back
+
+    def _end_to_redo(self, queue: ConsumeQueue, end: QueueEnd, compared_from: int) -> QueueEnd | None:
+        """Where the compared units end of a queue that ends at `end`; None when no unit is to be written once more."""
+        if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or end.log_end <= compared_from:
+            return None
+        unit = queue.row[c.Q_AGREED] or self._units_below(queue, queue.files, compared_from)[0]
+        if unit >= end.following:
+            return None
+        before = queue.unit(unit - 1) if unit else None
+        return QueueEnd(unit, before.log_offset + before.size if before is not None and before.is_data else 0)
 
     def _drop_if_deleted(self, queue: ConsumeQueue) -> None:
         """A queue of a deleted topic whose files a crash left, or brought back, holds nothing that may be served."""
@@ -503,9 +559,8 @@ class Recovery:
         if first is not None and first.is_data and first.log_offset < before:
             for file in queue.files:
                 file.unmap()
-                self._disk.unlink(file.path)
+            self._removed += [file.path for file in queue.files]
             queue.files = []
-            self._disk.sync_directory(queue.directory)
 
     def _close_holes(self, queue: ConsumeQueue) -> None:
         """Of a queue of which a file is missing keep what can be kept; the rest is made again from the log.
@@ -513,17 +568,13 @@ class Recovery:
         A power cut may keep the name or the length of one new file and lose that of the one before it; and of the files that
         retention removed it may bring back any.
         """
-        removed: set[Path] = set()
         while queue.hole is not None:
             following = next(path for path in queue.hole.files if self._disk.size_of(path))
             first = self._first_unit(following)
             if first.is_data and not first.is_pre_blank and first.log_offset < self._log.minimum:
                 before = [file.path for file in queue.files] + queue.hole.files[: queue.hole.files.index(following)]
-                for path in before:
-                    self._disk.unlink(path)  # retention had removed it: it only points below the log
-                self._disk.sync_directory(queue.directory)
-                removed.update(before)  # a disk that changes nothing still has them
-                queue.load(leave_out=removed)
+                self._removed += before  # retention had removed them: they only point below the log
+                queue.load(leave_out=self._removed)
             else:
                 self._make_again(queue, queue.hole.files, "a file is missing or empty")
         if self._begins_too_late(queue):
@@ -539,8 +590,7 @@ class Recovery:
         queue.hole = None
         name = f"consumequeue/{queue.topic}/{queue.queue_id}"
         self._report.finding("warning", f"{what}: its units from {gone[0].name} on are made again from the log", name)
-        for path in reversed(gone):
-            self._keep_away(path)
+        self._away += reversed(gone)
         self._queue_files_gone += len(gone)
         self._shortened.append(queue)
 
@@ -863,7 +913,7 @@ class Recovery:
         if not self._was_clean or wanted not in [(end.name, end.file_bytes) for end in self._ends.index]:
             return False
         self._report.finding("warning", f"has {length:,} bytes, not those it was closed with; it is made again", f"index/{path.name}")
-        self._odd_index_files.append(path)
+        self._away.append(path)
         return True
 
     def _holds_nothing(self, path: Path) -> bool:
@@ -918,31 +968,31 @@ class Recovery:
         scan(words.address)
         return words[c.S_COUNT] == 1
 
-    def _cut_queue(self, queue: ConsumeQueue, log_end: int) -> int:
-        """Take away units of records at or beyond the log's end; returns how many."""
-        before = end = queue.maximum
-        self._drop_queue_files(queue, end)
-        queue.start_at(end)
-        while end > 0 and queue.files:
-            file = queue.file_of(end - 1)
-            if file is None:
-                break
+    def _end_within(self, queue: ConsumeQueue, log_end: int) -> QueueEnd:
+        """Where the queue ends without units of records at or beyond the log's end. Nothing is changed."""
+        end = queue.maximum
+        while end > 0 and (file := queue.file_of(end - 1)) is not None:
             unit = queue_unit.decode(file.map().read((end - 1) * UNIT - file.base, UNIT))
             if unit.size == queue_unit.PRE_BLANK_SIZE or unit.log_offset + unit.size <= log_end:
                 break
             end -= 1
+        if end == queue.maximum:
+            return QueueEnd(end, queue.row[c.Q_LOG_END])
+        if end <= queue.files[0].base // UNIT:
+            return QueueEnd(0, 0)
+        return QueueEnd(end, unit.log_offset + unit.size)
+
+    def _cut_queue(self, queue: ConsumeQueue, kept: QueueEnd) -> int:
+        """Take away units behind `kept`, which are of records at or beyond the log's end; returns how many."""
+        before, end = queue.maximum, kept.following
+        self._drop_queue_files(queue, before)
+        queue.start_at(before)
         if end < before:
-            self._report.cut_queue(queue.topic, queue.queue_id, end, before - end)
-            if queue.files and end <= queue.files[0].base // UNIT:
-                end = 0
+            gone = before - max(end, queue.files[0].base // UNIT)
+            self._report.cut_queue(queue.topic, queue.queue_id, before - gone, gone)
             self._drop_queue_files(queue, end)
             queue.start_at(end)
-            file = queue.file_of(end - 1) if end else None
-            if file is not None:
-                unit = queue_unit.decode(file.map().read((end - 1) * UNIT - file.base, UNIT))
-                queue.row[c.Q_LOG_END] = unit.log_offset + unit.size
-            else:
-                queue.row[c.Q_LOG_END] = 0
+            queue.row[c.Q_LOG_END] = kept.log_end
         return before - end
 
     def _mend_index(self, start: int, agreed: IndexPlace, end: int, place: IndexPlace | None) -> int:
@@ -999,19 +1049,13 @@ class Recovery:
         In queues of `gone_back` units are written over; what then lies behind their end is taken away.
         """
         view = self._context.view
-        walked_from = start
+        way_back = WayBack(start, self._log.minimum, self._begins_record)
         before = sum(queue.maximum for queue in self._queues)
         bridge = Bridge(self._log, self._begins_record)
 
         def on_hole(queue: ConsumeQueue, unit: int) -> None:
-            nonlocal walked_from
-            back = max(self._log.minimum, queue.row[c.Q_LOG_END])
-            if not self._begins_record(back):
-                back = self._log.minimum  # its last unit is damaged
-            if back < walked_from:
-                # The first hole: back to where this queue is complete. Another: once over the whole log.
-                walked_from = back if walked_from == start else self._log.minimum
-                self._dispatcher.start_at(walked_from)
+            if way_back.goes_back(queue.row[c.Q_LOG_END]):
+                self._dispatcher.start_at(way_back.walked_from)
                 self._report.finding(
                     "warning", f"units {queue.maximum:,} to {unit - 1:,} are missing and are made again from the log",
                     _name(queue),
@@ -1026,11 +1070,7 @@ class Recovery:
                 # The log does not hold the records before: they were deleted by age, or are lost.
                 queue.begin_behind(unit)
                 return
-            raise DamagedStoreError(
-                f"units {queue.maximum:,} to {unit - 1:,} are missing and the log does not hold their records either",
-                file=str(queue.directory),
-                advice=f"See `manage.py check_store {self._root}`; start with --accept-damage to go on without them.",
-            )
+            raise missing_units(queue, queue.maximum, unit, self._root, "go on without them")
 
         def on_bad(offset: int) -> int | None:
             if not self._settings.accept_damage:
@@ -1059,7 +1099,7 @@ class Recovery:
             for queue in gone_back:
                 self._drop_queue_files(queue, queue.maximum)
             step.messages = self._report.redispatched
-            self._report.dispatched = {"from": walked_from, "to": end, "units": self._report.redispatched}
+            self._report.dispatched = {"from": way_back.walked_from, "to": end, "units": self._report.redispatched}
             step.detail = f"from {start:,} to {end:,}, {self._report.redispatched:,} units were written"
 
     # 8 --------------------------------------------------------------------------------------------------------------
@@ -1077,11 +1117,6 @@ class Recovery:
                 begun += 1
                 continue
             what = f"units {queue.maximum:,} to {following - 1:,} are missing and the log does not hold their records"
-            if not (self._settings.accept_damage or BOUND in self._ends.queues[topic, queue_id]):
-                raise DamagedStoreError(
-                    what, file=str(queue.directory), offset=queue.maximum * UNIT,
-                    advice=f"See `manage.py check_store {self._root}`; start with --accept-damage to put placeholders there, which say so to who reads them.",
-                )
             self._report.finding("error", f"{what}; placeholders are put there", _name(queue), queue.maximum * UNIT)
             self.missing.append((queue, following))
         short = {queue for queue, _ in self.missing}
@@ -1133,6 +1168,11 @@ class Recovery:
             if not first.is_pre_blank and first.log_offset < log_offset:
                 return file.base // UNIT
         return queue.files[0].base // UNIT
+
+
+def _lacks_first(queue: ConsumeQueue, suspect: Suspect) -> bool:
+    """Whether files before the first one are to be made again."""
+    return bool(queue.files) and suspect.first * UNIT < queue.files[0].base
 
 
 def _name(queue: ConsumeQueue) -> str:

@@ -1,0 +1,135 @@
+"""Rehearsal: dispatch of the log without writing, by which a start finds out whether it can be finished before it changes a file.
+
+The same kernel walks the same records, with a context and queue rows of its own. Its units go into one block of memory that
+no queue has, and the index is off. So it stops where dispatch would stop: at a bad record in the middle of the log, and at a
+queue whose units are missing and whose records the log does not hold either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
+from broker_store.engine.dispatcher import Dispatcher
+from broker_store.engine.hash_index import HashIndex
+from broker_store.engine.rows import Row, Words, WriterContext
+from broker_store.errors import DamagedStoreError
+from broker_store.kernels import context as c
+
+_SCRATCH_UNITS = 4096  # that a queue may take between two stops of the kernel
+
+
+class QueueEnd(NamedTuple):
+    """The number behind a queue's last unit, and where that one's record ends in the log, 0 for none."""
+
+    following: int
+    log_end: int
+
+
+@dataclass
+class WayBack:
+    """How far dispatch has gone back for queues with holes. `begins_record` says whether a good record begins at a log offset."""
+
+    start: int
+    log_minimum: int
+    begins_record: Callable[[int], bool]
+
+    def __post_init__(self) -> None:
+        self.walked_from = self.start
+
+    def goes_back(self, log_end: int) -> bool:
+        """For a hole in a queue whose last record ends at `log_end`: whether dispatch begins again, at `walked_from`.
+
+        The first time where that queue is complete, the second time at the begin of the log.
+        """
+        back = max(self.log_minimum, log_end)
+        if not self.begins_record(back):
+            back = self.log_minimum  # its last unit is damaged
+        if back >= self.walked_from:
+            return False
+        self.walked_from = back if self.walked_from == self.start else self.log_minimum
+        return True
+
+
+@dataclass
+class RehearsedQueue:
+    """A queue with a row of its own. `queue` is the real one."""
+
+    queue: ConsumeQueue
+    row: Row
+    scratch: Words
+
+    def enter_scratch(self) -> None:
+        """Let the kernel write the next units into the scratch block."""
+        unit = self.row[c.Q_DISPATCHED]
+        self.row[c.Q_FILE_ADDRESS] = self.scratch.address
+        self.row[c.Q_FILE_FIRST], self.row[c.Q_FILE_END] = unit, unit + _SCRATCH_UNITS
+
+    advance = enter_scratch
+
+    @property
+    def end(self) -> QueueEnd:
+        return QueueEnd(self.row[c.Q_DISPATCHED], self.row[c.Q_LOG_END])
+
+
+class Rehearsal:
+    """One run over [start, end) of the log. It stands in for the table of queues that the dispatcher asks."""
+
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, index: HashIndex, context: WriterContext, ends: dict[ConsumeQueue, QueueEnd]):
+        """`ends` are the queues as they will be when dispatch begins; `context` is the store's, which is not changed."""
+        self._log, self._real = log, queues
+        self._context = WriterContext()
+        self._context.view[c.MAX_RECORD] = context.view[c.MAX_RECORD]
+        self._scratch = Words(_SCRATCH_UNITS * UNIT // 8)
+        self._by_row: dict[int, RehearsedQueue] = {}
+        for name, topic in context.topics.items():
+            self._context.topic(name).row[c.T_DELETED_BEFORE] = topic.row[c.T_DELETED_BEFORE]
+        for queue, end in ends.items():
+            self._add(queue, end)
+        self._dispatcher = Dispatcher(self._context, log, self, index, ())
+
+    def _add(self, queue: ConsumeQueue, end: QueueEnd) -> None:
+        row = self._context.add_queue(self._context.topic(queue.topic), queue.queue_id)
+        row[c.Q_DISPATCHED], row[c.Q_LOG_END] = end
+        self._by_row[row.address] = RehearsedQueue(queue, row, self._scratch)
+
+    def by_row(self, address: int) -> RehearsedQueue:
+        return self._by_row[address]
+
+    def open(self, topic: str, queue_id: int) -> None:
+        """A queue that no file is of yet. Raises as `ConsumeQueues.open`."""
+        self._add(self._real.open(topic, queue_id), QueueEnd(0, 0))
+
+    def run(self, start: int, end: int, way_back: WayBack, may_begin: Callable[[ConsumeQueue, int], bool], root: Path) -> dict[ConsumeQueue, QueueEnd]:
+        """Where each queue ends afterwards. Raises DamagedStoreError where dispatch would.
+
+        `may_begin(queue, unit)` says whether a queue with a hole may go on at `unit`.
+        """
+
+        def on_hole(rehearsed: RehearsedQueue, unit: int) -> None:
+            following, log_end = rehearsed.end
+            if way_back.goes_back(log_end):
+                self._dispatcher.start_at(way_back.walked_from)
+            elif following == 0 or may_begin(rehearsed.queue, unit):
+                rehearsed.row[c.Q_DISPATCHED] = unit
+                rehearsed.enter_scratch()
+            else:
+                raise missing_units(rehearsed.queue, following, unit, root, "go on without them")
+
+        self._context.view[c.CONFIRMED] = end
+        self._dispatcher.start_at(start)
+        self._dispatcher.catch_up(on_hole, lambda dispatched: None, lambda offset: None)
+        return {rehearsed.queue: rehearsed.end for rehearsed in self._by_row.values()}
+
+
+def missing_units(queue: ConsumeQueue, first: int, end: int, root: Path, otherwise: str) -> DamagedStoreError:
+    """Units [first, end) are nowhere; `otherwise` is what --accept-damage does."""
+    return DamagedStoreError(
+        f"units {first:,} to {end - 1:,} are missing and the log does not hold their records either",
+        file=str(queue.directory), offset=first * UNIT,
+        advice=f"Nothing was changed. See `manage.py check_store {root}`; start with --accept-damage to {otherwise}.",
+    )

@@ -1,0 +1,91 @@
+"""A start that is refused has changed nothing, whatever it would have had to make again."""
+
+import shutil
+
+import pytest
+
+from broker_store.engine.recovery import Recovery
+from broker_store.errors import DamagedStoreError
+from tests.engine.test_known_ends import assert_served, filled, poke, queue_file, tree
+from tests.support.hand_store import HandStore, small_settings
+
+OWN = ("lock",)  # made by each start
+
+
+def bad_log(root):
+    log = sorted((root / "commitlog").iterdir())
+    poke(log[1], 400, bytes(600))
+
+
+def middle_queue_file(root):
+    queue_file(root, 2).unlink()
+
+
+NEEDS_THE_LOG = {
+    "a unit of a queue": lambda root: poke(queue_file(root, 0), 9 * 20, bytes(20)),
+    "a tag of a unit": lambda root: poke(queue_file(root, 0), 9 * 20 + 12, bytes(8)),
+    "a queue file": middle_queue_file,
+    "the first queue file": lambda root: queue_file(root, 0).unlink(),
+    "a queue": lambda root: shutil.rmtree(root / "consumequeue/T/0"),
+    "all queues": lambda root: shutil.rmtree(root / "consumequeue"),
+    "an entry of the index": lambda root: poke(sorted((root / "index").iterdir())[0], 40 + 16 * 4 + 5 * 20, b"\1\2\3\4"),
+    "the first index file": lambda root: sorted((root / "index").iterdir())[0].unlink(),
+    "a short index file": lambda root: sorted((root / "index").iterdir())[0].write_bytes(b"short"),
+    "the record of ends and a queue": lambda root: ((root / "ends").unlink(), shutil.rmtree(root / "consumequeue/T/0")),
+    "the record of ends is torn": lambda root: (poke(root / "ends", 20, b"\1\2\3\4"), queue_file(root, 0).unlink()),
+}
+
+
+@pytest.mark.parametrize("need", NEEDS_THE_LOG)
+def test_a_log_that_cannot_make_again_what_is_damaged_refuses_the_start_before_anything_is_changed(open_store, clock, need):
+    store = open_store()
+    stored = filled(store)
+    store.close()
+    root = store.root
+    whole = tree(root)
+    bad_log(root)
+    NEEDS_THE_LOG[need](root)
+    before = tree(root)
+    for _ in range(2):
+        again = HandStore(small_settings(root), clock)
+        with pytest.raises(DamagedStoreError, match="no good record begins here|are missing"):
+            again.begin()
+        again.die()
+        after = tree(root)
+        assert {name: after[name] for name in after if name not in OWN} == {name: before[name] for name in before if name not in OWN}
+    # What was damaged is put back: the store starts, and is as it was closed.
+    for name, raw in whole.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(raw)
+    assert_served(open_store(), stored)
+
+
+def test_with_accepted_damage_the_same_store_starts(directory, clock):
+    store = HandStore(small_settings(directory / "store"), clock).begin()
+    filled(store)
+    store.close()
+    bad_log(store.root)
+    NEEDS_THE_LOG["a unit of a queue"](store.root)
+    accepted = HandStore(small_settings(store.root, accept_damage=True), clock)
+    accepted.begin()
+    findings = accepted.recovery_report()["findings"]
+    assert any("no good record begins here; accepted" in found["what"] for found in findings), findings
+    accepted.close()
+
+
+def test_a_start_that_changes_files_never_stops_in_dispatch(open_store, monkeypatch):
+    """What the rehearsal allows, dispatch does: the same ends of queues."""
+    planned = []
+    rehearse = Recovery._rehearse
+
+    def noted(recovery, *arguments):
+        planned.append(rehearse(recovery, *arguments))
+        return planned[-1]
+
+    monkeypatch.setattr(Recovery, "_rehearse", noted)
+    store = open_store()
+    stored = filled(store)
+    store.close()
+    shutil.rmtree(store.root / "consumequeue")
+    assert_served(open_store(), stored)
+    assert planned == ["the log from 0 on can be dispatched"]
