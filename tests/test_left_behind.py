@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,9 @@ def test_only_what_has_the_mark_counts():
     mark = left_behind.mark_of_this_process()
     with subprocess.Popen(["sleep", "600"], env=os.environ | {left_behind.MARK: mark}) as ours:
         try:
+            deadline = time.monotonic() + 10
+            while not left_behind.alive(mark) and time.monotonic() < deadline:
+                pass  # Popen returns while the kernel may still set up the environment of the new program
             assert [one.pid for one in left_behind.alive(mark)] == [ours.pid]
             assert left_behind.alive(mark + "0") == []
             assert [one.pid for one in left_behind.left_processes(mark, 0.0)] == [ours.pid]

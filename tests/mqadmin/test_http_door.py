@@ -119,7 +119,7 @@ async def test_a_header_that_drips_ends_after_ten_seconds_with_408(open_world):
     async with open_world() as world:
         opened = [await world.connect(b"GET / HTTP/1.1\r\nHost: loc") for _ in range(30)]
         await until(lambda: sum(peer.waits_for == "header" for peer in world.door) == 30)
-        world.later(9.9)
+        world.later(5.0)  # from now; the machine may have taken some of the ten seconds itself
         assert len(list(world.door)) == 30 and world.refused == []
         for _, writer in opened:
             writer.write(b"a")  # a byte more changes nothing: the time counts from the first
