@@ -15,7 +15,7 @@ from broker_store.engine.dispatcher import Dispatcher, record_in
 from broker_store.engine.hash_index import HashIndex, IndexPlace
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import Words, WriterContext
-from broker_store.formats.index_file import FIRST_ENTRY
+from broker_store.formats.index_file import FIRST_ENTRY, IndexHeader
 from broker_store.kernels import context as c
 
 _NEVER = 1 << 62
@@ -60,6 +60,17 @@ class Agreement:
     def asks_topics(self, asks: bool) -> None:
         self._words[c.A_ASKS_TOPICS] = int(asks)
 
+    def allow_no_tags(self) -> None:
+        """Records may lack the entry of their tag: Apache's brokers before 5.4 write none."""
+        self._words[c.A_TAGS] = 1
+        if self._file >= 0:
+            self._note_last(self._file)
+
+    def _note_last(self, number: int) -> None:
+        if self._words[c.A_TAGS]:
+            follow = self._index.files[number + 1 :]
+            self._words[c.A_TAGS] = 1 if any(file.header().count > FIRST_ENTRY for file in follow) else 2
+
     @property
     def end(self) -> int | None:
         """Log offset of the first record that is missing or differs, None while there is none."""
@@ -69,6 +80,21 @@ class Agreement:
     def index_place(self, log_end: int) -> IndexPlace:
         """Behind the entries of records below `log_end` that agreed."""
         return IndexPlace(max(self._file, 0), self._words[c.A_ENTRY_AT], log_end)
+
+    def ends_with(self, newest: IndexHeader) -> bool:
+        """Whether the newest file's header says of its last entry what the record of that entry says."""
+        last = self._words[c.A_LAST_MS], self._words[c.A_LAST_OFFSET]
+        return last[1] < 0 or last == (newest.end_timestamp, newest.end_offset)
+
+    def pass_entries(self, log_offset: int) -> None:
+        """Believe the entries of records below `log_offset`: a bad record lies before it, so they cannot be compared."""
+        if self._file < 0:
+            return
+        place = self._index.place_of(log_offset)
+        if (place.file, place.entry) > (self._file, self._words[c.A_ENTRY_AT]):
+            self._enter(place.file, place.entry)
+            self._words[c.A_INDEX_FROM] = place.log_offset + 1
+            self._words[c.A_KEYS_SEEN], self._words[c.A_LAST_OFFSET] = 0, -1
 
     def stop(self, offset: int) -> None:
         """Nothing at or beyond `offset` was compared."""
@@ -105,6 +131,7 @@ class Agreement:
         words[c.A_ENTRY_END] = file.bounded_count
         words[c.A_BEGIN_MS], words[c.A_BEGIN_OFFSET] = header.begin_timestamp, header.begin_offset
         words[c.A_BEFORE_MS] = before
+        self._note_last(number)
 
     def _next_index_file(self) -> bool:
         """Go on in the next file, if this one's header says the same as its last entry."""

@@ -447,6 +447,10 @@ class HashIndex:
         file.allocated_entries = good
         return is_new
 
+    def is_linked(self, first: int) -> bool:
+        """Whether slots and links follow from the entries, in the files from number `first` on. Nothing changes."""
+        return all(slots_used(file.map().address, file.geometry.slots, file.bounded_count) >= 0 for file in self.files[first:])
+
     def _link(self, file: IndexFile, count: int) -> tuple[int, bool]:
         """(slots used, whether it had to be linked anew) of the file with entries below `count`."""
         region, slots = file.map(), file.geometry.slots

@@ -141,6 +141,8 @@ class Recovery:
             topics = KnownTopics(self._read_config, clean and not self._proof.is_exact)
             agreement = Agreement(self._context, self._queues, self._index, self._dispatcher, place, self._judge_record(topics))
             agreement.asks_topics = topics.is_known
+            if clean and not self._proof.is_exact:
+                agreement.allow_no_tags()
         compared_from = self._compare_before(start, place, agreement)
         end = self._scan(start, agreement)
         self._demand_all(end)
@@ -167,7 +169,7 @@ class Recovery:
             cut = sum(self._cut_queue(queue, kept[queue]) for queue in self._queues if queue in kept)
             report.cut["consumequeue"]["files"] = self._queue_files_gone
             step.detail = f"{cut:,} units pointed at or beyond {end:,}" if cut else "nothing beyond the log's end"
-        dispatch_from = self._mend_index(start.base, agreement.index_place(agreed), end, place)
+        dispatch_from = self._mend_index(start.base, agreement.index_place(agreed), end, place, agreement)
         for queue in self._shortened:
             dispatch_from = min(dispatch_from, max(self._log.minimum, queue.row[c.Q_LOG_END]))
         self._dispatch_again(dispatch_from, end, [] if agreed == end else self._go_back(compared_from))
@@ -709,7 +711,10 @@ class Recovery:
         if self._ends.is_there and self._ends.note:
             self._trusts_index = False  # the record is damaged: the whole index is compared with the log
             return self._index.place_of(self._log.minimum)
-        unsound = self._proof.first_unsound(self._index, self._log.minimum) if self._proof.is_exact else None
+        if not self._proof.is_exact:
+            self._trusts_index = False  # no sum is known of what was written since the record, or of all of it
+            return self._index.place_of(max(self._log.minimum, self._ends.position))
+        unsound = self._proof.first_unsound(self._index, self._log.minimum)
         if unsound is None:
             return self._index.place_at_end()
         number, why = unsound
@@ -757,6 +762,7 @@ class Recovery:
                     break
                 if stopped == c.BAD_RECORD:
                     self._pass_damage(file, words[c.S_AT], _REASONS[words[c.S_REASON]])
+                    agreement.pass_entries(file.end)
             step.detail = f"from {begin:,} on, {step.messages:,} messages"
         return begin
 
@@ -995,7 +1001,7 @@ class Recovery:
             queue.row[c.Q_LOG_END] = kept.log_end
         return before - end
 
-    def _mend_index(self, start: int, agreed: IndexPlace, end: int, place: IndexPlace | None) -> int:
+    def _mend_index(self, start: int, agreed: IndexPlace, end: int, place: IndexPlace | None, agreement: Agreement) -> int:
         """Cut the index behind what agreed; returns from where the log must be dispatched again."""
         index = self._index
         if place is None:
@@ -1015,11 +1021,18 @@ class Recovery:
                     return agreed.log_offset
                 agreed = IndexPlace(len(index.files) - 1, newest.count, min(agreed.log_offset, start))
             is_whole = newest is not None and (agreed.file, agreed.entry) == (len(index.files) - 1, newest.count)
+            names = [int(file.name) for file in index.files]
+            compared = names[place.file] if names else 0
+            if self._was_clean and is_whole and agreed.log_offset == end and agreement.ends_with(newest) and index.is_linked(place.file):
+                self.unread_index = tuple(end for end in self._ends.index if end.name < compared)
+                self._ends.index = self.unread_index
+                index.start_writing()
+                self._context.view[c.INDEX_END_OFFSET] = newest.end_offset + 1
+                step.detail = "its entries are those of the log"
+                return end
             if self._was_clean and not is_whole:
                 for file in index.files[place.file :]:
                     self._copy_aside(file.path, file.map())
-            names = [int(file.name) for file in index.files]
-            compared = names[place.file] if names else 0
             self.unread_index = tuple(end for end in self._ends.index if end.name < compared or (end.name == compared and end.count <= place.entry))
             # Later ones may be filled again under their names.
             self._ends.index = tuple(end for end in self._ends.index if end.name in names[: place.file])

@@ -83,6 +83,17 @@ def _entry_agrees(agreement, seen, java, place, store_ms):
 
 
 @inlined
+def _is_without_tag(agreement, place):
+    """Whether the index goes on with a later record, where it may lack entries of tags."""
+    tags, number = get(agreement, c.A_TAGS), get(agreement, c.A_ENTRY_AT)
+    if tags == 0:
+        return False
+    if number >= get(agreement, c.A_ENTRY_END):
+        return tags == 2
+    return load_be64(get(agreement, c.A_ENTRIES) + number * ENTRY_BYTES + 4) > place
+
+
+@inlined
 def _entries_agree(agreement, topic, place, store_ms, keys, keys_length, tags, tags_length, unique, unique_length):
     """In the order of dispatch: unique key, each key, tag."""
     prefix = get(topic, c.T_KEY_HASH)
@@ -101,7 +112,7 @@ def _entries_agree(agreement, topic, place, store_ms, keys, keys_length, tags, t
                 return answer
             seen += 1
         at = stop + 1
-    if tags != 0:
+    if tags != 0 and not _is_without_tag(agreement, place):
         hashed = ((prefix * 31 + 84) * 31 + 35) & 0xFFFFFFFF  # "T#"
         answer = _entry_agrees(agreement, seen, java_hash(hashed, tags, tags_length), place, store_ms)
         if answer != c.DONE:

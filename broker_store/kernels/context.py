@@ -236,6 +236,7 @@ A_BEFORE_MS = 11  # end time of the file before, from which the first entry coun
 A_LAST_MS = 12  # out: store time of the last record whose entries were compared
 A_LAST_OFFSET = 13  # out: its log offset
 A_ASKS_TOPICS = 14  # 1: stop with UNKNOWN_QUEUE at a record of a topic that has no queue, since it may have been deleted
+A_TAGS = 15  # 1: a record may lack the entry of its tag, as Apache's older brokers write the index; 2: and no file follows
 A_WORDS = 16
 
 # A read's context ---------------------------------------------------------------------------------------------------
