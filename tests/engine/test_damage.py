@@ -5,6 +5,8 @@ import random
 import pytest
 
 from broker_store.engine.check import check_store
+from broker_store.engine.disk import Disk
+from broker_store.engine.ends import EndsFile
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import record
 from broker_store.messages import GetRequest, Message
@@ -96,3 +98,36 @@ def test_a_log_that_was_cut_at_any_byte_comes_back_up_to_its_last_whole_record(s
                 (offset,) = again.query_keys("T", f"k{whole - 1}", 32).offsets
                 assert record.decode(again.record_at(offset)).queue_offset == whole - 1
         assert check_store(root, small_settings(root)).findings == []
+
+
+def test_after_a_kill_a_bad_record_is_cut_only_above_what_was_recorded_as_synced(tmp_path):
+    """A round stands in the middle: up to there the log was on the disk."""
+    root, clock = tmp_path / "store", Clock()
+    store = HandStore(small_settings(root), clock).begin()
+    places = []
+    for number in range(12):
+        clock.advance(7)
+        places.append(store.put(Message("T", 0, bytes([65 + number]) * 100, b"")).log_offset)
+        if number == 6:
+            store.flush(), store.round()
+    store.die()
+    ends = EndsFile(Disk(), root / "ends")
+    ends.load()
+    assert ends.position == places[7]
+    everything = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for number, place in enumerate(places):
+        for path, content in everything.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        flip(root, place + 120)
+        damaged = (root / "commitlog/00000000000000000000").read_bytes()
+        again = HandStore(small_settings(root), clock)
+        if number < 7:
+            with pytest.raises(DamagedStoreError):
+                again.begin()
+            assert (root / "commitlog/00000000000000000000").read_bytes() == damaged
+        else:
+            again.begin()
+            assert again.max_offset("T", 0) == number
+            assert again.recovery_report()["cut"]["commitlog"]["from"] == place
+        again.die()
