@@ -29,6 +29,7 @@ from broker_store.errors import FieldError, FormatError, NotFoundError
 from broker_store.formats import checkpoint, index_file, names, queue_unit, record, timer_check, timer_log, timer_wheel
 from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.inside import fields, neighbours, whereabouts
+from broker_store.inside.body_view import SHOWN_KEYS
 from broker_store.inside.directory import StoreDirectory
 from broker_store.inside.fields import Field, Pointer
 from broker_store.inside.knowing import FromFiles, Knowing
@@ -354,8 +355,11 @@ class _Log(_Cutter):
         unit = whereabouts.unit_of(self.directory, self.knows, stored)
         words = {"there": "", "wrong": f"WRONG: {unit.why}"}.get(unit.state, unit.why)
         found.append(jump(f"Its unit in queue {stored.queue_id} of {stored.topic}", unit.pointer, words))
-        for entry in whereabouts.entries_of(self.directory, self.knows, stored):
+        for entry in whereabouts.entries_of(self.directory, self.knows, stored, SHOWN_KEYS):
             found.append(jump(f"Index entry of its {entry.of} {entry.text}", entry.pointer, entry.why))
+        if len(stored.keys) > SHOWN_KEYS:
+            more = f"Index entries of {len(stored.keys) - SHOWN_KEYS:,} more keys"
+            found.append(jump(more, None, f"only its first {SHOWN_KEYS} keys are looked up"))
         if stored.prepared_transaction_offset > 0:
             found.append(jump("Its prepared half", fields.to_log(stored.prepared_transaction_offset)))
         return found

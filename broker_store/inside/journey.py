@@ -4,6 +4,8 @@
 
     {"at_ms", "source", "message": {...}, "stops": [...], "complete", "reason"}
 
+`message["keys"]` holds the first SHOWN_KEYS keys, and the index is asked for these alone; `keys_left_out` counts the others.
+
 A stop is {"stop", "title", "state", "at_ms", "offset", "sentence", "pointer", "log_offset"}. `state` says what is known of it:
 
     done      it is so                             waiting   it will be so, or somebody has to do it yet
@@ -28,6 +30,7 @@ from broker_store.formats.message_id import decode_offset_id, host_text
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_stored_topic, dead_letter_topic, retry_topic
 from broker_store.formats.record import StoredMessage
 from broker_store.inside import whereabouts
+from broker_store.inside.body_view import SHOWN_KEYS
 from broker_store.inside.directory import StoreDirectory
 from broker_store.inside.fields import Pointer, to_log
 from broker_store.inside.knowing import Knowing
@@ -101,7 +104,8 @@ def journey(directory: StoreDirectory, knows: Knowing, log_offset: int) -> dict:
             "queue_offset": stored.queue_offset,
             "log_offset": log_offset,
             "tag": stored.tags,
-            "keys": list(stored.keys),
+            "keys": list(stored.keys[:SHOWN_KEYS]),
+            "keys_left_out": max(0, len(stored.keys) - SHOWN_KEYS),
         },
         "stops": stops + told,
         "complete": complete and all_traces,
@@ -157,7 +161,7 @@ def _queue(directory: StoreDirectory, knows: Knowing, stored: StoredMessage) -> 
 
 def _index(directory: StoreDirectory, knows: Knowing, stored: StoredMessage) -> list[dict]:
     stops = []
-    for entry in whereabouts.entries_of(directory, knows, stored):
+    for entry in whereabouts.entries_of(directory, knows, stored, SHOWN_KEYS):
         title = f"Indexed by {entry.of}"
         if entry.state == "there":
             newer = f"more than {whereabouts.NEAR:,}" if entry.depth is None else f"{entry.depth - 1:,}"

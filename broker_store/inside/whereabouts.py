@@ -100,10 +100,10 @@ class Entry(NamedTuple):
     pointer: Pointer | None = None
 
 
-def entries_of(directory: StoreDirectory, knows: Knowing, stored: StoredMessage) -> list[Entry]:
-    """The index entries that a message should have: of its message id, each key, and its tag."""
+def entries_of(directory: StoreDirectory, knows: Knowing, stored: StoredMessage, max_keys: int) -> list[Entry]:
+    """The index entries that a message should have: of its message id, each of its first `max_keys` keys, and its tag."""
     wanted = [("message id", stored.unique_key)] if stored.unique_key else []
-    wanted += [("key", key) for key in stored.keys]
+    wanted += [("key", key) for key in stored.keys[:max_keys]]
     texts = [(of, text, index_file.key_text(stored.topic, text)) for of, text in wanted]
     if stored.tags:
         texts.append(("tag", stored.tags, index_file.tag_text(stored.topic, stored.tags)))

@@ -115,8 +115,8 @@ def _neighbours(request, way: str, asked: dict, found: clusters.Found) -> dict |
 async def message(request, log_offset):
     stored, raw = await clusters.current().message(log_offset)
     cluster = clusters.current()
-    context = {"fate": cluster.fate(stored), **journey_context(await cluster.journey_of(log_offset))}
-    return await draw(request, "message.html", lambda: context | _facts(stored, raw))
+    fate, found = cluster.fate(stored), await cluster.journey_of(log_offset)
+    return await draw(request, "message.html", lambda: {"fate": fate, **journey_context(found), **_facts(stored, raw)})
 
 
 def _facts(stored, raw: bytes) -> dict:

@@ -775,7 +775,7 @@ class FakeCluster:
         stops += [stop("retry", "Sent back", "done", "By billing, for the 1st time.", at_ms=stored.store_timestamp + 10_000, offset=log_offset + 1_000, log_offset=log_offset + 1_000)]
         stops += [stop("trace", "Its client says", "done", f"{event.group} {event.words}.", at_ms=event.at_ms) for event in self._events(stored.unique_key)]
         message = {"message_id": stored.message_id, "offset_message_id": stored.offset_id, "topic": stored.topic, "queue_id": 0, "queue_offset": stored.queue_offset, "log_offset": log_offset,
-                   "tag": stored.tags, "keys": list(stored.keys)}  # fmt: skip
+                   "tag": stored.tags, "keys": list(stored.keys), "keys_left_out": 0}  # fmt: skip
         return {"at_ms": self._now_ms(), "source": "invented", "message": message, "stops": stops, "complete": True, "reason": ""}
 
     async def journey_of(self, log_offset) -> dict:

@@ -51,6 +51,8 @@ def journey(command, options) -> None:
     for stop in found["stops"]:
         when = "" if stop["at_ms"] is None else cell(stop["at_ms"], "at_ms")
         command.stdout.write(f"{stop['title']:<{width}}  {STATES[stop['state']]:<9}  {when:<23}  {stop['sentence']}")
+    if int(message["keys_left_out"]):
+        command.stdout.write(f"{int(message['keys_left_out']):,} more keys were not looked up.")
     if not found["complete"]:
         command.stdout.write(f"Perhaps not all: {found['reason']}.")
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from django.shortcuts import render
-
 from mqadmin import clusters
 from mqadmin.templatetags.units import moment_text
 from mqadmin.views.inside.bytes import address
-from mqadmin.views.page import page
+from mqadmin.views.page import draw, page
 
 # How a state is shown: the tone of its pill, and the word in it.
 STATES = {"done": ("good", "done"), "waiting": ("warn", "waiting"), "absent": ("", "not there"), "unknown": ("", "not known"), "wrong": ("bad", "wrong")}
@@ -19,7 +17,8 @@ _WORST = ("wrong", "absent", "unknown", "waiting", "done")
 
 @page()
 async def journey(request, log_offset):
-    return render(request, "inside/journey.html", journey_context(await clusters.current().journey_of(log_offset)))
+    found = await clusters.current().journey_of(log_offset)
+    return await draw(request, "inside/journey.html", lambda: journey_context(found))
 
 
 def journey_context(found: dict) -> dict:

@@ -1,0 +1,52 @@
+"""A producer chooses how many keys a message has: what is looked up and shown of them is bounded."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+from broker_store.inside.body_view import SHOWN_KEYS
+from broker_store.inside.bytes import Place
+from broker_store.server.http import NewMessage
+from mqadmin.api import schemas
+from mqadmin.views.inside import journey as view
+from mqadmin.views.inside.journey import journey_context
+from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
+
+KEYS = tuple(f"k{number}" for number in range(5_000))
+
+
+async def test_the_journey_of_many_keys_looks_up_the_first_and_counts_the_others(cluster):  # noqa: F811
+    (receipt,) = await cluster.send_batch("orders", [NewMessage(b"a", "paid", KEYS, {}, 0)])
+    found = await cluster.journey_of(int(receipt["log_offset"]))
+    titles = [stop["title"] for stop in found["stops"] if stop["stop"] == "index"]
+    assert titles == ["Indexed by message id", *["Indexed by key"] * SHOWN_KEYS, "Indexed by tag"]
+    message = found["message"]
+    assert (message["keys"], message["keys_left_out"]) == (list(KEYS[:SHOWN_KEYS]), len(KEYS) - SHOWN_KEYS)
+    assert len(json.dumps(schemas.facts(found))) < 150_000
+    (few,) = await cluster.send_batch("orders", [NewMessage(b"a", "", KEYS[:SHOWN_KEYS], {}, 0)])
+    assert (await cluster.journey_of(int(few["log_offset"])))["message"]["keys_left_out"] == 0
+
+
+async def test_the_part_with_many_keys_says_how_many_are_left_out_and_is_drawn_in_a_thread(cluster, rf, monkeypatch):  # noqa: F811
+    (receipt,) = await cluster.send_batch("orders", [NewMessage(b"a", "paid", KEYS, {}, 0)])
+    threads = []
+
+    def context(found: dict) -> dict:
+        threads.append(threading.current_thread())
+        return journey_context(found)
+
+    monkeypatch.setattr(view, "journey_context", context)
+    monkeypatch.setattr(view.clusters, "current", lambda: cluster)
+    answer = await view.journey.__wrapped__(rf.get("/"), int(receipt["log_offset"]))
+    text = answer.content.decode()
+    assert "4,744 more keys were not looked up" in text and len(text) < 200_000
+    assert threads and threading.main_thread() not in threads
+
+
+async def test_the_byte_viewer_leads_to_the_entries_of_the_first_keys_and_counts_the_others(cluster):  # noqa: F811
+    (receipt,) = await cluster.send_batch("orders", [NewMessage(b"a", "paid", KEYS, {}, 0)])
+    look = await cluster.look_at(Place("commitlog", offset=int(receipt["log_offset"])))
+    entries = [jump for jump in look["jumps"] if jump["title"].startswith("Index entr")]
+    assert len(entries) == 1 + SHOWN_KEYS + 1 + 1
+    assert (entries[-1]["title"], entries[-1]["pointer"]) == ("Index entries of 4,744 more keys", None)
