@@ -141,7 +141,7 @@ class Recovery:
             topics = KnownTopics(self._read_config, clean and not self._proof.is_exact)
             agreement = Agreement(self._context, self._queues, self._index, self._dispatcher, place, self._judge_record(topics))
             agreement.asks_topics = topics.is_known
-            if clean and not self._proof.is_exact:
+            if not self._proof.is_exact and (clean or not self._ends.found):
                 agreement.allow_no_tags()
         compared_from = self._compare_before(start, place, agreement)
         end = self._scan(start, agreement)
@@ -707,7 +707,7 @@ class Recovery:
         if not self._settings.message_index_enable:
             return None
         if not self._was_clean:
-            return self._index.place_of(start.base)
+            return self._index.place_of(start.base if self._ends.found else self._log.minimum)
         if self._ends.is_there and self._ends.note:
             self._trusts_index = False  # the record is damaged: the whole index is compared with the log
             return self._index.place_of(self._log.minimum)

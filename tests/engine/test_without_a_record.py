@@ -3,6 +3,7 @@
 import pytest
 
 from tests.engine.test_known_ends import assert_served, filled, flip, poke
+from tests.support.hand_store import message
 
 _ENTRIES_AT = 40 + 4 * 16  # of the small index files: behind header and slots
 
@@ -26,11 +27,18 @@ HURTS = {
 }
 
 
+@pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("hurt", HURTS)
-def test_a_damaged_index_is_made_again(open_store, hurt):
+def test_a_damaged_index_is_made_again(open_store, hurt, killed):
     store = open_store()
     stored = filled(store)
-    store.close()
+    if killed:
+        store.clock.advance(10_000)  # the scan begins with the newest log file
+        store.put(message("T", 0, b"last"))
+        store.flush(), store.round()
+        store.die()
+    else:
+        store.close()
     (store.root / "ends").unlink()
     HURTS[hurt](store.root)
     assert_served(open_store(), stored)
