@@ -229,7 +229,7 @@ class IndexCheck:
     def _check_stamp(self, name: str, file: int, expected: int) -> None:
         path, _, header = self.files[file]
         if getattr(header, name) != expected:
-            what = f"{name} is {getattr(header, name)}, its record was stored at {expected}"
+            what = check_rules.wrong_stamp(name, getattr(header, name), expected)
             severity = self._check.behind if file == len(self.files) - 1 else ERROR
             self._check.report.add(severity, "index-header", str(path), index_file.HEADER.offset[name], what)
 
@@ -322,7 +322,7 @@ class IndexCheck:
             self._check.report.add(severity, "index-header", str(path), at, f"states {header.slots_used} slots in use, there are {used}")
         if header.count > index_file.FIRST_ENTRY and self._entries_ends(path, header) != (header.begin_offset, header.end_offset):
             at = index_file.HEADER.offset["begin_offset"]
-            self._check.report.add(severity, "index-header", str(path), at, "its begin and end offset are not those of its first and last entry")
+            self._check.report.add(severity, "index-header", str(path), at, check_rules.WRONG_ENDS)
 
     def _tell_slots(self, path: Path, header: IndexHeader, first: int, found: np.ndarray, heads: np.ndarray, severity: str) -> None:
         wrong = found != heads

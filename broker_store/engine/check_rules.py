@@ -11,6 +11,8 @@ from broker_store.engine.check_report import ERROR, WARNING
 STORE_TIME = "store-time"
 QUEUE_OFFSET = "queue-offset"
 NO_INDEX = "no-index"
+INDEX_HEADER = "index-header"
+WRONG_ENDS = "its begin and end offset are not those of its first and last entry"
 MISPLACED = "misplaced-file"
 INDEX_REBUILT = "index-rebuilt"
 INDEX_WAS_REBUILT = "the index was made again while it was read, so nothing is known of it: audit it again"
@@ -35,3 +37,7 @@ def offsets_in_no_record(first: int, last: int, queue: str) -> str:
 
 def keys_without_index(keys: int) -> str:
     return f"there is no index: {keys} keys cannot be looked up"
+
+
+def wrong_stamp(name: str, stated_ms: int, record_ms: int) -> str:
+    return f"{name} is {stated_ms}, its record was stored at {record_ms}"

@@ -14,6 +14,7 @@ behind the log): a warning then, an error in a store that was closed.
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from broker_store.engine.check import StoreCheck
 from broker_store.engine.check_report import ERROR, NOTE, WARNING
 from broker_store.engine.disk import Disk
 from broker_store.errors import FormatError
-from broker_store.formats import config_json, index_file, queue_unit
+from broker_store.formats import config_json, index_file, queue_unit, record
 from broker_store.pipeline import splits
 from broker_store.pipeline.options import PARTITION_BYTES
 from broker_store.pipeline.stretch import Fault, Found, IndexFile, Store, Stretch, check_links, check_stretch
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 TOLD = 100  # findings of a kind
 _NOT_OF_AN_AUDIT = {"empty", "log-start"}  # notes
+# Files besides log, queues and index are compared by `check_store` alone: one process reads them.
+CHECKED_ELSEWHERE = frozenset({"checkpoint", "checkpoint-ahead", "config", "offset-ahead", "ends", "log-starts-late", "stale-tail"})
 CONFIG_BYTES = 256 << 20
 
 
@@ -65,7 +68,10 @@ class _Audit:
         self.splits = splits.splits_of(self.store, self.live_page, (), self.partition_bytes, self.disk)
         self.files = splits.log_files(self.store, self.disk, self.live)
         walk = StoreCheck(self.store, log_end=None if self.live is None else self.live.dispatched, disk=self.disk)
+        self.walk = walk
         self._tell_names(walk)
+        if self.live is None:
+            self._take_places(walk)
         self.gaps = self._check_names()
         self.index = self._index_files(walk)
         names = self._index_names()
@@ -74,6 +80,7 @@ class _Audit:
         if self.index:
             self.tell("links of the index", 0, 0)
             self._tell_links([fault for faults in self._in_tasks(_links_of, None, self.index) for fault in faults])
+            self._check_headers()
         if not names <= self._index_names():
             self._forget_index()
         errors = sum(one["severity"] == ERROR for one in self.findings)
@@ -129,6 +136,32 @@ class _Audit:
             if finding.kind not in _NOT_OF_AN_AUDIT:
                 self.add(finding.severity, finding.kind, finding.file, finding.offset, finding.what)
 
+    def _take_places(self, walk: StoreCheck) -> None:
+        """Read the log's files where `check_store` reads them: at the place that their records state, and no further than they should reach."""
+        kept = [file for file in walk.log_files if file.actual]
+        placed = [(file.path, file.base, file.base + min(file.actual, file.size)) for file in kept]
+        while len(placed) > 1 and not splits.data_end(placed[-1][0], self.disk):
+            placed.pop()
+        for file in walk.log_files:
+            if not file.actual and placed and file.base < placed[-1][1]:
+                self.add(ERROR, "bad-record", file.path, 0, "the file has no bytes, but the log goes on in the next file")
+        if placed != self.files:
+            self.files = placed
+            self.splits = splits.splits_of(self.store, None, (), self.partition_bytes, self.disk, placed)
+
+    def _queues(self) -> Iterator[splits.Queue]:
+        """All queues; the files of one are at the place that their records state."""
+        moves = self.walk.places.found
+        if not moves.moves and not moves.aside:
+            yield from splits.queues_of(self.store, self.disk)
+            return
+        for (topic, queue_id), queue in self.walk.queues.items():
+            files = [
+                splits.QueueFile(str(file.path), file.base // queue_unit.SIZE, (file.base + min(file.actual, file.size)) // queue_unit.SIZE)
+                for file in queue.files
+            ]
+            yield splits.queue_of(topic, queue_id, files, self.disk)
+
     def _index_names(self) -> set[str]:
         return set(self.disk.list_names(self.store / "index"))
 
@@ -142,7 +175,7 @@ class _Audit:
         """The gaps of the log, where the files that there are do not follow one another; all queues, as far as they hold units."""
         pairs = zip(self.files, self.files[1:], strict=False)
         gaps = [(end, base) for (_, _, end), (_, base, _) in pairs if end < base]
-        self.queues = [self._whole(queue) for queue in splits.queues_of(self.store, self.disk)]
+        self.queues = [self._whole(queue) for queue in self._queues()]
         self.counts["queues"] = len(self.queues)
         return gaps
 
@@ -234,9 +267,10 @@ class _Audit:
     def _tell_units(self, fault: Fault) -> None:
         queue = next((one for one in self.queues if (one.topic, one.queue_id) == (fault.topic, fault.queue_id)), None)
         first, last = min(run[0] for run in fault.runs), max(run[1] for run in fault.runs)
-        file = next((one for one in (queue.files if queue else ()) if one.first <= first < one.end), None)
-        path = file.path if file else self.store / "consumequeue" / fault.topic / str(fault.queue_id)
-        at = (first - file.first) * queue_unit.SIZE if file else None
+        known = self.walk.queues.get((fault.topic, fault.queue_id))
+        path, at = self.store / "consumequeue" / fault.topic / str(fault.queue_id), first * queue_unit.SIZE
+        if known is not None:
+            path, at = known.file_of(first)
         which = f"unit {first}" if fault.count == 1 else f"{fault.count} units from {first} to {last}"
         _, found, wanted = fault.first
         if fault.kind == "unit-missing":
@@ -261,7 +295,8 @@ class _Audit:
             "index-missing": (self.behind, f"keys of records are in no index file, the first of the record at {offset}"),
         }[fault.kind]
         at = self.index[0].geometry.entry_at(number) if path else None
-        self.add(severity, fault.kind, path or self.index[-1].path, at, f"{fault.count} {'entries ' if path else ''}{what}", fault.count)
+        beside = self.index[0] if fault.kind == "index-starts-late" else self.index[-1]
+        self.add(severity, fault.kind, path or beside.path, at, f"{fault.count} {'entries ' if path else ''}{what}", fault.count)
 
     def _config(self, name: str) -> dict:
         try:
@@ -293,6 +328,37 @@ class _Audit:
                     at, what = geometry.slot_at(place), f"slot {place} names entry {there}, its newest is {wanted}"
                 more = fault.count - len(fault.runs) if number == len(fault.runs) else 0
                 self.add(severity, fault.kind, fault.path, at, what, 1 + more)
+
+
+    def _check_headers(self) -> None:
+        """Each header states the place and the store time of the records of its first and last entry."""
+        for file in self.index:
+            is_last = file is self.index[-1]
+            if is_last and self.live is not None:
+                continue  # a running broker goes on adding entries
+            severity, header = self.behind if is_last else ERROR, file.header
+            offsets = [self._entry(file, number) for number in (index_file.FIRST_ENTRY, header.count - 1)]
+            if offsets != [header.begin_offset, header.end_offset]:
+                self.add(severity, check_rules.INDEX_HEADER, file.path, index_file.HEADER.offset["begin_offset"], check_rules.WRONG_ENDS)
+            for name, offset in zip(("begin_timestamp", "end_timestamp"), offsets, strict=True):
+                stored_ms, stated_ms = self._store_ms(offset), getattr(header, name)
+                if stored_ms is not None and stored_ms != stated_ms:
+                    what = check_rules.wrong_stamp(name, stated_ms, stored_ms)
+                    self.add(severity, check_rules.INDEX_HEADER, file.path, index_file.HEADER.offset[name], what)
+
+    def _store_ms(self, offset: int) -> int | None:
+        """Store time of the good record at a log offset; None when there is none."""
+        for path, base, end in self.files:
+            if base <= offset < end:
+                with self.disk.open_reader(path) as reader:
+                    try:
+                        size = record.read_head(reader.read(offset - base, record.BLANK_BYTES)).total_size
+                        if not record.MIN_RECORD <= size <= min(splits.MAX_RECORD, end - offset):
+                            return None
+                        return record.decode(reader.read(offset - base, size), log_offset=offset, max_size=splits.MAX_RECORD).store_timestamp
+                    except FormatError:
+                        return None
+        return None
 
 
 def _links_of(_: None, file: IndexFile) -> list[Fault]:

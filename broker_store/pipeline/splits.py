@@ -86,15 +86,20 @@ def log_files(store: Path, disk: Disk, live: LivePosition | None = None) -> list
 
 
 def splits_of(
-    store: Path, live_page: Path | None = None, tests: tuple[Test, ...] = (), partition_bytes: int = PARTITION_BYTES, disk: Disk | None = None
+    store: Path,
+    live_page: Path | None = None,
+    tests: tuple[Test, ...] = (),
+    partition_bytes: int = PARTITION_BYTES,
+    disk: Disk | None = None,
+    files: list[tuple[Path, int, int]] | None = None,
 ) -> list[Split]:
-    """The stretches that may hold records the tests let pass, oldest first."""
+    """The stretches that may hold records the tests let pass, oldest first. `files` as of `log_files`, when they are known."""
     disk = disk or Disk()
     live = position_of(live_page, disk)
-    files = log_files(store, disk, live)
+    files = log_files(store, disk, live) if files is None else list(files)
     if live is None and files:
-        path, base, _ = files[-1]
-        files[-1] = path, base, base + data_end(path, disk)
+        path, base, end = files[-1]
+        files[-1] = path, base, min(end, base + data_end(path, disk))
     least, most = bounds(tests, "log_offset")
     wanted = [(path, base, end) for path, base, end in files if end > least and base <= most]
     targets = [at for _, base, end in wanted for at in range(base + partition_bytes, end - partition_bytes // 2, partition_bytes)]
@@ -224,11 +229,17 @@ def queues_of(store: Path, disk: Disk) -> Iterator[Queue]:
                     first = int(file) // queue_unit.SIZE
                     path = top / topic / name / file
                     files.append(QueueFile(str(path), first, first + disk.size_of(path) // queue_unit.SIZE))
-            while files and (end := _units_end(files[-1], disk)) == files[-1].first:
-                files.pop()
-            if files:
-                files[-1] = QueueFile(files[-1].path, files[-1].first, end)
-            yield Queue(topic, int(name), tuple(files))
+            yield queue_of(topic, int(name), files, disk)
+
+
+def queue_of(topic: str, queue_id: int, files: list[QueueFile], disk: Disk) -> Queue:
+    """The queue without files at its end that hold no unit; each of `files` ends where its last byte does."""
+    files = list(files)
+    while files and (end := _units_end(files[-1], disk)) == files[-1].first:
+        files.pop()
+    if files:
+        files[-1] = QueueFile(files[-1].path, files[-1].first, end)
+    return Queue(topic, queue_id, tuple(files))
 
 
 def _units_end(file: QueueFile, disk: Disk) -> int:
