@@ -79,7 +79,8 @@ class _Finder:
         for topic, queue_id, number in restored:
             self._restored.setdefault((topic, queue_id), set()).add(number)
         missing = check.ends.missing
-        is_lost = missing is not None and not missing.by_other_broker
+        # A log that ends below the recorded position was not written on by another broker: its end is gone as well as its begin.
+        is_lost = missing is not None and (not missing.by_other_broker or check.log_end < check.ends.position)
         damaged = sorted([*check.damaged, (missing.start, missing.end)] if is_lost else check.damaged)
         self._lows = np.array([low for low, _ in damaged], dtype=np.int64)
         self._highs = np.array([high for _, high in damaged], dtype=np.int64)

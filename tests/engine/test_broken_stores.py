@@ -21,3 +21,9 @@ def test_whatever_is_broken_beside_the_log_costs_no_message_and_no_offset(within
                 continue
             assert isinstance(end, Judgement), f"seed {seed}, {way}: {broken.breaks}: {end!r}"
             assert end.outcome in ("whole", "refused") if way == "start" else end.outcome == "whole", f"seed {seed}"
+
+
+def test_what_a_log_without_begin_and_end_lost_is_named(tmp_path):
+    """Its first file is a copy of the second, its last is gone: no other broker wrote it on, for it ends below the recorded position."""
+    _, judged = run_case(5087, tmp_path, "clean", "commitlog/")
+    assert judged["repair"] == Judgement("bridged"), judged["repair"]
