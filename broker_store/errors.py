@@ -24,6 +24,8 @@ is the word under which refusals are counted and that users read; the name of a 
 
 from __future__ import annotations
 
+from broker_store.excerpts import excerpt
+
 
 class BrokerStoreError(Exception):
     """The root; never raised itself."""
@@ -78,7 +80,7 @@ class FieldError(PeerError):
 
     def __init__(self, name: str, value: object, want: str):
         self.name, self.value, self.want = name, value, want
-        super().__init__(f"field {name} is {value!r:.60}, want {want}")
+        super().__init__(f"field {name} is {excerpt(value)}, want {want}")
 
 
 class NameError_(PeerError):

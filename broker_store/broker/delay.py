@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from broker_store.broker.pace import PAUSE_MS, RETRY_MS
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, SCHEDULE_TOPIC
 from broker_store.errors import DamagedStoreError, FormatError
+from broker_store.excerpts import text_excerpt
 from broker_store.formats import config_json, properties
 from broker_store.formats.config_json import DataVersion
 from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus, Message, PutStatus
@@ -226,7 +227,7 @@ class Delay:
             version = DataVersion.from_json(value.get("dataVersion"))
             for number, offset in config_json.int_keys(value.get("offsetTable") or {}, "offsetTable").items():
                 if type(offset) is not int:
-                    raise FormatError("an offset is an integer", found=str(offset)[:60])
+                    raise FormatError("an offset is an integer", found=text_excerpt(offset))
                 if 1 <= number <= self.max_level:
                     found[number] = max(0, offset)
         except FormatError as error:

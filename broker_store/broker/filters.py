@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_store.errors import PeerError
+from broker_store.excerpts import excerpt
 from broker_store.formats.java_hash import java_hash
 from broker_store.protocol import bodies
 
@@ -67,7 +68,7 @@ def parse(topic: str, expression: str | None, expression_type: str | None = TAG,
         return Subscription(topic, version=version)
     tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
     if not tags or len(tags) > MAX_TAGS:
-        raise FilterError(f"{len(tags)} tags in {expression!r:.60}, want 1 to {MAX_TAGS}")
+        raise FilterError(f"{len(tags)} tags in {excerpt(expression)}, want 1 to {MAX_TAGS}")
     return Subscription(topic, expression, TAG, tags, version, False, frozenset(map(java_hash, tags)))
 
 

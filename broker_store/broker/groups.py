@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
+from broker_store.excerpts import excerpt, text_excerpt
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
 from broker_store.formats.names import check_group
@@ -75,14 +76,14 @@ class SubscriptionGroup:
     def from_json(cls, value: object) -> SubscriptionGroup:
         """From Apache's object; FormatError when a field has a wrong type."""
         if not isinstance(value, dict) or not isinstance(value.get("groupName"), str):
-            raise FormatError("a group needs an object with groupName", found=str(value)[:60])
+            raise FormatError("a group needs an object with groupName", found=text_excerpt(value))
         group = cls(value["groupName"])
         for wire, name, kind in _FIELDS:
             item = value.get(wire)
             if item is None:
                 continue
             if type(item) is not kind or (kind is int and not -(1 << 63) <= item < 1 << 63):
-                raise FormatError(f"group {group.name!r:.60}: {wire} must be {kind.__name__}", found=str(item)[:60])
+                raise FormatError(f"group {excerpt(group.name)}: {wire} must be {kind.__name__}", found=text_excerpt(item))
             setattr(group, name, item)
         group.others = {wire: item for wire, item in value.items() if wire not in _WIRE_NAMES}
         return group
@@ -117,14 +118,14 @@ def check_retry_policy(policy: dict) -> None:
     broker does the same, its policy is for proxies.
     """
     if policy.get("type", "CUSTOMIZED") not in RETRY_POLICIES:
-        raise FormatError(f"groupRetryPolicy.type must be {' or '.join(RETRY_POLICIES)}", found=str(policy["type"])[:60])
+        raise FormatError(f"groupRetryPolicy.type must be {' or '.join(RETRY_POLICIES)}", found=text_excerpt(policy["type"]))
     exponential, customized = policy.get("exponentialRetryPolicy"), policy.get("customizedRetryPolicy")
     if exponential is not None and not (isinstance(exponential, dict) and _all_durations(exponential.values())):
-        raise FormatError("exponentialRetryPolicy needs integers: initial, max (ms) and multiplier", found=str(exponential)[:60])
+        raise FormatError("exponentialRetryPolicy needs integers: initial, max (ms) and multiplier", found=text_excerpt(exponential))
     if customized is not None:
         delays = customized.get("next") if isinstance(customized, dict) else None
         if not (isinstance(delays, list) and delays and _all_durations(delays)):
-            raise FormatError("customizedRetryPolicy needs a list of integers: next (ms)", found=str(customized)[:60])
+            raise FormatError("customizedRetryPolicy needs a list of integers: next (ms)", found=text_excerpt(customized))
 
 
 def _all_durations(values: Iterable[object]) -> bool:
@@ -263,7 +264,7 @@ class Groups:
             forbidden = value.get("forbiddenTable") or {}
             for group, topics in forbidden.items() if isinstance(forbidden, dict) else [("forbiddenTable", None)]:
                 if not isinstance(topics, dict) or not all(type(bits) is int for bits in topics.values()):
-                    raise FormatError(f"forbiddenTable: {group!s:.60} must be an object of topics and bits", found=str(topics)[:60])
+                    raise FormatError(f"forbiddenTable: {group!s:.60} must be an object of topics and bits", found=text_excerpt(topics))
         except FormatError as error:
             advice = "put a sound copy in its place, or remove it and its .bak: groups are made again when they connect"
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
+from broker_store.excerpts import text_excerpt
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
 
@@ -217,10 +218,10 @@ class Offsets:
             for key, queues in table.items():
                 topic, separator, group = str(key).partition(_SEPARATOR)
                 if not separator:
-                    raise FormatError("an entry of offsetTable is named topic@group", found=str(key)[:60])
+                    raise FormatError("an entry of offsetTable is named topic@group", found=text_excerpt(key))
                 for queue_id, offset in config_json.int_keys(queues, str(key)).items():
                     if type(offset) is not int:
-                        raise FormatError(f"{key}: an offset is an integer", found=str(offset)[:60])
+                        raise FormatError(f"{key}: an offset is an integer", found=text_excerpt(offset))
                     found.append((group, topic, queue_id, offset))
         except FormatError as error:
             advice = "put a sound copy in its place; without it and its .bak groups begin as their clients decide"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError, PeerError
+from broker_store.excerpts import excerpt, text_excerpt
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic
@@ -98,20 +99,20 @@ class TopicConfig:
     def from_json(cls, value: object) -> TopicConfig:
         """From Apache's object; FormatError when a field is missing or has a wrong type."""
         if not isinstance(value, dict) or not isinstance(value.get("topicName"), str):
-            raise FormatError("a topic needs an object with topicName", found=str(value)[:60])
+            raise FormatError("a topic needs an object with topicName", found=text_excerpt(value))
         numbers = [value.get("readQueueNums", 16), value.get("writeQueueNums", 16), value.get("perm", 6), value.get("topicSysFlag", 0)]
         if not all(type(number) is int and 0 <= number < 1 << 31 for number in numbers):
-            raise FormatError(f"topic {value['topicName']!r:.60} needs integers", found=numbers)
+            raise FormatError(f"topic {excerpt(value['topicName'])} needs integers", found=excerpt(numbers))
         attributes = value.get("attributes") or {}
         if not isinstance(attributes, dict):
             raise FormatError("attributes must be an object", found=type(attributes).__name__)
         return cls(
             value["topicName"],
             *numbers[:3],
-            str(value.get("topicFilterType") or "SINGLE_TAG"),
+            text_excerpt(value.get("topicFilterType") or "SINGLE_TAG"),
             numbers[3],
             value.get("order") is True,
-            {str(name): str(text) for name, text in attributes.items()},
+            {str(name): text if isinstance(text, str) else excerpt(text) for name, text in attributes.items()},
         )
 
     def describe(self) -> str:

@@ -11,6 +11,7 @@ import ipaddress
 from typing import NamedTuple
 
 from broker_store.errors import FormatError
+from broker_store.excerpts import excerpt
 from broker_store.formats.layout import Layout
 
 _OFFSET_TAIL = Layout(("port", "i"), ("log_offset", "q"))
@@ -39,7 +40,7 @@ def decode_offset_id(text: str) -> tuple[tuple[bytes, int], int]:
     address, tail = _split(text, _OFFSET_TAIL)
     port, log_offset = _OFFSET_TAIL.unpack(tail)
     if not 0 <= port <= 65535 or log_offset < 0:
-        raise FormatError(f"{text!r:.60} holds no port or no offset", found=(port, log_offset))
+        raise FormatError(f"{excerpt(text)} holds no port or no offset", found=(port, log_offset))
     return (address, port), log_offset
 
 
@@ -67,11 +68,11 @@ def decode_unique_id(text: str) -> UniqueId:
 
 def _split(text: str, tail: Layout) -> tuple[bytes, bytes]:
     if len(text) not in (2 * (IPV4_BYTES + tail.size), 2 * (IPV6_BYTES + tail.size)):
-        raise FormatError(f"{text!r:.60} has the wrong length for a message id", expected="32 or 56", found=len(text))
+        raise FormatError(f"{excerpt(text)} has the wrong length for a message id", expected="32 or 56", found=len(text))
     try:
         raw = bytes.fromhex(text)
     except ValueError:
-        raise FormatError(f"{text!r:.60} is no message id, it must be hex digits") from None
+        raise FormatError(f"{excerpt(text)} is no message id, it must be hex digits") from None
     if len(raw) * 2 != len(text):
-        raise FormatError(f"{text!r:.60} is no message id, it must be hex digits")
+        raise FormatError(f"{excerpt(text)} is no message id, it must be hex digits")
     return raw[: -tail.size], raw[-tail.size :]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from broker_store.errors import FormatError
+from broker_store.excerpts import excerpt
 from broker_store.formats.java_hash import java_text
 
 NAME_VALUE_SEPARATOR = "\x01"
@@ -69,10 +70,10 @@ def encode(pairs: Mapping[str, str | None]) -> bytes:
 
 def _pair(name: str, value: str) -> str:
     if not name or not value:
-        raise FormatError(f"property {name!r} needs a name and a value, each of at least one character")
+        raise FormatError(f"property {excerpt(name)} needs a name and a value, each of at least one character")
     for separator in (NAME_VALUE_SEPARATOR, PAIR_SEPARATOR):
         if separator in name or separator in value:
-            raise FormatError(f"property {name!r:.60} holds the separator {separator!r}")
+            raise FormatError(f"property {excerpt(name)} holds the separator {separator!r}")
     return f"{name}{NAME_VALUE_SEPARATOR}{value}{PAIR_SEPARATOR}"
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from broker_store.excerpts import excerpt
 from broker_store.nameserver.routes import Registrant, RegistrationRefused
 
 
@@ -43,7 +44,7 @@ class OwnBroker:
         # A peer's sentence is cut at 200 characters, so what to do comes before the case.
         raise OwnBrokerClaimed(
             "set a brokerName, brokerIP1 and listenPort of its own: this name and address are those of the broker in this name "
-            f"server's process; refused: {who.broker_name!r:.20} id {who.broker_id} at {who.address!r:.30}"
+            f"server's process; refused: {excerpt(who.broker_name, 20)} id {who.broker_id} at {excerpt(who.address, 30)}"
         )
 
     def _is_claimed_by(self, who: Registrant) -> bool:

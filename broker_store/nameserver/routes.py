@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from broker_store.errors import PeerError
+from broker_store.excerpts import excerpt
 from broker_store.formats.config_json import DataVersion
 from broker_store.protocol.bodies import BrokerData, ClusterInfo, QueueData, Registration, TopicRoute
 
@@ -366,7 +367,7 @@ def _check_registrant(who: Registrant) -> None:
     for what, name in (("broker", who.broker_name), ("cluster", who.cluster)):
         _check_name(what, name)
     if not _ADDRESS.fullmatch(who.address):
-        raise RegistrationRefused(f"the broker's address {who.address!r:.60} is not host:port")
+        raise RegistrationRefused(f"the broker's address {excerpt(who.address)} is not host:port")
     if who.broker_id < 0:
         raise RegistrationRefused(f"the broker id {who.broker_id} is negative")
 
@@ -374,4 +375,4 @@ def _check_registrant(who: Registrant) -> None:
 def _check_name(what: str, name: str) -> None:
     """Cluster and broker names may hold dots, and Apache makes topics of them; a path they must not be."""
     if not 0 < len(name) <= 255 or _NOT_IN_NAMES.search(name) or name in (".", ".."):
-        raise RegistrationRefused(f"the {what} name {name!r:.60} is not allowed")
+        raise RegistrationRefused(f"the {what} name {excerpt(name)} is not allowed")

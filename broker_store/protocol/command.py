@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from broker_store.excerpts import excerpt
+
 RESPONSE = 1
 ONEWAY = 2
 JSON = 0
@@ -93,5 +95,5 @@ class Command:
 
     def __repr__(self) -> str:
         kind = "answer" if self.is_response else "oneway" if self.is_oneway else "request"
-        remark = f" {self.remark!r:.80}" if self.remark else ""
-        return f"<{kind} {int(self.code)} #{self.opaque}{remark} {self.fields!r:.200} {len(self.body)} B>"
+        remark = f" {excerpt(self.remark, 80)}" if self.remark else ""
+        return f"<{kind} {int(self.code)} #{self.opaque}{remark} {excerpt(self.fields, 200)} {len(self.body)} B>"

@@ -16,6 +16,7 @@ import json
 import struct
 
 from broker_store.errors import ProtocolError
+from broker_store.excerpts import excerpt
 from broker_store.protocol.codes import WIDE_CODES
 from broker_store.protocol.command import JSON, LANGUAGE, LANGUAGES, ROCKETMQ, VERSION, Command
 
@@ -145,7 +146,7 @@ def _text_fields(fields: object) -> dict[str, str]:
         elif isinstance(value, (int, float)):
             texts[name] = str(value)
         elif value is not None:
-            raise ProtocolError(f"header field {name!r:.60} must be text")
+            raise ProtocolError(f"header field {excerpt(name)} must be text")
     return texts
 
 

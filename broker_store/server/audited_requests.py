@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker_store.errors import BrokerStoreError, PeerError
+from broker_store.excerpts import text_excerpt
 from broker_store.protocol import fastjson
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
@@ -165,7 +166,7 @@ def _names_in(body: bytes, list_name: str, name: str) -> list[str] | None:
     items = value.get(list_name) if list_name and isinstance(value, dict) else [value]
     if not isinstance(items, list):
         return None
-    return [str(item.get(name, ""))[:MAX_NAME_CHARACTERS] for item in items if isinstance(item, dict)]
+    return [text_excerpt(item.get(name, ""), MAX_NAME_CHARACTERS) for item in items if isinstance(item, dict)]
 
 
 def _picture(parts: BrokerParts, audited: Audited, command: Command, name: str) -> tuple[object] | None:

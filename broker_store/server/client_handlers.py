@@ -10,6 +10,7 @@ from broker_store.broker import filters
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS, MAX_GROUPS_OF_CLIENT, ConsumerGroup
 from broker_store.broker.topics import TooManyTopicsError
 from broker_store.errors import FieldError
+from broker_store.excerpts import text_excerpt
 from broker_store.formats.names import check_group, check_topic
 from broker_store.protocol import bodies, fastjson
 from broker_store.protocol.bodies import MessageQueue
@@ -120,7 +121,7 @@ class ClientHandlers:
             members = sorted(set(group.client_ids()))
             if client_id not in members:
                 return command.answer(0, None, None, b"{}")
-            queues = _share(queues, members, client_id, str(strategy))
+            queues = _share(queues, members, client_id, text_excerpt(strategy))
         assigned = [
             {"messageQueue": MessageQueue(topic, self._parts.broker_name, queue_id).to_json(), "mode": "PULL"}
             for queue_id in queues

@@ -30,6 +30,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
+from broker_store.excerpts import excerpt
 from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of, unknown_parameters
 from broker_store.server.repeats import Repeats, read_key
 
@@ -287,7 +288,7 @@ def query_int(asked: dict[str, str], name: str, default: int | None, most: int, 
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
-        raise Problem("invalid", f"{name} is {text!r:.30}, want an integer from {least} to {most}")
+        raise Problem("invalid", f"{name} is {excerpt(text, 30)}, want an integer from {least} to {most}")
     return int(text)
 
 

@@ -17,6 +17,7 @@ from broker_store import errors
 from broker_store.broker.groups import TooManyGroupsError
 from broker_store.broker.offsets import TooManyOffsetsError
 from broker_store.broker.topics import TooManyTopicsError
+from broker_store.excerpts import excerpt
 from broker_store.messages import PutStatus
 
 MEDIA_TYPE = "application/problem+json"
@@ -96,7 +97,7 @@ class Problem(Exception):
 
 def unknown_parameters(names: Iterable[str], known: Iterable[str]) -> Problem:
     """The problem for query parameters that a route does not have; it names them and those that it has."""
-    named = ", ".join(f"{name!r:.60}" for name in sorted(names)[:MAX_NAMED])
+    named = ", ".join(excerpt(name) for name in sorted(names)[:MAX_NAMED])
     has = ", ".join(sorted(known))
     return Problem("invalid", f"unknown query parameter {named}; this route takes {has or 'none'}")
 
