@@ -6,8 +6,8 @@ Beyond JSON it has numbers without quotes as keys (`{0:"a"}`), whole objects as 
 client reads: number keys unquoted, object keys as objects, names sorted, no blanks, null members left out.
 
 What cannot be read raises FieldError("body", ...): the frame was sound, so its sender gets an answer. Depth is bounded
-because both directions recurse. References share the value they point to, they do not copy it; a reference to `$` makes
-a value that contains itself.
+because both directions recurse. References share the value they point to, they do not copy it. What all of them stand
+for is bounded, and a reference to a value that contains it is refused.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ except ImportError:
 
 # The deepest body that any client sends has 6 levels.
 MAX_DEPTH = 64
+# Steps of all different references of one body. A body with 50,000 references to queues of one table has 100,000.
+MAX_STEPS = 200_000
+# What references may stand for: Apache shares queues, offsets and brokers, objects of at most 10 members.
+NODES_PER_REFERENCE = 16
+MIN_NODES = 10_000
 
 _NUMBER = re.compile(r"-?\d{1,19}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?(?![\d.])", re.ASCII)
 _BLANKS = re.compile(r"[ \t\r\n]*")
@@ -242,35 +247,74 @@ def _number(text: str) -> int | float:
 
 
 class _References:
-    """Replaces each `{"$ref": path}` in a value by what the path leads to."""
+    """Replaces each `{"$ref": path}` in a value by what the path leads to.
+
+    Each path is followed once, and what all references bring is counted: a small body cannot stand for a large value.
+    """
 
     def __init__(self, root: object):
         self.root = root
         self._key_texts: dict[int, dict[str, ObjectKey]] = {}
+        self._found: dict[str, object] = {}
+        self._steps_left = MAX_STEPS
+        self._references = self._written = 0
+        self._sizes: dict[int, tuple[int, int] | None] = {}
 
     def resolved(self) -> object:
+        if (path := _reference(self.root)) is not None:
+            raise ValueError(f"references lead in a circle: {path:.60}")
         self._replace_in(self.root)
+        if self._references:
+            most = self._written + NODES_PER_REFERENCE * self._references + MIN_NODES
+            self._size(self.root, most)
         return self.root
 
     def _replace_in(self, value: object) -> None:
-        children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        for place, child in list(children):
+        self._written += len(value) if isinstance(value, dict | list) else 0
+        for place, child in _containers(value):
             path = _reference(child)
             if path is None:
                 self._replace_in(child)
             else:
+                self._references += 1
                 value[place] = self._follow(path, 0)
 
     def _follow(self, path: str, hops: int) -> object:
+        if path in self._found:
+            return self._found[path]
         if hops > MAX_DEPTH:
             raise ValueError(f"references lead in a circle: {path:.60}")
+        steps = _steps(path)
+        self._steps_left -= len(steps)
+        if self._steps_left < 0:
+            raise ValueError(f"references of more than {MAX_STEPS} steps in one body")
         value = self.root
-        for step in _steps(path):
+        for step in steps:
             value = self._member(value, step)
             onward = _reference(value)
             if onward is not None:
                 value = self._follow(onward, hops + 1)
+        self._found[path] = value
         return value
+
+    def _size(self, value: object, most: int) -> tuple[int, int]:
+        """(the values below a value with each reference written out, their levels); ValueError above the bounds."""
+        key = id(value)
+        if key in self._sizes:
+            known = self._sizes[key]
+            if known is None:
+                raise ValueError("a reference leads to what contains it")
+            return known
+        self._sizes[key] = None
+        nodes, levels = len(value), 0
+        for _place, child in _containers(value):
+            below, deep = self._size(child, most)
+            nodes += below
+            levels = max(levels, deep)
+            if nodes > most or levels >= MAX_DEPTH:
+                raise ValueError(f"references that stand for more than {most} values or {MAX_DEPTH} levels")
+        self._sizes[key] = nodes, levels + 1
+        return nodes, levels + 1
 
     def _member(self, value: object, step: str | int) -> object:
         if isinstance(value, list) and isinstance(step, int):
@@ -289,6 +333,15 @@ class _References:
         return value[texts[step]]
 
 
+def _containers(value: object) -> list[tuple[object, dict | list]]:
+    """(place, member) of each member that is an object or an array."""
+    if isinstance(value, dict):
+        return [pair for pair in value.items() if type(pair[1]) is dict or type(pair[1]) is list]
+    if isinstance(value, list):
+        return [pair for pair in enumerate(value) if type(pair[1]) is dict or type(pair[1]) is list]
+    return []
+
+
 def _reference(value: object) -> str | None:
     if isinstance(value, dict) and len(value) == 1 and isinstance(path := value.get("$ref"), str):
         return path
@@ -300,6 +353,10 @@ def _java_text(key: ObjectKey) -> str:
     return f"MessageQueue [topic={topic}, brokerName={broker}, queueId={queue}]"
 
 
+_STEP = re.compile(r"\.((?:[^.\[\\]++|\\.)*+)|\[(-?\d{1,10})\]", re.ASCII | re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
 def _steps(path: str) -> list[str | int]:
     """`$.a.b[0]` as ["a", "b", 0]; a backslash takes the next letter as it is."""
     if not path.startswith("$") or len(path) > 4096:
@@ -307,28 +364,15 @@ def _steps(path: str) -> list[str | int]:
     steps: list[str | int] = []
     at = 1
     while at < len(path):
-        if path[at] == ".":
-            name, at = _step_name(path, at + 1)
-            steps.append(name)
-        elif path[at] == "[" and "]" in path[at : at + 12]:
-            close = path.index("]", at)
-            steps.append(int(path[at + 1 : close]))
-            at = close + 1
-        else:
+        match = _STEP.match(path, at)
+        if match is None:
             raise ValueError(f"an unknown reference {path:.60}")
+        name, number = match.groups()
+        steps.append(_ESCAPED.sub(r"\1", name) if number is None else int(number))
+        at = match.end()
         if len(steps) > MAX_DEPTH:
             raise ValueError(f"a reference of more than {MAX_DEPTH} steps")
     return steps
-
-
-def _step_name(path: str, at: int) -> tuple[str, int]:
-    letters = []
-    while at < len(path) and path[at] not in ".[":
-        if path[at] == "\\":
-            at += 1
-        letters.append(path[at : at + 1])
-        at += 1
-    return "".join(letters), at
 
 
 # Writing

@@ -54,9 +54,50 @@ def test_a_reference_finds_a_queue_by_its_java_text():
     assert [item["maxOffset"] for item in loads(body)["offsetTable"].values()] == [5, 5]
 
 
-def test_a_reference_to_the_root_is_the_root():
-    value = loads(b'{"a":{"$ref":"$"}}')
-    assert value["a"] is value
+@pytest.mark.parametrize("body", [b'{"a":{"$ref":"$"}}', b'{"a":{"b":[{"$ref":"$.a"}]}}', b'{"$ref":"$"}'])
+def test_a_reference_to_what_contains_it_is_refused(body):
+    with pytest.raises(FieldError):
+        loads(body)
+
+
+def shared_levels(levels: int) -> bytes:
+    members = {"a0": ["x"] * 10}
+    for level in range(1, levels):
+        members[f"a{level}"] = [{"$ref": f"$.a{level - 1}"}] * 10
+    return json.dumps(members).encode()
+
+
+def test_a_small_body_cannot_stand_for_a_large_value_by_its_references():
+    loads(shared_levels(3))
+    with pytest.raises(FieldError, match="references that stand for more than"):
+        loads(shared_levels(7))
+
+
+def test_references_as_apache_writes_them_are_within_the_bounds():
+    brokers = {"clusterName": "c", "brokerName": "b", "brokerAddrs": {"0": "127.0.0.1:10911", "1": "127.0.0.1:10912"}}
+    value = loads(json.dumps({"s": brokers, "t": [{"$ref": "$.s"}] * 20_000}).encode())
+    assert value["t"][19_999] is value["s"]
+    queues = {str(n): {"q": {"topic": "T", "brokerName": "b", "queueId": n}, "again": {"$ref": f"$.t.{n}.q"}} for n in range(20_000)}
+    assert loads(json.dumps({"t": queues}).encode())["t"]["19999"]["again"]["queueId"] == 19_999
+
+
+def test_a_reference_that_stands_in_many_places_is_followed_once(monkeypatch):
+    parsed = []
+    steps = fastjson._steps
+    monkeypatch.setattr(fastjson, "_steps", lambda path: parsed.append(path) or steps(path))
+    chain = {f"k{n}": {"$ref": f"$.k{n + 1}"} for n in range(50)} | {"k50": [1]}
+    value = loads(json.dumps({"refs": [{"$ref": "$.k0"}] * 500, **chain}).encode())
+    assert value["refs"][499] == [1]
+    assert len(parsed) == 51  # each path once; without that it is 25,500
+
+
+def test_the_steps_of_all_references_of_a_body_are_bounded(monkeypatch):
+    monkeypatch.setattr(fastjson, "MAX_STEPS", 20)
+    body = {"a": [[n] for n in range(11)], "refs": [{"$ref": f"$.a[{n}]"} for n in range(10)]}
+    assert loads(json.dumps(body).encode())["refs"][9] == [9]
+    body["refs"].append({"$ref": "$.a[10]"})
+    with pytest.raises(FieldError, match="references of more than 20 steps"):
+        loads(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(
