@@ -80,7 +80,7 @@ from broker_store.server.produce import SENT
 from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.server.turns import in_turns
 from mqadmin import condition, dead_letters, waiting
-from mqadmin.inside import cache, layout, recoveries, signs
+from mqadmin.inside import cache, layout, recoveries, signs, write_routes
 from mqadmin.inside.forecast import Forecasts
 from mqadmin.inside.knowing import FromBroker
 from mqadmin.inside.shared import SharedLooks
@@ -382,9 +382,14 @@ class EmbeddedCluster:
 
     def write_path(self) -> dict:
         """Where the time of sends goes (broker_store/inside/write_path.py), and what was refused, by cause. Any thread."""
-        parts, refused = self.call(lambda: (self._parts, self.refusals()))
+        parts, refused, loop = self.call(lambda: (self._parts, self.refusals(), self._parts.pauses.document()))
         facts = write_path.facts(parts.store.write_path, parts.store.settings.flush_disk_type, parts.clock())
-        return facts | {"refusals": sorted(refused, key=lambda refused: refused["cause"])}
+        return facts | {"loop": loop, "refusals": sorted(refused, key=lambda refused: refused["cause"])}
+
+    def longest_pause_s(self) -> float | None:
+        """The longest time of late that the event loop did not turn, in seconds; None before it is measured."""
+        pause = self._parts.pauses.longest()
+        return None if pause is None else pause.seconds
 
     def exposure(self) -> dict:
         """What a crash now would take, and what the start after it would do (broker_store/inside/exposure.py). For a thread: it reads files."""
@@ -531,6 +536,8 @@ class EmbeddedCluster:
         return self._topic(config) | {
             "groups": len(groups),
             "attributes": dict(config.attributes),
+            "is_writable": config.writable,
+            "withheld": write_routes.remedy(parts) if write_routes.is_topic_withheld(parts, config) else None,
             "last_store_ms": max((queue["last_store_ms"] for queue in queues if queue["last_store_ms"] is not None), default=None),
             "queues": queues,
             "readers": [{"group": group, "lag": self._lag(group, name), "clients": len(parts.clients.consumers(group))} for group in groups],

@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from broker_store.broker.flow import RECENT_MS
+from broker_store.broker.pauses import Pause
 from broker_store.messages import PutStatus
-from mqadmin.templatetags.units import duration_text
+from mqadmin.inside.write_routes import Withheld
+from mqadmin.templatetags.units import duration_text, moment_text
 
 Severity = Literal["bad", "warn", "unknown", "good"]
 ORDER: tuple[Severity, ...] = ("bad", "warn", "unknown", "good")
@@ -21,6 +23,7 @@ ORDER: tuple[Severity, ...] = ("bad", "warn", "unknown", "good")
 LEAST_GROWTH = 100  # messages: less is the beat of sends and pulls
 LEAST_GROWN_SHARE = 0.1  # of the lag: a large one that moves a little is not growing
 SOON_MS = 3_600_000  # a refusal that is so near is bad
+NOTED_PAUSE_S = 1.0  # a client that waits so long for an answer notices it
 AHEAD_MS = 24 * 3_600_000  # one that is farther away than this is not worth a notice
 NOTED_FLAGS = frozenset({"inspect", "slave", "page_cache_busy", "deleted_early", "cleaning_failed"})  # messages are taken, or are not expected to be
 # Refusals of a send: by what the store answered, or by its flag. Others are of a connection or of another request.
@@ -61,6 +64,8 @@ class Signs:
     stopped_children: tuple[str, ...] | None = None
     findings: int | None = 0  # of the last check of the store, worse than harmless
     samples_failed: str = ""  # why; "" when they are taken
+    pause: Pause | None = None  # the longest of late
+    withheld: Withheld | None = None  # write permission that the own name server does not give out
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ class Condition:
 
 def judge(signs: Signs) -> Condition:
     """The notices that signs give, the most severe first, and the sentence that stands above them."""
-    notices = [*_of_state(signs), *_of_flags(signs), *_of_refused(signs), *_of_disk(signs), *_of_findings(signs), *_of_lags(signs), *_of_jobs(signs), *_of_samples(signs)]
+    notices = [*_of_state(signs), *_of_flags(signs), *_of_routes(signs), *_of_refused(signs), *_of_disk(signs), *_of_findings(signs), *_of_lags(signs), *_of_pause(signs), *_of_jobs(signs), *_of_samples(signs)]
     notices.sort(key=lambda notice: ORDER.index(notice.severity))
     if not notices:
         return Condition("good", "Everything runs.", ())
@@ -121,6 +126,15 @@ def _of_flags(signs: Signs) -> list[Notice]:
     if signs.state == "read_only":  # its sentence has the causes
         return []
     return [Notice("warn" if name in NOTED_FLAGS else "bad", "flag", f"The store notes: {cause.rstrip('.')}.", None, "store", name) for name, cause in signs.flags]
+
+
+def _of_routes(signs: Signs) -> list[Notice]:
+    if signs.withheld is None:
+        return []
+    found = signs.withheld
+    which = "" if found.topics == found.of else f" for {found.topics:,} of {found.of:,} topics"
+    said = f"The name server gives out {found.broker} without write permission{which}: clients cannot send; {found.remedy}."
+    return [Notice("bad", "routes", said, found.topics, "topics")]
 
 
 def _of_refused(signs: Signs) -> list[Notice]:
@@ -169,6 +183,14 @@ def _of_lags(signs: Signs) -> list[Notice]:
         Notice("warn", "lag", f"The lag of {lag.group} grows: {lag.lag:,} messages, {lag.grown:,} more than {duration_text(lag.over_ms)} ago.", lag.lag, "group", lag.group)
         for lag in growing
     ]
+
+
+def _of_pause(signs: Signs) -> list[Notice]:
+    if signs.pause is None or signs.pause.seconds <= NOTED_PAUSE_S:
+        return []
+    lasted_ms = round(signs.pause.seconds * 1000)
+    said = f"The broker's loop did not turn for {duration_text(lasted_ms)} at {moment_text(signs.pause.at_ms)[11:19]} UTC: no request was answered."
+    return [Notice("warn", "pause", said, lasted_ms, "store_write")]
 
 
 def _of_jobs(signs: Signs) -> list[Notice]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 
 from broker_store.broker import delay, groups, offsets, timer, topics, transaction_metrics
 from broker_store.broker.pace import PAUSE_MS
+from broker_store.broker.pauses import PERIOD_S
 from broker_store.server.keeper import Keeper
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Group
@@ -55,6 +56,7 @@ class Broker:
         self._turns = StepsInTurn()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
+        self._pause_timer: asyncio.TimerHandle | None = None
         self._scanned_ms = self._offsets_saved_ms = self._delay_saved_ms = parts.clock()
         self._timer_captured_ms = self._timer_cleaned_ms = parts.clock()
 
@@ -113,6 +115,7 @@ class Broker:
                 )
             )
         self._tick_timer = self._loop.call_later(TICK_S, self._tick)
+        self._watch_pauses()
         for steps in self._all_steps():
             steps.start()
         if self._timer_steps is not None:
@@ -127,6 +130,7 @@ class Broker:
         for listener in parts.listeners:
             listener.stop_accepting()
         self._tick_timer.cancel()
+        self._pause_timer.cancel()
         await self._turns.stop()
         for steps in self._steps:
             steps.stop()
@@ -193,6 +197,14 @@ class Broker:
             if now_ms - self._timer_cleaned_ms >= TIMER_CLEAN_INTERVAL_MS:
                 self._timer_cleaned_ms = now_ms
                 parts.timer.clean()
+
+    def _watch_pauses(self) -> None:
+        due_s = self._loop.time() + PERIOD_S
+        self._pause_timer = self._loop.call_at(due_s, self._note_pause, due_s)
+
+    def _note_pause(self, due_s: float) -> None:
+        self.parts.pauses.note(max(0.0, self._loop.time() - due_s))
+        self._watch_pauses()
 
     def _all_steps(self) -> list[_Steps]:
         return self._steps if self._timer_steps is None else [*self._steps, self._timer_steps]

@@ -15,6 +15,7 @@ from broker_store.broker.groups import Groups, group_names
 from broker_store.broker.locks import QueueLocks
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.parked_pulls import ParkedPulls
+from broker_store.broker.pauses import Pauses
 from broker_store.broker.statistics import Statistics
 from broker_store.broker.timer import Timer
 from broker_store.broker.topics import Topics
@@ -57,6 +58,7 @@ class BrokerParts:
     registration: Any = None
     history: Any = None
     changes: ChangeRecords = field(init=False)
+    pauses: Pauses = field(init=False)
     listeners: list = field(default_factory=list)
 
     def listens_on(self, port: int) -> None:
@@ -157,6 +159,7 @@ def build_parts(
         store_host=LOOPBACK_HOST,
         nameserver=nameserver,
     )
+    parts.pauses = Pauses(clock)
     parts.changes = ChangeRecords(clock, dropped=lambda count: parts.statistics.refuse("record of a change dropped", count))
     parts.listens_on(settings.listen_port)
     return parts

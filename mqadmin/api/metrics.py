@@ -49,7 +49,7 @@ def _text(measured: _Measured) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What a scrape shows. The last four are None while nothing is known of them."""
+    """What a scrape shows. The last five are None while nothing is known of them."""
 
     state: str
     store: dict
@@ -57,6 +57,7 @@ class _Measured:
     refusals: list[dict] | None = None
     topics: tuple[list[dict], int] | None = None  # those that are shown, and how many there are
     groups: tuple[list[dict], int] | None = None
+    pause_s: float | None = None
 
     @classmethod
     async def now(cls) -> _Measured:
@@ -66,7 +67,7 @@ class _Measured:
             return cls(state, store)
         topics, groups = await cluster.busiest_topics(MAX_NAMES), await cluster.most_behind(MAX_NAMES)
         totals = sum(cluster.topic_counts().values()), sum(cluster.group_counts().values())
-        return cls(state, store, cluster.overview(), cluster.refusals(), (topics, totals[0]), (groups, totals[1]))
+        return cls(state, store, cluster.overview(), cluster.refusals(), (topics, totals[0]), (groups, totals[1]), cluster.longest_pause_s())
 
 
 class _Collected:
@@ -88,6 +89,7 @@ def _metrics(measured: _Measured) -> Iterable[Metric]:
     yield from _store(measured.store)
     if measured.overview is not None:
         yield from _rates(measured.overview)
+        yield _gauge("broker_loop_longest_pause_seconds", "longest time that the event loop did not turn, of the last 5 minutes", measured.pause_s)
         yield from _refusals(measured.refusals)
         yield from _topics(*measured.topics)
         yield from _groups(*measured.groups)

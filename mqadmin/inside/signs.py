@@ -17,7 +17,7 @@ from broker_store.inside.progress import LEAST_MS, SPEED_MS, recent
 from broker_store.server.problems import Problem
 from mqadmin import jobs
 from mqadmin.condition import Growth, Refusal, Signs
-from mqadmin.inside import checks
+from mqadmin.inside import checks, write_routes
 
 JOBS_MS = 24 * 3_600_000  # failures that old are noticed
 Sign = TypeVar("Sign")
@@ -28,6 +28,7 @@ def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
     parts, store, state, refused = cluster.call(cluster.facts_for_signs)
     now_ms = parts.clock()
     history = parts.history
+    configs, routes = cluster.call(write_routes.snapshot, parts)
     return Signs(
         now_ms=now_ms,
         state=state["state"],
@@ -39,6 +40,8 @@ def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
         failed_jobs=_known(lambda: jobs.failed_since(int(time.time() * 1000) - JOBS_MS)),
         stopped_children=None if children is None else stopped(children()),
         findings=_known(checks.last_findings),
+        pause=cluster.call(parts.pauses.longest),
+        withheld=write_routes.withheld(parts, configs, routes),
         samples_failed="" if history is None else history.failed or "",
     )
 

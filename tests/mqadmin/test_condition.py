@@ -10,6 +10,7 @@ import pytest
 
 from broker_store.broker.flow import RECENT_MS, Refusals
 from broker_store.broker.history import SAMPLE_MS, History
+from broker_store.broker.pauses import Pause
 from broker_store.broker.topics import TopicConfig
 from broker_store.engine.samples import Sample, SampleFiles, maximum_of, position_of
 from broker_store.errors import StoreError
@@ -18,6 +19,7 @@ from broker_store.server.problems import Problem
 from mqadmin import condition, jobs
 from mqadmin.condition import Growth, Refusal, Signs, judge
 from mqadmin.inside import checks, signs
+from mqadmin.inside.write_routes import Withheld
 from mqadmin.views import overview
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
 
@@ -47,6 +49,10 @@ RULES = [
     ({"flags": (("deleted_early", "files go before their time"),)}, "warn", "The store notes: files go before their time.", [("warn", "flag", None, "store")]),
     ({"state": "read_only", "sentence": "Messages can be read, but none are taken: a sync failed.", "flags": (("sync_failed", "a sync failed"),)}, "bad", "Messages can be read, but none are taken: a sync failed.", [("bad", "state", None, "recovery")]),
     ({"state": "read_only", "sentence": "It is a look.", "flags": (("inspect", "a look"),)}, "warn", "It is a look.", [("warn", "state", None, "recovery")]),
+    ({"withheld": Withheld("broker-a", 7, 7, "add it")}, "bad", "The name server gives out broker-a without write permission: clients cannot send; add it.", [("bad", "routes", 7, "topics")]),
+    ({"withheld": Withheld("broker-a", 6, 7, "add it")}, "bad", "The name server gives out broker-a without write permission for 6 of 7 topics: clients cannot send; add it.", [("bad", "routes", 6, "topics")]),
+    ({"pause": Pause(16.04, NOW)}, "warn", "The broker's loop did not turn for 16.0 s at 16:00:00 UTC: no request was answered.", [("warn", "pause", 16_040, "store_write")]),
+    ({"pause": Pause(1.0, NOW)}, "good", "Everything runs.", []),
     ({"failed_jobs": 1}, "warn", "1 job failed in the last 24 h.", [("warn", "jobs", 1, "jobs")]),
     ({"failed_jobs": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether jobs failed, and what the last check of the store found, is not known: the queue of jobs does not answer.", [("unknown", "jobs", None, "jobs")]),
     ({"stopped_children": ("Redis", "the worker spark"), "failed_jobs": None}, "warn", "Redis, the worker spark do not run, so jobs wait. Messages are not touched by that. And 1 more.", [("warn", "children", 2, "jobs"), ("unknown", "jobs", None, "jobs")]),

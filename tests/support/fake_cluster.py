@@ -339,7 +339,11 @@ class FakeCluster:
 
     def write_path(self) -> dict:
         facts = write_path.facts(self._path(), "ASYNC_FLUSH", self._now_ms())
-        return facts | {"lately_ms": 60_000, "refusals": sorted(self.refusals(), key=lambda refused: refused["cause"])}
+        loop = {"longest_us": 4_200, "at_ms": self._now_ms() - 9_000, "longest_of_run_us": 11_800}
+        return facts | {"lately_ms": 60_000, "loop": loop, "refusals": sorted(self.refusals(), key=lambda refused: refused["cause"])}
+
+    def longest_pause_s(self) -> float:
+        return 0.0042
 
     def _path(self) -> WritePath:
         """So many groups more each second, for a minute, that every number on the page moves."""
@@ -434,6 +438,8 @@ class FakeCluster:
         each = topic["messages"] // queues
         topic |= {
             "attributes": {},
+            "is_writable": True,
+            "withheld": None,
             "last_store_ms": now_ms - 90 if each else None,
             "queues": [
                 {"queue_id": q, "min_offset": 0, "max_offset": each, "messages": each,

@@ -1,0 +1,59 @@
+"""How long the event loop did not turn: while one call lasts, or the process is stopped, no request is read and none answered.
+
+A timer that comes due each PERIOD_S notes how late it came. A pause that begins within a period is measured up to PERIOD_S
+too short, so short ones are not seen at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PERIOD_S = 0.25
+RECENT_MS = 5 * 60_000
+_BUCKET_MS = 30_000  # the longest of each is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """`seconds` in which the loop did not turn, from `at_ms` on (milliseconds since 1970)."""
+
+    seconds: float
+    at_ms: int
+
+
+class Pauses:
+    """The longest pauses of the last RECENT_MS, and of the run. `clock` gives milliseconds since 1970."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._longest: dict[int, Pause] = {}
+        self.longest_of_run: Pause | None = None  # None: not measured yet
+
+    def note(self, late_s: float) -> None:
+        """The timer came `late_s` after it was due."""
+        now_ms = self._clock()
+        pause = Pause(late_s, now_ms - round(late_s * 1000))
+        bucket = now_ms // _BUCKET_MS
+        known = self._longest.get(bucket)
+        if known is None:
+            self._longest = {key: one for key, one in self._longest.items() if 0 <= bucket - key <= RECENT_MS // _BUCKET_MS}
+        if known is None or late_s > known.seconds:
+            self._longest[bucket] = pause
+        if self.longest_of_run is None or late_s > self.longest_of_run.seconds:
+            self.longest_of_run = pause
+
+    def longest(self) -> Pause | None:
+        """The longest that ended in the last RECENT_MS; None before anything is measured. The loop's thread."""
+        now_ms = self._clock()
+        recent = [pause for pause in self._longest.values() if pause.at_ms + pause.seconds * 1000 > now_ms - RECENT_MS]
+        return max(recent, key=lambda pause: pause.seconds, default=None)
+
+    def document(self) -> dict[str, int | None]:
+        """For the write path: microseconds, and when the longest of late began."""
+        longest, ever = self.longest(), self.longest_of_run
+        return {
+            "longest_us": None if longest is None else round(longest.seconds * 1e6),
+            "at_ms": None if longest is None else longest.at_ms,
+            "longest_of_run_us": None if ever is None else round(ever.seconds * 1e6),
+        }
