@@ -17,8 +17,6 @@ from broker_store.errors import LimitError
 from broker_store.protocol.bodies import ConsumerData, Heartbeat
 
 EXPIRED_AFTER_MS = 120_000
-# A client is in a few groups; more than this in one heartbeat is none that we know. Each may make a group and its retry topic.
-MAX_GROUPS_OF_CLIENT = 200
 MAX_CLIENT_ID_CHARACTERS = 255
 # Memberships of all clients together: what a flood of invented names may take, far above the connections allowed.
 MAX_MEMBERSHIPS = 200_000

@@ -213,12 +213,30 @@ def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
     )
 
 
+# Of one heartbeat. No known client is in more groups; each may make a group and its retry topic. The tags of an expression
+# are bounded where it is read.
+MAX_GROUPS = 200
+MAX_SUBSCRIPTIONS = 1_000
+MAX_TAGS_AND_CODES = 20_000
+
+
 def decode_heartbeat(body: bytes) -> Heartbeat:
+    """The heartbeat in a body. What it has of groups, subscriptions and tags is counted before any of them is made."""
     members = _loads_object(body)
+    producers, consumers = _objects(members, "producerDataSet"), _objects(members, "consumerDataSet")
+    if len(producers) + len(consumers) > MAX_GROUPS:
+        raise FieldError("consumerDataSet", len(producers) + len(consumers), f"at most {MAX_GROUPS} groups")
+    count = sum(len(_list(consumer, "subscriptionDataSet")) for consumer in consumers)
+    if count > MAX_SUBSCRIPTIONS:
+        raise FieldError("subscriptionDataSet", count, f"at most {MAX_SUBSCRIPTIONS} of all groups")
+    subscriptions = [item for consumer in consumers for item in _objects(consumer, "subscriptionDataSet")]
+    count = sum(len(_list(item, "tagsSet")) + len(_list(item, "codeSet")) for item in subscriptions)
+    if count > MAX_TAGS_AND_CODES:
+        raise FieldError("tagsSet", count, f"at most {MAX_TAGS_AND_CODES} tags and codes of all subscriptions")
     return Heartbeat(
         _text(members, "clientID"),
-        tuple(_text(item, "groupName") for item in _objects(members, "producerDataSet")),
-        tuple(ConsumerData.from_json(item) for item in _objects(members, "consumerDataSet")),
+        tuple(_text(item, "groupName") for item in producers),
+        tuple(ConsumerData.from_json(item) for item in consumers),
         _int(members, "heartbeatFingerprint", 0),
         _bool(members, "withoutSub"),
     )

@@ -7,7 +7,7 @@ included.
 from __future__ import annotations
 
 from broker_store.broker import filters
-from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS, MAX_GROUPS_OF_CLIENT, ConsumerGroup
+from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS, ConsumerGroup
 from broker_store.broker.topics import TooManyTopicsError
 from broker_store.errors import FieldError
 from broker_store.excerpts import text_excerpt
@@ -20,8 +20,6 @@ from broker_store.protocol.headers import read_header, write_header
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Refusal
 from broker_store.server.transport import Channel
-
-MAX_SUBSCRIPTIONS = 1_000  # in one heartbeat
 
 
 class ClientHandlers:
@@ -60,13 +58,8 @@ class ClientHandlers:
         """Names, numbers and expressions, before anything is taken in."""
         if not 0 < len(beat.client_id) <= MAX_CLIENT_ID_CHARACTERS:
             raise FieldError("clientID", beat.client_id, f"1 to {MAX_CLIENT_ID_CHARACTERS} characters")
-        if len(beat.producers) + len(beat.consumers) > MAX_GROUPS_OF_CLIENT:
-            raise FieldError("consumerDataSet", len(beat.consumers), f"at most {MAX_GROUPS_OF_CLIENT} groups")
         for name in beat.producers:
             check_group(name)
-        subscriptions = sum(len(consumer.subscriptions) for consumer in beat.consumers)
-        if subscriptions > MAX_SUBSCRIPTIONS:
-            raise FieldError("subscriptionDataSet", subscriptions, f"at most {MAX_SUBSCRIPTIONS} of all groups")
         for consumer in beat.consumers:
             check_group(consumer.group)
             for subscription in consumer.subscriptions:
