@@ -49,6 +49,7 @@ def check_message_type(attributes: Mapping[str, str], mixed_enabled: bool) -> No
     if kind is None:
         return
     if kind not in MESSAGE_TYPES:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"value is not in set: [{', '.join(MESSAGE_TYPES)}]", "message type")
+        taken = [name for name in MESSAGE_TYPES if mixed_enabled or name != MIXED]
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"value is not in set: [{', '.join(taken)}]", "message type")
     if kind == MIXED and not mixed_enabled:
         raise Refusal(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.", "message type")
