@@ -78,7 +78,7 @@ def loads(data: bytes) -> object:
         try:
             value = orjson.loads(data) if orjson else strict_loads(data)
         except ValueError:
-            value = _Reader(bytes(data).decode()).read()
+            value = _read_dialect(bytes(data).decode())
         if b'"$ref"' in data:
             value = _References(value).resolved()
     except RecursionError:
@@ -105,6 +105,51 @@ def loads_in_pieces(data: bytes, tables: frozenset[str]) -> object:
         raise _wrong(data, "fewer levels") from None
     except (ValueError, TypeError, IndexError, KeyError) as error:
         raise _wrong(data, f"fastjson text ({error!s:.80})") from None
+
+
+# What the dialect has beyond JSON, keys that are numbers or flat objects: everything up to the next such key in one match, so
+# that a text is gone over once. Possessive repeats keep no places to return to.
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
+_FLAT = rf"\{{\s*+(?:{_STRING}\s*+:\s*+(?:{_STRING}|[-+.\w]++)\s*+(?:,\s*+(?=\")|(?=\}})))*+\}}"
+_KEY = rf"(?:-?\d{{1,19}}+|{_FLAT})(?=\s*+:)"
+_UP_TO_KEY = re.compile(rf'((?:[^"{{,]++|{_STRING}|[{{,](?!\s*+{_KEY}))*+)(?:([{{,]\s*+)({_KEY})|\Z)', re.ASCII | re.DOTALL)
+# In front of a key that was none of JSON's, in the text that JSON's reader is given: a letter for private use that is not in it.
+_MARKS = range(0xE000, 0xE040)
+
+
+def _read_dialect(text: str) -> object:
+    """The value in a text of the dialect: its keys become texts, JSON's reader reads it, and the keys are restored."""
+    lowered = text.lower() if "\\u" in text else ""
+    mark = next((chr(letter) for letter in _MARKS if chr(letter) not in text and f"\\u{letter:04x}" not in lowered), None)
+    if mark is None:
+        raise ValueError("every letter for private use stands in the text")
+    pieces, at = [], 0
+    while at < len(text):
+        match = _UP_TO_KEY.match(text, at)
+        if match is None:
+            raise ValueError(f"no value at {at}")
+        before, start, key = match.groups()
+        pieces += (before,) if key is None else (before, start, json.dumps(mark + key, ensure_ascii=False))
+        at = match.end()
+    data = "".join(pieces).encode()
+    return _with_keys(orjson.loads(data) if orjson else strict_loads(data), mark, 0)
+
+
+def _with_keys(value: object, mark: str, depth: int) -> object:
+    """The value with its marked keys restored, in place but for the objects that have some."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"deeper than {MAX_DEPTH} levels")
+    for place, child in _containers(value):
+        value[place] = _with_keys(child, mark, depth + 1)
+    if isinstance(value, dict) and any(name[:1] == mark for name in value):
+        return {_key_of(name[1:]) if name[:1] == mark else name: member for name, member in value.items()}
+    return value
+
+
+def _key_of(text: str) -> int | ObjectKey:
+    if text[0] != "{":
+        return int(text)
+    return ObjectKey(orjson.loads(text) if orjson else strict_loads(text.encode()))
 
 
 def _wrong(data: bytes, want: str) -> FieldError:

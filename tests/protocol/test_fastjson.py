@@ -213,3 +213,32 @@ def test_a_table_is_written_in_pieces(count):
     table = {f"n{number}": {0: number} for number in range(count)}
     assert loads(fastjson.dumps_table({"dataVersion": {"counter": 1}}, "offsetTable", table.items())) == {"dataVersion": {"counter": 1}, "offsetTable": table}
     assert loads(fastjson.dumps_table({}, "t", table.items())) == {"t": table}
+
+
+@pytest.mark.parametrize("body", [
+    b'{"a,0:1":{0:"{1:2}"}}', b'{"x":"\\"{0:","y":{ 0 : 1 , -2 : { {"q":1, "t":"a}:"} : 3 } }}', b'{0:"\xee\x80\x80","\\ue001":1}', b'{{}:1}', b'{0:1,"0":2}',
+])  # fmt: skip
+def test_the_dialect_is_read_as_letter_by_letter(body, json_library):
+    assert loads(body) == fastjson._Reader(body.decode()).read()
+
+
+def test_the_dialect_is_read_by_one_match_for_each_key_that_is_none_of_json(monkeypatch):
+    matches = []
+
+    class Counted:
+        @staticmethod
+        def match(text, at):
+            matches.append(at)
+            return pattern.match(text, at)
+
+    pattern = fastjson._UP_TO_KEY
+    monkeypatch.setattr(fastjson, "_UP_TO_KEY", Counted)
+    values = [1] * 5_000
+    assert loads(json.dumps({"k": values}).replace('"k"', "0").encode()) == {0: values}
+    assert len(matches) == 2  # and not one step for each of 5,000 values
+
+
+@given(values)
+def test_the_dialect_reader_agrees_with_the_reader_of_letters(value):
+    data = dumps(value)
+    assert fastjson._read_dialect(data.decode()) == fastjson._Reader(data.decode()).read()
