@@ -269,7 +269,7 @@ class BoundedHttp(HttpToolsProtocol):
                 self.cycle.keep_alive = False
                 self.flow.pause_reading()
         except httptools.HttpParserError as error:
-            self._refuse(self._refusal or Refusal("malformed HTTP request", Problem("invalid", f"the request is no HTTP/1.1: {error}"[:200])))
+            self._refuse(self._refusal or Refusal("malformed HTTP request", Problem("invalid", f"the request is no HTTP/1.1: {_why_malformed(piece, error)}"[:200])))
         else:
             if self.peer.waits_for == "header" and self._incomplete_bytes > MAX_HEADER_BYTES:
                 self._refuse(_header_too_large(self._incomplete_bytes))
@@ -426,6 +426,14 @@ class BoundedWebsocket(WebSocketsSansIOProtocol):
     def _end(self, cause: str, value: int, limit: int) -> None:
         self.door.refused(cause, value=value, limit=limit, who=self.peer.who)
         self.transport.abort()
+
+
+def _why_malformed(piece: bytes, error: httptools.HttpParserError) -> str:
+    if piece.startswith(b"\x16\x03"):
+        return "a TLS client, and this port has no TLS: use http:// or a proxy that has TLS"
+    if piece.startswith(b"CONNECT "):
+        return "CONNECT is for proxies, and this is none"
+    return str(error)
 
 
 def _header_too_large(found: int, limit: int = MAX_HEADER_BYTES) -> Refusal:

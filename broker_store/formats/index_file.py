@@ -86,7 +86,7 @@ def is_name(name: str) -> bool:
 def check_name(name: str) -> str:
     """`name` when a file of the index may be called so; else NameError_."""
     if not is_name(name):
-        raise NameError_(f"An index file's name has {NAME_DIGITS} digits.")
+        raise NameError_(f"An index file's name has {NAME_DIGITS} digits")
     return name
 
 

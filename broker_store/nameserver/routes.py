@@ -139,7 +139,9 @@ class Routes:
         addresses = {number: address for number, address in addresses.items() if address != who.address}
         # A registration of what changed carries one topic; it may not be the first, or the others would be missed.
         if who.broker_id not in (known.addresses if known else ()) and len(registration.topics) == 1:
-            raise RegistrationRefused("register broker failed")
+            raise RegistrationRefused(
+                "register broker failed: a broker that is not registered yet registers all its topics, this has one alone"
+            )
         yield from self._check_room(who, registration)
 
         addresses[who.broker_id] = who.address

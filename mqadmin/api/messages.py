@@ -84,10 +84,16 @@ async def offset_at_time(request: HttpRequest, topic: str, queue_id: int, time_m
     return {"offset": await clusters.current().offset_by_time(topic, queue_id, time_ms), "time_ms": time_ms, "time": time_text(time_ms)}
 
 
+def _check_window(from_ms: int | None, to_ms: int | None) -> None:
+    if from_ms is not None and to_ms is not None and from_ms > to_ms:
+        raise Problem("invalid", f"from is after to: from_ms is {from_ms}, to_ms is {to_ms}")
+
+
 @router.get("/topics/{topic}/messages", response=schemas.Found)
 async def find_by_time(request: HttpRequest, topic: str, from_ms: FromTime = None, to_ms: FromTime = None, limit: Limit = http.DEFAULT_LIMIT):
     """Messages of a topic by store time: from `from_ms` on, oldest first; without it the last ones, newest first."""
     found_topic(topic)
+    _check_window(from_ms, to_ms)
     return await _found(await clusters.current().find_by_time(topic, from_ms, MAX_TIME if to_ms is None else to_ms, limit))
 
 
@@ -102,6 +108,7 @@ async def find_by_key(
 ):
     """Messages of a topic with this key (or message_id), by the index."""
     found_topic(check_topic(topic))
+    _check_window(from_ms, to_ms)
     return await _found(await clusters.current().find_by_key(topic, key, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit))
 
 

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from broker_store.errors import BrokerStoreError
 from broker_store.formats import moment
 from broker_store.formats.names import check_group, check_topic
 from broker_store.server.problems import Problem
 from mqadmin.management import hints
+from mqadmin.management.plain import PlainCommand
 from mqadmin.rest_client import NotRunningError, RestClient, RestError
 
 UNKNOWN = "–"
@@ -65,7 +66,7 @@ def moment_option(text: str) -> int:
 TIME_HELP = "milliseconds since 1970, or a time such as 2026-11-21T10:00:00Z; without a zone UTC"
 
 
-class BrokerCommand(BaseCommand):
+class BrokerCommand(PlainCommand):
     """A command with verbs: `verbs` adds their parsers; verb `list` is answered by the method `do_list(options)`."""
 
     requires_system_checks = ()
@@ -93,7 +94,7 @@ class BrokerCommand(BaseCommand):
                     check(options[name])
             self.run(options)
         except RestError as error:
-            raise CommandError(f"{error.detail} ({error.code}). {hints.of(error.code, error.hint)}") from None
+            raise CommandError(f"{error.detail.rstrip('.')} ({error.code}). {hints.of(error.code, error.hint, options['verb'])}") from None
         except (NotRunningError, BrokerStoreError) as error:
             raise CommandError(str(error)) from None
         except Problem as problem:

@@ -22,6 +22,15 @@ HINTS = {
 }
 
 
-def of(code: str, hint: str) -> str:
-    """The hint for a command; that of the broker where it names no request."""
+# Of a verb that asks for something that is to be there already.
+OF_DELETE = {
+    "topic_not_found": "manage.py topic list shows the topics that are there",
+    "group_not_found": "manage.py group list shows the groups that are there",
+}
+
+
+def of(code: str, hint: str, verb: str) -> str:
+    """The hint for a command's verb; that of the broker where it names no request."""
+    if verb == "delete" and code in OF_DELETE:
+        return OF_DELETE[code]
     return HINTS.get(code, hint)

@@ -128,13 +128,13 @@ def of_field(field: str) -> Iterator[None]:
         raise WrongField(field, f"{error}") from None
 
 
-def whole(text: str | None, default: int | None, most: int = (1 << 63) - 1) -> int | None:
-    """A number from a query string: `default` when there is none, ValueError when it is no number of 0..most."""
+def whole(text: str | None, default: int | None, most: int = (1 << 63) - 1, least: int = 0) -> int | None:
+    """A number from a query string: `default` when there is none, ValueError when it is no number of least..most."""
     text = (text or "").strip().replace(",", "").replace(" ", "")
     if not text:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
-        raise ValueError(f"{text[:30]!r} is not a number from 0 to {most:,}")
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+        raise ValueError(f"{text[:30]!r} is not a number from {least} to {most:,}")
     return int(text)
 
 

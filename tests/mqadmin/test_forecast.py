@@ -166,6 +166,7 @@ def test_the_page_names_who_loses_and_says_unknown_for_what_is_not_known(fake_cl
     assert "would lose 41,204 unread messages" in text and "What if: files" not in text
     assert "What if: files are kept for <strong>12 hours" in client.get("/store/disk/?retention_hours=12").content.decode()
     assert "is not a number" in client.get("/store/disk/?retention_hours=x").content.decode()
+    assert "is not a number from 1 to" in client.get("/store/disk/?retention_hours=0").content.decode()
     part = client.get("/store/disk/", HTTP_HX_REQUEST="true").content.decode()
     assert "<html" not in part and "nightly-report" in part
 

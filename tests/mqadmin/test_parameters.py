@@ -35,3 +35,11 @@ def test_what_is_taken_is_named_and_a_stranger_is_told_nothing(client_of_role, f
 def test_a_page_that_acts_takes_nothing_in_its_address(client_of_role, fake_cluster):
     answer = client_of_role("operator").post("/jobs/start?kind=check_store", {"kind": "check_store"})
     assert answer.status_code == 400 and "unknown query parameter &#x27;kind&#x27;" in answer.content.decode()
+
+
+@pytest.mark.parametrize("path", ["/api/v1/topics/orders/messages?", "/api/v1/messages?topic=orders&key=k&"])
+def test_a_window_that_ends_before_it_begins_is_refused(path, client_of_role, fake_cluster):
+    client = client_of_role("viewer")
+    answer = client.get(path + "from_ms=5&to_ms=1")
+    assert answer.status_code == 400 and "from is after to" in answer.json()["detail"]
+    assert client.get(path + "from_ms=5&to_ms=5").status_code == 200

@@ -14,11 +14,12 @@ from broker_store.config import delay_levels_ms
 from broker_store.engine.check_report import CheckSizes
 from broker_store.errors import BrokerStoreError
 from mqadmin import run_file
+from mqadmin.management.plain import PlainCommand
 
 PROGRESS_SECONDS = 0.25
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = (
         "Checks a store: each record's lengths, CRC and place, each unit of the queues and each entry of the index against the log. "
         "Changes nothing, but for --apply. A store in use is checked up to where it is dispatched."

@@ -5,15 +5,16 @@ import time
 from pathlib import Path
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from broker_store.errors import BrokerStoreError
 from broker_store.lab.experiment import FLUSHES, MOST_MESSAGES, POINTS, POWER_CUTS, Experiment
+from mqadmin.management.plain import PlainCommand
 
 PAUSE_S = 0.25  # between the steps of recovery, to be watched
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = "Kills a writer at a point of its work, starts its store again and says what is lost and what is there. The lab makes its own store, below lab/ in the data directory."
     requires_system_checks = ()
 

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from broker_store.client import ClientError, GiveUp, Outgoing, PushConsumer, RetryLater, TransactionProducer
 from broker_store.formats.names import dead_letter_topic, retry_topic
 from mqadmin import run_file
+from mqadmin.management.plain import PlainCommand
 from mqadmin.rest_client import NotRunningError, RestClient, RestError, segment
 
 ORDERS, PAYMENTS, VIEWS = TOPICS = ("demo-orders", "demo-payments", "demo-page-views")
@@ -40,7 +41,7 @@ SHOPS = ("berlin", "paris", "madrid", "oslo")
 PAGES = ("/", "/shoes", "/shoes/42", "/cart", "/checkout")
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = "Three topics, a few hundred messages a second, two groups of which one is slow; until stopped."
     requires_system_checks = ()
 

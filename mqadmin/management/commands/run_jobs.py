@@ -7,16 +7,17 @@ scheduler would be a process more for each worker.
 from __future__ import annotations
 
 import django_rq
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from redis.exceptions import ConnectionError
 from rq.logutils import setup_loghandlers
 
 from mqadmin.children import QUEUES
+from mqadmin.management.plain import PlainCommand
 
 LOG_LEVEL = "INFO"
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = "Run the jobs of a queue, one at a time; runbroker does this by itself."
     requires_system_checks = ()  # they import every page and all of REST
 

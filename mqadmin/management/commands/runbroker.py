@@ -13,19 +13,20 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from broker_store import launch
 from broker_store.errors import BrokerStoreError
 from broker_store.garbage import LongLived
 from broker_store.slices import ask_for_long_slices, ask_for_short_slices
+from mqadmin.management.plain import PlainCommand
 
 SWITCH_INTERVAL_S = 0.0005  # a busy Python thread (a page) then holds up the loop for half a millisecond, not for five
 PART_STOP_SECONDS = 2.0
 MANAGE = Path(__file__).resolve().parents[3] / "manage.py"
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = "Start the broker, the name server and the dashboard."
     requires_system_checks = []
 

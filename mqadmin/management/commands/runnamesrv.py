@@ -9,16 +9,17 @@ import signal
 import sys
 from pathlib import Path
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from broker_store.config import load_name_server_settings
 from broker_store.errors import BrokerStoreError, ConfigError
 from broker_store.launch import check_bind, pairs_of
+from mqadmin.management.plain import PlainCommand
 
 CHANGES_INTERVAL_S = 1.0  # how often records of changes are written to the log
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = "Start the name server alone."
     requires_system_checks = []
 

@@ -1,5 +1,8 @@
 """manage.py topic: list, show, create, update, delete."""
 
+from django.core.management.base import CommandError
+
+from broker_store.broker.topics import MAX_QUEUES
 from mqadmin.management.base import BrokerCommand
 from mqadmin.rest_client import segment
 
@@ -62,6 +65,9 @@ class Command(BrokerCommand):
         self.show({"deleted": options["topic"]}, f"Topic {options['topic']} is deleted.")
 
     def _settings(self, options) -> dict:
+        for name in ("queues", "read_queues", "write_queues"):
+            if options[name] is not None and not 1 <= options[name] <= MAX_QUEUES:
+                raise CommandError(f"--{name.replace('_', '-')} {options[name]}: a topic has from 1 to {MAX_QUEUES} queues")
         settings = {
             "read_queues": options["read_queues"] or options["queues"],
             "write_queues": options["write_queues"] or options["queues"],

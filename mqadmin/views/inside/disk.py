@@ -44,7 +44,7 @@ def facts(cluster, asked: QueryDict) -> dict:
     """What FACTS shows. For a thread."""
     problem, hours = "", None
     try:
-        hours = whole(asked.get("retention_hours"), None, MOST_RETENTION_HOURS) or None
+        hours = whole(asked.get("retention_hours"), None, MOST_RETENTION_HOURS, 1)
     except ValueError as error:
         problem = f"{error}"
     found = cluster.disk_forecast(hours)
