@@ -19,19 +19,22 @@ from mqadmin.answers import cut, in_pieces
 from mqadmin.views.inside.bytes import SHOWN_BYTES, shown
 from mqadmin.views.inside.journey import journey_context
 from mqadmin.views.page import WrongField, draw, of_field, page, trouble, whole
+from mqadmin.views.untaken import untaken
 
 LIMIT = 32
 DAY_MS = 24 * 3_600_000
 WAYS = (("offset", "Queue and offset"), ("key", "Key"), ("time", "Time"), ("id", "Id"))
+ASKED = ("topic", "queue", "offset", "key", "id", "from", "to", "limit")
+FIELDS = {"by": None, **dict.fromkeys(ASKED)}
 
 
 @page()
 async def messages(request):
     cluster = clusters.current()
     way = request.GET.get("by", "")
-    asked = {name: request.GET.get(name, "").strip() for name in ("topic", "queue", "offset", "key", "id", "from", "to", "limit")}
+    asked = {name: request.GET.get(name, "").strip() for name in ASKED}
     topics = cluster.offered_topics()
-    context = {"ways": WAYS, "by": way or "offset", "asked": asked, "topics": topics, "found": None, "problem": "", "errors": {}, "now_ms": int(time.time() * 1000)}
+    context = {"ways": WAYS, "by": way or "offset", "asked": asked, "topics": topics, "found": None, "problem": "", "errors": {}, "untaken": untaken(request.GET, FIELDS), "now_ms": int(time.time() * 1000)}
     if way:
         try:
             if way == "id":

@@ -7,10 +7,12 @@ from django.shortcuts import render
 from broker_store.formats import names
 from mqadmin import clusters
 from mqadmin.views.page import drawn, page, part_of
+from mqadmin.views.untaken import untaken
 
 KINDS = ("normal", "retry", "dlq", "system")
 KIND_WORDS = {"normal": "Topics", "retry": "Retry", "dlq": "Dead letters", "system": "System"}
 SORTS = ("name", "messages", "in", "out")
+FIELDS = {"kind": (*KINDS, "all"), "q": None, "sort": SORTS, "part": None}
 
 
 @page()
@@ -18,6 +20,7 @@ async def topics(request):
     cluster = clusters.current()
     counts = cluster.topic_counts()
     kind, search = request.GET.get("kind", "normal"), request.GET.get("q", "").strip().lower()
+    kind = kind if kind in FIELDS["kind"] else "normal"
     sort = request.GET.get("sort", "name")
     sort = sort if sort in SORTS else "name"
     context = {
@@ -25,6 +28,7 @@ async def topics(request):
         "kind": kind,
         "q": request.GET.get("q", ""),
         "sort": sort,
+        "untaken": untaken(request.GET, FIELDS),
         "kinds": [{"name": name, "word": KIND_WORDS[name], "count": counts[name]} for name in KINDS] + [{"name": "all", "word": "All", "count": sum(counts.values())}],
     }
     return await drawn(request, "topics_table.html" if request.htmx else "topics.html", context)
