@@ -26,7 +26,7 @@ from __future__ import annotations
 import binascii
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -209,6 +209,16 @@ class EndsFile:
             bounds = {key: max(end.following for end in rows.values()) for key, rows in self.queues.items()}
             self.queues = {key: {BOUND: FileEnd(BOUND, following, min(position, log_minimum), 0)} for key, following in bounds.items()}
             self.position, self.log_minimum, self.index, self.is_final = position, log_minimum, (), False
+            self._replace()
+
+    def bound(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
+        """Note least next offsets of queues by (topic, queue id), and sync them. Raises DiskFullError, SyncError, StoreError."""
+        with self._lock:
+            for key, following in next_offsets.items():
+                rows = self.queues.setdefault(key, {})
+                if following > max((end.following for end in rows.values()), default=0):
+                    rows[BOUND] = FileEnd(BOUND, following, 0, 0)
+            self.found = True
             self._replace()
 
     def drop(self, topic: str, queue_id: int) -> None:

@@ -11,8 +11,8 @@ What lay in damaged bytes that no queue names is known by its length alone (`unn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from broker_store.formats.queue_unit import LIGHT_QUEUE, PRE_BLANK_SIZE
 
 MAX_RANGES = 1_000  # named one by one; the others are counted
 _UNITS_AT_ONCE = 1 << 16
+_MOST_UNITS_BETWEEN = 1 << 20  # a number further from the queue's last sound record is that of a misnamed file, and would make 20 MB of empty units
 _MOST_STALE = 1 << 16  # records after the end of the log that are counted
 
 
@@ -50,12 +51,16 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """`ranges` are the first MAX_RANGES; `messages` counts all, `ranges_left_out` how many ranges are not named."""
+    """`ranges` are the first MAX_RANGES; `messages` counts all, `ranges_left_out` how many ranges are not named.
+
+    `next_offsets` are the least numbers that the next messages of the queues with losses may have, by (topic, queue id).
+    """
 
     ranges: tuple[LostRange, ...] = ()
     messages: int = 0
     ranges_left_out: int = 0
     unnamed_bytes: int = 0
+    next_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def as_dict(self) -> dict:
         return {
@@ -98,7 +103,14 @@ class _Finder:
         messages = sum(one.messages for one in ranges)
         middle = sum(stretch.high - stretch.low for stretch in self._check.stretches if not stretch.is_tail)
         unnamed = max(0, middle - self._named_bytes)
-        return Losses(tuple(ranges[:MAX_RANGES]), messages, max(0, len(ranges) - MAX_RANGES), unnamed)
+        following: dict[tuple[str, int], int] = {}
+        for one in ranges:
+            key = (one.topic, one.queue_id)
+            queue = self._check.queues.get(key)
+            kept = queue.next if queue is not None and queue.next is not None else one.first
+            if one.last < kept + _MOST_UNITS_BETWEEN:
+                following[key] = max(following.get(key, 0), one.last + 1)
+        return Losses(tuple(ranges[:MAX_RANGES]), messages, max(0, len(ranges) - MAX_RANGES), unnamed, following)
 
     def _of_queue(self, key: tuple[str, int], queue: Queue, gaps: list[tuple[int, int]]) -> list[LostRange]:
         """Numbers before and after those that the log has records of, and the gaps between them."""

@@ -163,10 +163,11 @@ class _Planner:
         )
         if log or derived or mended_by_start:
             following = [*log, *derived, *config, self._rebuild(), *timer]
-            actions = [*self._distrust(), *placed, *(self._after_moves(action) for action in following)]
+            losses = losses_of(self.check, self._restored)
+            actions = [*self._distrust(), *self._bounds(losses), *placed, *(self._after_moves(action) for action in following)]
         else:
             actions = [*config, *timer]
-        losses = losses_of(self.check, self._restored)
+            losses = losses_of(self.check, self._restored)
         return Plan(self.root, actions, self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory, losses)
 
     # Before and after -------------------------------------------------------------------------------------------------
@@ -186,6 +187,11 @@ class _Planner:
         if stamps != wanted or content is None or len(content) != checkpoint.FILE_BYTES:
             what = "Let the checkpoint say that no queue and no index file is sure, so that the whole log is read."
             yield Action("checkpoint", path, 0, len(content or b""), what, wanted)
+
+    def _bounds(self, losses: Losses) -> Iterator[Action]:
+        if losses.next_offsets:
+            what = f"Note the next offsets of {len(losses.next_offsets):,} queues that lose messages, so that none is given again."
+            yield Action("bound", self.root / ENDS, None, 0, what, losses.next_offsets)
 
     def _rebuild(self) -> Action:
         if all(getattr(self.sizes, name) for name in vars_of(CheckSizes)):
@@ -876,6 +882,13 @@ class Repair:
             files.sync()
         finally:
             files.close()
+
+    def _bound(self, action: Action) -> None:
+        """Before the units that say so are changed: they may be all that knows these numbers."""
+        self._note(action, None, None, 0)
+        ends = EndsFile(self._disk, action.path)
+        ends.load()
+        ends.bound(action.data)
 
     def _give_up_lost(self) -> None:
         """What the plan says is lost is not missed by a start. Next offsets stay in the record of ends, so none is given twice."""

@@ -27,3 +27,10 @@ def test_what_a_log_without_begin_and_end_lost_is_named(tmp_path):
     """Its first file is a copy of the second, its last is gone: no other broker wrote it on, for it ends below the recorded position."""
     _, judged = run_case(5087, tmp_path, "clean", "commitlog/")
     assert judged["repair"] == Judgement("bridged"), judged["repair"]
+
+
+@pytest.mark.parametrize("seed", [20104, 20109, 20159, 20164])
+def test_a_repair_of_a_log_without_its_end_gives_no_offset_twice(seed, tmp_path):
+    """The record of ends is gone, damaged or was never there: the plan takes the next offsets from the units of what is lost."""
+    broken, judged = run_case(seed, tmp_path)
+    assert judged["repair"] == Judgement("bridged"), f"{broken.breaks}: {judged['repair']!r}"
