@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
@@ -22,6 +24,7 @@ from mqadmin.api import groups, inside, jobs, messages, pipeline, schemas, store
 from mqadmin.api.auth import AUTH
 from mqadmin.api.parameters import only_declared
 from mqadmin.api.wrong import reason
+from mqadmin.web import count_refusal
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +97,13 @@ def _on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
     return problem_response(Problem(code.get(error.status_code, "invalid" if error.status_code < 500 else "internal"), error.message))
 
 
+def _on_large_body(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
+    found, most = request.headers.get("content-length", "more"), settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    problem = Problem("too_large", f"the body has {found:.20} bytes, allowed are {most:,}")
+    count_refusal("HTTP body too large", limit=most, who=request.META.get("REMOTE_ADDR") or "local", said=problem.detail)
+    return problem_response(problem)
+
+
 def _on_missing(request: HttpRequest, error: Http404) -> HttpResponse:
     return problem_response(Problem("not_found"))
 
@@ -106,6 +116,7 @@ for kind, handler in {
     AuthenticationError: _on_unauthorized,
     HttpError: _on_http_error,
     Http404: _on_missing,
+    RequestDataTooBig: _on_large_body,
     Exception: _on_unknown,
 }.items():
     api.add_exception_handler(kind, handler)

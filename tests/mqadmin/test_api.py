@@ -97,6 +97,16 @@ async def test_a_change_that_a_role_may_not_ask_for_leaves_one_audit_record(clus
     assert records[1]["detail"] == {"method": "DELETE", "role": "viewer"}
 
 
+async def test_a_body_that_is_larger_than_a_route_takes_is_answered_413_and_counted(cluster, remote, local, caplog):
+    large = {"name": "x" * (3 << 20)}
+    for client, more in ((remote, {"headers": await _token("viewer")}), (local, {})):
+        answer = await _post(client, "/api/v1/topics", large, **more)
+        assert (answer.status_code, answer.json()["code"]) == (413, "too_large"), answer.json()
+        assert "allowed are 2,621,440" in answer.json()["detail"]
+    assert [cause for cause, _ in cluster.refused] == ["HTTP body too large"] * 2
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 async def test_a_repeated_send_of_a_session_is_stored_once(cluster, remote):
     await _log_in(remote, "alice", "operator")
     first, again = [await _post(remote, "/api/v1/topics/orders/messages", {"body": "x"}, headers={"Idempotency-Key": "k-1"}) for _ in range(2)]
