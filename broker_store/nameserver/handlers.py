@@ -40,6 +40,8 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 
 # From this version on (4.9.4) clients read strict JSON; older ones are given fastjson's form.
 _STRICT_JSON_VERSION = 401
+# Of every request but a registration, which is read in a thread: the largest is the route of one topic, some 200 bytes a broker.
+_MAX_BODY_BYTES = 256 << 10
 _MAX_KV_ENTRIES = 10_000
 _MAX_KV_CHARACTERS = 4_096
 # Answers that say that there is nothing, which is no refusal.
@@ -131,6 +133,8 @@ class NameServer:
             answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         else:
             try:
+                if len(command.body) > _MAX_BODY_BYTES and command.code != RequestCode.REGISTER_BROKER:
+                    raise FieldError("body", len(command.body), f"at most {_MAX_BODY_BYTES} bytes for request {command.code}")
                 answer = handler(command, channel)
                 if isinstance(answer, Generator):
                     if channel is not None and self.take_steps is not None:

@@ -329,3 +329,10 @@ def test_a_second_broker_and_a_slave_are_welcome_beside_the_own_broker(server, o
     assert server.handle(Command.request(904, BROKER | other), channel).code == 0
     assert server.handle(Command.request(104, BROKER | other), channel).code == 0
     assert server.routes.brokers["broker-a"].addresses == {0: "127.0.0.1:33911"}
+
+
+@pytest.mark.parametrize("code", [322, 217])
+def test_a_body_larger_than_a_request_needs_is_refused_before_it_is_read(server, monkeypatch, code):
+    monkeypatch.setattr(bodies.fastjson, "loads", lambda data: pytest.fail("the body was read"))
+    answer = ask(server, code, b"{0:[" + b"1," * (128 << 10) + b"1]}", **BROKER, topic="T")
+    assert (answer.code, answer.remark) == (1, f"field body is 262151, want at most 262144 bytes for request {code}")

@@ -197,3 +197,12 @@ def test_any_body_is_decoded_or_a_field_error(decode, data):
         decode(data)
     except FieldError:
         pass
+
+
+def test_a_piece_of_a_compressed_registration_is_bounded_before_it_is_read(monkeypatch):
+    read = []
+    monkeypatch.setattr(bodies.fastjson, "loads", lambda data: read.append(len(data)) or {})
+    piece = b"{0:[" + b"1," * 40_000 + b"1]}"
+    with pytest.raises(FieldError, match="want a length up to 65536"):
+        bodies.decode_registration(zlib.compress(struct.pack(">i", len(piece)) + piece), True)
+    assert read == []
