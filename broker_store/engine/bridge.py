@@ -1,4 +1,4 @@
-"""Going on behind a bad record in the middle of the log, for a start that was told to accept damage.
+"""Going on after a bad record in the middle of the log, for a start that was started with `--accept-damage`.
 
 Nothing of the log is changed. Units of the messages that lay there lead to the bad bytes, so offsets stay dense and a read of one
 is answered as damaged; `check_store --apply` puts placeholders there.
