@@ -53,7 +53,7 @@ class LostRange:
 class Losses:
     """`ranges` are the first MAX_RANGES; `messages` counts all, `ranges_left_out` how many ranges are not named.
 
-    `next_offsets` are the least numbers that the next messages of the queues with losses may have, by (topic, queue id).
+    `next_offsets` are the least numbers that next messages may have, by (topic, queue id), of queues that lose their last messages.
     """
 
     ranges: tuple[LostRange, ...] = ()
@@ -108,7 +108,7 @@ class _Finder:
             key = (one.topic, one.queue_id)
             queue = self._check.queues.get(key)
             kept = queue.next if queue is not None and queue.next is not None else one.first
-            if one.last < kept + _MOST_UNITS_BETWEEN:
+            if kept <= one.last < kept + _MOST_UNITS_BETWEEN:
                 following[key] = max(following.get(key, 0), one.last + 1)
         return Losses(tuple(ranges[:MAX_RANGES]), messages, max(0, len(ranges) - MAX_RANGES), unnamed, following)
 

@@ -190,7 +190,7 @@ class _Planner:
 
     def _bounds(self, losses: Losses) -> Iterator[Action]:
         if losses.next_offsets:
-            what = f"Note the next offsets of {len(losses.next_offsets):,} queues that lose messages, so that none is given again."
+            what = f"Note the next offsets of {len(losses.next_offsets):,} queues that lose their last messages, so that none is given again."
             yield Action("bound", self.root / ENDS, None, 0, what, losses.next_offsets)
 
     def _rebuild(self) -> Action:
