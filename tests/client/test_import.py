@@ -13,7 +13,7 @@ def test_the_client_pulls_in_neither_numba_nor_numpy_nor_django():
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
     heavy, rooms = done.stdout.splitlines()
     assert heavy == "[]"
-    allowed = {"client", "errors", "formats", "messages", "protocol"}
+    allowed = {"client", "errors", "excerpts", "formats", "messages", "protocol"}
     assert {name.split(".")[1] for name in eval(rooms)} <= allowed
 
 

@@ -11,6 +11,7 @@ from broker_store.errors import MisuseError, NameError_
 from broker_store.formats import recall_handle
 from broker_store.formats.recall_handle import RecallHandle
 from broker_store.messages import PutStatus
+from broker_store.nameserver.routes import finish
 from broker_store.protocol.bodies import BrokerData, MessageQueue, QueueData, TopicRoute
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
@@ -240,7 +241,7 @@ async def test_without_auto_creation_an_unknown_topic_has_no_route(cluster, prod
 
 async def test_a_topic_that_cannot_be_written_has_no_route(cluster, producer):
     await producer.send("T", b"x")
-    cluster.nameserver.routes.wipe_write_perm("broker-a")
+    finish(cluster.nameserver.routes.wipe_write_perm("broker-a"))
     await producer._session.fetch_route("T")
     with pytest.raises(NoRouteError):
         await producer.send("T", b"x")
