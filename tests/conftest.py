@@ -52,12 +52,15 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def pytest_collection_modifyitems(items):
-    """Marks what needs Spark; files with long tests come first, so that the processes that share the files end together."""
+    """Marks what needs Spark, and puts long files before short ones, so that the processes that share the files end together.
+
+    Tests with a database stay first, in the order that pytest-django gave them.
+    """
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
-    long_files = {item.path for item in items if any(item.iter_markers(name) for name in LONG)}
-    items.sort(key=lambda item: item.path not in long_files)
+    long_files = {item.path for item in items if any(item.get_closest_marker(name) for name in LONG)}
+    items.sort(key=lambda item: 0 if item.get_closest_marker("django_db") or "db" in item.fixturenames else 1 if item.path in long_files else 2)
 
 
 @pytest.hookimpl(hookwrapper=True)
