@@ -706,10 +706,6 @@ class Recovery:
         """From where on index entries are compared: those before are on the disk since the stamps that chose `start` were set."""
         if not self._settings.message_index_enable:
             return None
-        missing = None if self._proof.is_exact else self._proof.first_missing(self._index, self._log.minimum)
-        if missing is not None:
-            self._trusts_index = False
-            return self._index.place_before(missing)
         if not self._was_clean:
             return self._index.place_of(start.base if self._ends.found else self._log.minimum)
         if self._ends.is_there and self._ends.note:

@@ -44,26 +44,6 @@ def test_a_damaged_index_is_made_again(open_store, hurt, killed):
     assert_served(open_store(), stored)
 
 
-# After a kill the start refuses an index file of another length.
-@pytest.mark.parametrize(("with_abort", "lost"), [(False, "removed"), (False, "empty"), (False, "too long"), (True, "removed"), (True, "empty")])
-def test_a_recorded_index_file_that_is_not_there_is_noticed_after_a_kill(open_store, with_abort, lost):
-    store = open_store()
-    stored = filled(store)
-    store.round()
-    store.clock.advance(10_000)
-    store.put(message("T", 0, b"last"))
-    store.flush(), store.round()
-    store.die()
-    first = index_files(store.root)[0]
-    if lost == "removed":
-        first.unlink()
-    else:
-        first.write_bytes(b"" if lost == "empty" else first.read_bytes() + bytes(20))
-    if not with_abort:
-        (store.root / "abort").unlink()
-    assert_served(open_store(), stored)
-
-
 def test_a_sound_index_keeps_every_byte(open_store):
     store = open_store()
     filled(store)
