@@ -29,7 +29,7 @@ _ROOM_FOR_BLANK = 8
 
 
 class CommitLog:
-    """Files and positions of the log. Loop thread only, but for `prepare`, which the preallocator calls.
+    """Files and positions of the log. Loop thread only, but for `prepare`, which the preallocator calls, and `sync`.
 
     `is_sync`: it is synced after each group of appends (SYNC_FLUSH), so a sync must write little more than the group.
     """
@@ -44,6 +44,9 @@ class CommitLog:
         # Guards `prepared` and the blocks of the current file against the preallocator.
         self._guard = threading.Lock()
         self.flushed = 0
+        # One thread syncs at a time. A file that is synced to its end may be unmapped at once, and a second sync of the
+        # same range, begun before that, would find no map there.
+        self._syncing = threading.Lock()
         self._maps, self._residency = Words(16), Words(16)
         context.view[c.LOG_FILE_BYTES] = file_size
         self._let_go: deque[Region] = deque()  # maps that nobody uses any more; the preallocator ends them
@@ -211,17 +214,18 @@ class CommitLog:
         file.map().populate(start, file.populated - start)
         return True
 
-    # Syncing (flusher's thread) --------------------------------------------------------------------------------------
+    # Syncing ---------------------------------------------------------------------------------------------------------
 
     def sync(self, to: int) -> None:
-        """Bring the log up to `to` to the disk, file by file. Raises SyncError."""
-        for file in list(self.files):
-            if file.end <= self.flushed:
-                continue
-            if file.base >= to:
-                break
-            file.sync(min(to, file.end) - file.base)
-        self.flushed = max(self.flushed, to)
+        """Bring the log up to `to` to the disk, file by file. Any thread: it waits for a sync that another began. Raises SyncError."""
+        with self._syncing:
+            for file in list(self.files):
+                if file.end <= self.flushed:
+                    continue
+                if file.base >= to:
+                    break
+                file.sync(min(to, file.end) - file.base)
+            self.flushed = max(self.flushed, to)
 
     # Reading ------------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,6 @@ class MappedFile:
         if to <= self.flushed and not through_end:
             return False
         self.map().sync(self.flushed, (self.size if through_end else to) - self.flushed)
-        # Another thread may have synced further meanwhile.
         self.flushed = max(self.flushed, to)
         return True
 
