@@ -1,9 +1,7 @@
 """What holds for every test: nothing is skipped in silence, and no process or temporary file outlives the run."""
 
 import os
-import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,11 +46,6 @@ def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield
     left_behind.AT_END.close()
     processes, files = left_behind.left_processes(mark), left_behind.left_files(temporary)
-    # A directory of tempfile's own naming is left by runs of browsers or jobs; whose it is, is not known yet, so it is shown with its files.
-    unnamed = [name for name in files if re.fullmatch(r"tmp\w{8}", name)]
-    for name in unnamed:
-        print(f"left in the temporary directory: {name}, with {[str(one.relative_to(temporary)) for one in (temporary / name).rglob('*')][:20]}", file=sys.__stderr__)
-    files = [name for name in files if name not in unnamed]
     shutil.rmtree(temporary, ignore_errors=True)
     assert not processes, "processes were left running and are ended now:\n" + "\n".join(map(str, processes))
     assert not files, f"files were left in the temporary directory: {', '.join(files[:20])}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.support.dashboard_settings")
@@ -25,7 +26,7 @@ def main(port: int, state: str) -> None:
     from django.core.management import call_command
 
     from mqadmin import clusters, web
-    from tests.support import fake_runs
+    from tests.support import fake_runs, left_behind
     from tests.support.fake_cluster import moving
     from tests.support.hostile_cluster import HostileCluster
 
@@ -39,11 +40,17 @@ def main(port: int, state: str) -> None:
         fake_runs.install()
 
     async def serve() -> None:
-        listening = await web.serve(asyncio.get_running_loop(), "127.0.0.1", port)
+        loop = asyncio.get_running_loop()
+        listening = await web.serve(loop, "127.0.0.1", port)
+        # An end by SIGTERM is an ordinary one: what was unpacked for the pages is in the temporary directory, and goes with it.
+        ended = asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, ended.set)
         print(f"READY http://127.0.0.1:{listening.port}/", flush=True)
-        await listening.ended
+        await ended.wait()
+        await listening.stop()
 
-    asyncio.run(serve())
+    with left_behind.AT_END:
+        asyncio.run(serve())
 
 
 if __name__ == "__main__":
