@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from broker_store import processes
 from broker_store.engine.disk import PAGE, Disk, Writer
 
 _MAGIC = 0x42524B4C49564531
@@ -45,13 +46,7 @@ class LivePosition(NamedTuple):
     @property
     def is_alive(self) -> bool:
         """Whether the writer's process exists; a page left by a dead one says nothing."""
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
+        return processes.exists(self.pid)
 
 
 class LivePage:

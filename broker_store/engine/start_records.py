@@ -15,6 +15,7 @@ import time
 from dataclasses import fields
 from pathlib import Path
 
+from broker_store import processes
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
 from broker_store.engine.report import RecoveryReport
@@ -114,18 +115,6 @@ def parsed(raw: bytes) -> dict | None:
         return None
     if not isinstance(found, dict) or not isinstance(found.get("id"), str) or not isinstance(found.get("steps"), list):
         return None
-    if found.get("state") == "running" and not _exists(found.get("pid")):
+    if found.get("state") == "running" and not processes.exists(found.get("pid")):
         found |= {"state": ENDED_MIDWAY, "left_ms": None, "error": f"its process ended in the middle of it, in the step “{found.get('step', '')}”"}
     return found
-
-
-def _exists(pid: object) -> bool:
-    if not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

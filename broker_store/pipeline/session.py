@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker_store import processes
 from broker_store.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -138,21 +139,12 @@ def _own_directory(work: Path) -> Path:
     """A directory of this process below `work`; those of processes that have ended are removed."""
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     for one in work.glob("process-*"):
-        if not _is_alive(int(one.name.removeprefix("process-"))):
+        pid = one.name.removeprefix("process-")
+        if pid.isdecimal() and not processes.exists(int(pid)):
             shutil.rmtree(one, ignore_errors=True)  # another session may remove it at this moment
     own = (work / f"process-{os.getpid()}").absolute()
     own.mkdir(mode=0o700, exist_ok=True)
     return own
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # alive, and another user's
-        return True
-    return True
 
 
 @contextmanager
