@@ -28,7 +28,7 @@ def settings(root, **more):
 
 
 def opened(root, **more):
-    return MessageStore(settings(root, **more), clock=lambda: 1_800_000_000_000)
+    return MessageStore(settings(root, **more))
 
 
 @pytest.fixture(scope="module")

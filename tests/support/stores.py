@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import tarfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,11 +52,14 @@ _TIMER_FILES = ("timerwheel", "timerlog")  # 38 and 100 MB of almost nothing; a 
 
 
 def unpack(name: str, directory: Path, *, timer: bool = False) -> Path:
-    """Unpack the store `name` below `directory`; returns its root. Without `timer` the timer wheel and log are left out."""
+    """Unpack the store `name` below `directory`; returns its root. Without `timer` the timer wheel and log are left out.
+
+    Its files are as old as the call: with the times of the archive a broker deletes them when the hour of deleteWhen has come.
+    """
     archive = next(STORES.glob(f"{name}.tar.*"))
     with tarfile.open(archive) as tar:
         members = [m for m in tar if timer or not any(part in _TIMER_FILES for part in Path(m.name).parts)]
-        tar.extractall(directory, members, filter="data")
+        tar.extractall(directory, [member.replace(mtime=time.time()) for member in members], filter="data")
     return directory / Path(members[0].name).parts[0]
 
 
