@@ -496,8 +496,10 @@ class HashIndex:
 
     def take_over(self, fresh: HashIndex) -> None:
         """Go on with the files of `fresh`, which now lie in our directory. Loop thread."""
-        self.close()
-        self.files, self.current = fresh.files, fresh.current
+        # Ours are in another directory now, spares too: by their paths a file of `fresh` of the same name would be found.
+        for file in (*self.files, *self.spares):
+            file.unmap()
+        self.files, self.current, self.spares = fresh.files, fresh.current, []
         self._lookup[c.K_FILE_COUNT] = -1
         for spare in fresh.spares:
             spare.unmap()

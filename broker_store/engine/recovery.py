@@ -53,7 +53,7 @@ from broker_store.engine.tombstones import Tombstones
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.formats import queue_unit, record
 from broker_store.formats.checkpoint import Checkpoint
-from broker_store.formats.index_file import FIRST_ENTRY
+from broker_store.formats.index_file import FIRST_ENTRY, IndexHeader
 from broker_store.formats.record import FIXED, FIXED_IPV4, MAX_BEYOND_BODY, MIN_RECORD, STORE_TIMESTAMP, SYS_FLAG, SYS_FLAG_AT
 from broker_store.kernels import context as c
 from broker_store.kernels.scan import data_end, find_unit_break, scan
@@ -132,6 +132,7 @@ class Recovery:
             for queue in self._queues:
                 self._drop_if_deleted(queue)
                 self._close_holes(queue)
+                self._drop_if_deleted(queue)  # another file may be the first now, where a torn one did not say it
                 self._find_queue_end(queue, clean)
             step.detail = _counted(len(self._queues), "queue")
         self._demand_the_newest()
@@ -1015,8 +1016,7 @@ class Recovery:
                 if not is_beyond:
                     self.unread_index = () if self._ends.in_doubt else self._ends.index
                     index.start_writing()
-                    # The record at which the file ends is in it whole: do not add it again.
-                    self._context.view[c.INDEX_END_OFFSET] = newest.end_offset + 1
+                    self._index_from(newest)
                     step.detail = "it was closed in order"
                     return agreed.log_offset
                 agreed = IndexPlace(len(index.files) - 1, newest.count, min(agreed.log_offset, start))
@@ -1027,7 +1027,7 @@ class Recovery:
                 self.unread_index = tuple(end for end in self._ends.index if end.name < compared)
                 self._ends.index = self.unread_index
                 index.start_writing()
-                self._context.view[c.INDEX_END_OFFSET] = newest.end_offset + 1
+                self._index_from(newest)
                 step.detail = "its entries are those of the log"
                 return end
             if self._was_clean and not is_whole:
@@ -1039,15 +1039,19 @@ class Recovery:
             cut, gone, linked = index.cut(agreed, place.file, self._keep_away, self._stored_ms)
             self._report.cut["index"] = {"entries": cut, "files": gone, "linked": linked}
             index.start_writing()
-            reached = index.newest()
-            behind = reached.end_offset if reached is not None and reached.count > FIRST_ENTRY else None
-            if behind is not None:
-                self._context.view[c.INDEX_END_OFFSET] = behind + 1
+            behind = self._index_from(index.newest())
             dispatch_from = agreed.log_offset
             if is_beyond:  # it was not compared: its entries may end anywhere
                 dispatch_from = min(dispatch_from, self._log.minimum if behind is None else max(self._log.minimum, behind))
             step.detail = f"{cut:,} entries and {gone:,} files taken out, {linked:,} files linked again; goes on from {dispatch_from:,}"
             return dispatch_from
+
+    def _index_from(self, newest: IndexHeader | None) -> int | None:
+        """Let dispatch add no entry of the record at which the index ends, which has all of its entries; its log offset, None without one."""
+        if newest is None or newest.count <= FIRST_ENTRY:
+            return None
+        self._context.view[c.INDEX_END_OFFSET] = newest.end_offset + 1
+        return newest.end_offset
 
     def _stored_ms(self, log_offset: int) -> int | None:
         """Store time of the record that begins at `log_offset`, None when it is not in the log."""

@@ -67,6 +67,16 @@ def test_a_file_whose_entries_never_reached_the_disk_is_not_believed(open_store)
     assert all(len(store.query_keys("topic", f"k{number}", 9).records) == 1 for number in range(80))
 
 
+def test_the_first_record_of_an_empty_log_is_found_by_its_key_though_the_index_has_a_file(open_store):
+    """A power cut may take the log's records and leave the index file that was made for them."""
+    store = open_store()
+    store.index.give_room(1)
+    store.close()
+    store = open_store()
+    assert store.put(message(keys=("k",))).log_offset == 0
+    assert len(store.query_keys("topic", "k", 9).records) == 1
+
+
 def test_a_spare_that_a_crash_left_does_not_have_keys_entered_twice(open_store):
     store = open_store()
     for number in range(62):

@@ -47,6 +47,18 @@ def test_a_rebuild_that_is_cancelled_or_interrupted_leaves_the_index_as_it_was(s
     assert found(store) == list(range(150)) and "index.rebuilding" not in store._disk.list_names(store.root)
 
 
+def test_a_file_made_ahead_by_the_old_index_takes_none_of_the_new_that_has_its_name(store, open_store, clock):
+    """Both are named by the time when they were made, and the clock may stand where it did, or be put back."""
+    store.index._add_spare()
+    name = store.index.spares[0].name
+    clock.advance(int(name) - int(store.index.files[0].name))
+    store.rebuild_index()
+    work(store)
+    assert store.index.files[0].name == name
+    store.close()
+    assert found(open_store()) == list(range(150))
+
+
 @pytest.mark.parametrize("at", [1, 2])
 def test_when_an_exchange_fails_the_old_index_stays_in_its_place(store, open_store, monkeypatch, at):
     store.rebuild_index()
