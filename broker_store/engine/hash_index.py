@@ -367,13 +367,19 @@ class HashIndex:
                 return IndexPlace(number, entry, last)
         return IndexPlace(0, FIRST_ENTRY, -1)
 
+    def whole_place_of(self, log_offset: int, log_minimum: int) -> IndexPlace:
+        """As `place_of`, but before the entries of the last record there, if the log has it: damage may have taken some of them."""
+        place = self.place_of(log_offset)
+        return place if place.log_offset < log_minimum else self.place_of(place.log_offset)
+
     def place_before(self, number: int) -> IndexPlace:
         """Behind the entries that are whole in the files before number `number`: of its last record some may lie in the next file."""
-        if number == 0:
-            return IndexPlace(0, FIRST_ENTRY, -1)
-        file = self.files[number - 1]
-        entry, last = self._entries_below(file, file.header().end_offset)
-        return IndexPlace(number - 1, entry, last)
+        for before in reversed(range(number)):
+            file = self.files[before]
+            entry, last = self._entries_below(file, file.header().end_offset)
+            if entry > FIRST_ENTRY:
+                return IndexPlace(before, entry, last)
+        return IndexPlace(0, FIRST_ENTRY, -1)
 
     def place_at_end(self) -> IndexPlace:
         """Behind the last entry, whose record is in the index whole: after a clean stop."""

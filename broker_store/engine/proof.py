@@ -72,6 +72,15 @@ class Proof:
         """Where the record of the last recorded unit ends, 0 when no file is recorded."""
         return max((end.log_end for end in self.rows(queue).values()), default=0)
 
+    def first_missing(self, index: HashIndex, log_minimum: int) -> tuple[int, str] | None:
+        """(The number that a recorded index file would have that is not there, though the log holds its records; why).
+
+        A start that ended before the next block leaves such a record too: then the index is compared for nothing.
+        """
+        here = [int(file.name) for file in index.files]
+        gone = next((end.name for end in self._ends.index if end.name not in here and end.end_offset >= log_minimum), None)
+        return None if gone is None else (sum(name < gone for name in here), f"index file {gone:017d} is missing")
+
     def first_unsound(self, index: HashIndex, log_minimum: int) -> tuple[int, str] | None:
         """Of a store that is as it was closed: (number of the first index file that is not, or is missing; why)."""
         here = [int(file.name) for file in index.files]

@@ -707,14 +707,8 @@ class Recovery:
         """From where on index entries are compared: those before are on the disk since the stamps that chose `start` were set."""
         if not self._settings.message_index_enable:
             return None
-        if not self._was_clean:
-            return self._index.place_of(start.base if self._ends.found else self._log.minimum)
-        if self._ends.is_there and self._ends.note:
-            self._trusts_index = False  # the record is damaged: the whole index is compared with the log
-            return self._index.place_of(self._log.minimum)
-        if not self._proof.is_exact:
-            self._trusts_index = False  # no sum is known of what was written since the record, or of all of it
-            return self._index.place_of(max(self._log.minimum, self._ends.position))
+        if not self._was_clean or not self._proof.is_exact or self._ends.note:
+            return self._place_after_record(start)
         unsound = self._proof.first_unsound(self._index, self._log.minimum)
         if unsound is None:
             return self._index.place_at_end()
@@ -722,6 +716,24 @@ class Recovery:
         self._trusts_index = False
         place = self._index.place_before(number)
         self._report.finding("warning", f"{why}; the index is made again from {max(place.log_offset, self._log.minimum):,} of the log on", "index")
+        return place
+
+    def _place_after_record(self, start: MappedFile) -> IndexPlace:
+        """From where on index entries are compared of a store that was written on since the record, or has none."""
+        self._trusts_index = False
+        known = max(self._log.minimum, self._ends.position)
+        if not self._was_clean:
+            known = min(start.base, known)  # a block is on the disk before the stamps that chose `start` move
+        elif self._ends.note:
+            known = self._log.minimum  # the record is damaged: the whole index is compared with the log
+        place = self._index.whole_place_of(known, self._log.minimum)
+        missing = self._proof.first_missing(self._index, self._log.minimum)
+        if missing is None:
+            return place
+        number, why = missing
+        # Never beyond `known`, in whatever file that lies: entries there may be of records that a power cut took.
+        place = min(place, self._index.place_before(number))
+        self._report.finding("warning", f"{why}; the index is compared with the log from {max(place.log_offset, self._log.minimum):,} on", "index")
         return place
 
     def _compare_before(self, start: MappedFile, place: IndexPlace | None, agreement: Agreement) -> int:
@@ -1033,7 +1045,8 @@ class Recovery:
             if self._was_clean and not is_whole:
                 for file in index.files[place.file :]:
                     self._copy_aside(file.path, file.map())
-            self.unread_index = tuple(end for end in self._ends.index if end.name < compared or (end.name == compared and end.count <= place.entry))
+            agreed_to = agreed.entry if agreed.file == place.file else index.geometry.entries
+            self.unread_index = tuple(end for end in self._ends.index if end.name < compared or (end.name == compared and end.count <= agreed_to))
             # Later ones may be filled again under their names.
             self._ends.index = tuple(end for end in self._ends.index if end.name in names[: place.file])
             cut, gone, linked = index.cut(agreed, place.file, self._keep_away, self._stored_ms)

@@ -99,8 +99,9 @@ class Unproved:
                     self._sum = sum_of_entries(reader, file.geometry, self._at, to, self._sum)
                 self._at, is_done = to, to >= end.count
                 if is_done:
-                    # Header, last entries and slots of the newest file change; the start compared them.
-                    is_good = self._sum == end.entries and (file is files[-1] or ends_as_recorded(file, end))
+                    # Header, last entries and slots change until a file is full; the start compared them.
+                    is_full = end.count >= file.geometry.entries
+                    is_good = self._sum == end.entries and (not is_full or file is files[-1] or ends_as_recorded(file, end))
         except StoreError:
             if file in self._index.files:
                 raise

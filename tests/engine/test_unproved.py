@@ -220,3 +220,32 @@ def test_entries_in_the_middle_of_a_file_are_compared_after_a_stop_in_order(open
     store._rebuild_worker.run(store.clock())
     store.tick()
     assert_served(store, stored)
+
+
+def test_after_a_kill_the_recorded_entries_of_the_newest_index_file_are_compared_too(open_store):
+    store = open_store()
+    stored = []
+
+    def put():
+        number = len(stored)
+        sent = message("T", 0, b"%d" % number, keys=(f"k{number}",))
+        stored.append(("T", 0, store.put(sent).queue_offset, sent.body, f"k{number}"))
+
+    while len(store.log.files) < 2:
+        put()
+    while store.index.newest().count < 5:
+        put()
+    store.flush(), store.round()
+    store.clock.advance(10_000)  # the scan begins with the newest log file
+    put()
+    store.flush(), store.round()
+    newest = store.index.files[-1].path
+    assert store.index.files[-1].entry(2).log_offset < store.log.files[-1].base
+    store.die()
+    flip(newest, 40 + 16 * 4 + 2 * 20 + 2, 3)
+    store = open_store()
+    prove(store)
+    assert store.index_doubt is not None
+    store._rebuild_worker.run(store.clock())
+    store.tick()
+    assert_served(store, stored)
