@@ -10,12 +10,13 @@ from broker_store.engine.consume_queue import ConsumeQueue
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import Words, WriterContext
-from broker_store.errors import DamagedStoreError
+from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.formats import queue_unit, record
 from broker_store.kernels import context as c
 from broker_store.kernels.dispatch import catch_up, dispatch
 
 _CHUNK = 65536  # records a call of the catch-up kernel
+_DECODED = (c.UNKNOWN_QUEUE, c.QUEUE_HOLE, c.DELAYED_RECORD)  # stops for which the record is decoded
 
 
 class QueueTable(Protocol):
@@ -89,10 +90,19 @@ class Dispatcher:
             on_progress(self.dispatched)
             if stopped == c.DONE:
                 return
+            if stopped in _DECODED and not self._is_record(self._context.view[c.STOPPED_AT]):
+                stopped = c.BAD_RECORD  # the kernel does not see all that is malformed
             if stopped == c.BAD_RECORD and (following := on_bad(self._context.view[c.STOPPED_AT])) is not None:
                 self.start_at(following)
             elif stopped != c.EXHAUSTED:
                 self._mend(stopped, on_hole)
+
+    def _is_record(self, offset: int) -> bool:
+        try:
+            record_in(self._file, offset)
+        except FormatError:
+            return False
+        return True
 
     def _mend(self, stopped: int, on_hole: Callable[[ConsumeQueue, int], None] | None) -> None:
         view = self._context.view

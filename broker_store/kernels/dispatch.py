@@ -207,6 +207,9 @@ def dispatch_records(context, most):
         if (magic != _MAGIC_V1 and magic != _MAGIC_V2) or total < 91 or total > left or total > max_record:
             stopped = c.BAD_RECORD
             break
+        if load_be64(record + 28) != base + at:
+            stopped = c.BAD_RECORD  # a log file lies under another name, or has the content of another
+            break
         sys_flag = load_be32(record + 36)
         time_at = record + (68 if sys_flag & 0x10 else 56)
         store_ms = load_be64(time_at)

@@ -60,6 +60,34 @@ def test_a_log_that_cannot_make_again_what_is_damaged_refuses_the_start_before_a
     assert_served(open_store(), stored)
 
 
+def swapped_logs(root):
+    first, second, *_ = sorted((root / "commitlog").iterdir())
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other), second.write_bytes(one)
+
+
+def malformed_topic(root):
+    """No CRC of a record covers its topic."""
+    log = sorted((root / "commitlog").iterdir())[1]
+    raw = log.read_bytes()
+    poke(log, raw.rindex(b"\x01T", 0, raw.index(b"KEYS", 4096)) + 1, b"\xff")
+
+
+@pytest.mark.parametrize("hurt", [swapped_logs, malformed_topic])
+def test_a_record_that_dispatch_cannot_read_refuses_the_start_with_its_place(directory, clock, hurt):
+    store = HandStore(small_settings(directory / "store"), clock).begin()
+    filled(store)
+    store.close()
+    hurt(store.root)
+    shutil.rmtree(store.root / "consumequeue")  # so that the whole log is dispatched
+    before = tree(store.root)
+    again = HandStore(small_settings(store.root), clock)
+    with pytest.raises(DamagedStoreError, match="no good record begins here"):
+        again.begin()
+    again.die()
+    assert {name: raw for name, raw in tree(store.root).items() if name not in OWN} == {name: raw for name, raw in before.items() if name not in OWN}
+
+
 def test_with_accepted_damage_the_same_store_starts(directory, clock):
     store = HandStore(small_settings(directory / "store"), clock).begin()
     filled(store)
