@@ -4,7 +4,8 @@ Retention writes the new begin before it removes a file. So a log whose first fi
 and one whose files begin below it was stopped in the middle of retention: those files go.
 
 A broker that keeps no record removes files too. After a stop in order the record ends where the log ends, unless such a broker
-wrote since; then files that are missing count as removed by its retention.
+wrote since; then files that are missing count as removed by its retention. A record that is damaged ends earlier too, and says
+nothing of another broker: files that are missing count as lost.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def missing_begin(ends: EndsFile, start: int, file_size: int, was_clean: bool, i
     """What the log lacks that begins at `start`; `is_exact`: it ends where the record, which was closed, says. None: nothing is known to lack."""
     if not ends.found or not 0 <= ends.log_minimum < start:
         return None
-    return MissingBegin(ends.log_minimum, start, file_size, by_other_broker=was_clean and not is_exact, note=ends.note)
+    return MissingBegin(ends.log_minimum, start, file_size, by_other_broker=was_clean and not is_exact and not ends.note, note=ends.note)
 
 
 def lost_with(missing: MissingBegin, queues: Iterable[ConsumeQueue]) -> list[tuple[ConsumeQueue, int, int]]:

@@ -43,7 +43,7 @@ from broker_store.engine.ends import BOUND, FILE_NAME, EndsFile, IndexEnd
 from broker_store.engine.file_facts import kept_directory
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.hash_index import HashIndex, IndexPlace
-from broker_store.engine.log_begin import MAX_NAMED_QUEUES, lost_with, missing_begin, take_expired
+from broker_store.engine.log_begin import MAX_NAMED_QUEUES, MissingBegin, lost_with, missing_begin, take_expired
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.proof import KnownTopics, Proof, Suspect
 from broker_store.engine.rehearsal import QueueEnd, Rehearsal, WayBack, missing_units
@@ -126,7 +126,8 @@ class Recovery:
         report.kind = "normal" if clean else "abnormal"
         is_exact = clean and self._ends.found and self._is_end(self._ends.position)
         self._proof = Proof(self._ends, self._log.minimum, is_exact)
-        self._demand_the_begin(is_exact)
+        with report.step("see that the log begins where it did"):
+            self._demand_the_begin(is_exact)
         with report.step("find the end of each queue") as step:
             self._open_recorded(KnownTopics(self._read_config, clean))
             for queue in self._queues:
@@ -146,7 +147,8 @@ class Recovery:
                 agreement.allow_no_tags()
         compared_from = self._compare_before(start, place, agreement)
         end = self._scan(start, agreement)
-        self._demand_all(end)
+        with report.step("see that the log reaches as far as it did"):
+            self._demand_all(end)
         agreed = end if agreement.end is None else agreement.end
         kept = {queue: QueueEnd(0, 0) if self._is_headless(queue, agreement) else self._end_within(queue, end) for queue in self._queues}
         if not self._settings.accept_damage:
@@ -277,7 +279,9 @@ class Recovery:
     def _demand_the_begin(self, is_exact: bool) -> None:
         """The log must begin where the record says, unless another broker's retention may have removed the files."""
         missing = missing_begin(self._ends, self._log.minimum, self._log.file_size, self._was_clean, is_exact)
-        if missing is not None and missing.by_other_broker:
+        if missing is None and self._ends.log_minimum < 0:
+            self._name_unknown_begin()
+        elif missing is not None and missing.by_other_broker:
             self._report.finding("warning", str(missing), "commitlog")
         elif missing is not None:
             lost = lost_with(missing, self._queues)
@@ -287,6 +291,19 @@ class Recovery:
             if len(lost) > MAX_NAMED_QUEUES:
                 self._report.finding("error", f"{len(lost) - MAX_NAMED_QUEUES:,} more queues lost messages with those files", "consumequeue")
         self._ends.begin_at(self._log.minimum)
+
+    def _name_unknown_begin(self) -> None:
+        """Without a record nobody can know whether retention removed what lay before the log's begin, as it does."""
+        minimum = self._log.minimum
+        before = lost_with(MissingBegin(0, minimum, self._log.file_size, by_other_broker=False), self._queues)
+        if before:
+            units = sum(end - first for _, first, end in before)
+            why = f" ({self._ends.note})" if self._ends.note else ""
+            what = (
+                f"the log begins at {minimum:,}, and the record of ends does not say where it began{why}:"
+                f" {_counted(units, 'message')} before it, by the queues, went by retention or {'is' if units == 1 else 'are'} lost"
+            )
+            self._report.finding("warning" if self._ends.is_there else "info", what, "commitlog")
 
     def _demand_the_newest(self) -> None:
         """Without a record: units that point into the file behind the last one say that it is missing, after a stop in order."""
@@ -310,6 +327,9 @@ class Recovery:
         elif is_closed and not self._ends.found and self.last_store_ms < stamp:
             units = sum(self._units_beyond(queue, end) for queue in self._queues)
             what = f"the log ends at {end:,} with a record of {_time(self.last_store_ms)}, but the checkpoint says that it was on the disk up to {_time(stamp)}: a file is missing"
+        elif self._was_clean and not self._proof.is_exact and self._is_end(end) and any(self._has_unit_of(queue, end) for queue in self._queues):
+            units = sum(self._units_beyond(queue, end) for queue in self._queues)
+            what = f"the log ends at {end:,}, where by the queues a record began when the store was closed: nothing lies there"
         else:
             return
         file = self._log.file_at(end) or last
@@ -339,6 +359,11 @@ class Recovery:
         here = self._units_below(queue, queue.files, log_end)[0]
         all_units = self._units_below(queue, queue.files, _NEVER)[0]
         return max(0, all_units - here, self._ends.next_offset(queue.topic, queue.queue_id) - here)
+
+    def _has_unit_of(self, queue: ConsumeQueue, log_end: int) -> bool:
+        """Whether the first unit of a record at or beyond `log_end` is of one that begins there: no damage of a unit says that."""
+        unit = queue.unit_in_files(self._units_below(queue, queue.files, log_end)[0])
+        return unit is not None and unit.is_data and not unit.is_pre_blank and unit.log_offset == log_end
 
     def _end_beyond(self, queue: ConsumeQueue) -> int:
         """Where the record of the first unit ends that points beyond the log, 0 without one."""

@@ -34,3 +34,13 @@ def test_a_repair_of_a_log_without_its_end_gives_no_offset_twice(seed, tmp_path)
     """The record of ends is gone, damaged or was never there: the plan takes the next offsets from the units of what is lost."""
     broken, judged = run_case(seed, tmp_path)
     assert judged["repair"] == Judgement("bridged"), f"{broken.breaks}: {judged['repair']!r}"
+
+
+# Each of these once lost keys or messages without a word at a start, or ended it with an error of the program.
+STARTS_THAT_FAILED = (20159, 20279, 200192, 200219, 200362, 200404, 200681, 200806, 200812, 200814, 200978, 300271, 300811, 301529, 301971)
+
+
+@pytest.mark.parametrize("seed", STARTS_THAT_FAILED)
+def test_a_start_that_once_failed_does_not_again(seed, tmp_path):
+    broken, judged = run_case(seed, tmp_path, ways=["start"])
+    assert isinstance(judged["start"], Judgement), f"{broken.breaks}: {judged['start']!r}"

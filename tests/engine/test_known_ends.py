@@ -163,6 +163,33 @@ def test_a_log_that_is_not_there_stops_the_start_and_nothing_is_touched(open_sto
     shutil.move(kept, root)
 
 
+@pytest.mark.parametrize("record_of_ends", ["none", "stale"])
+def test_a_newest_log_file_of_zeros_is_missed_by_the_queues_after_a_stop_in_order(open_store, clock, record_of_ends):
+    """As another broker may leave it: its checkpoint does not cover its last messages."""
+    store = open_store()
+    filled(store, 60)
+    store.close()
+    stale = (store.root / "ends").read_bytes()
+    store = open_store()
+    filled(store)
+    store.close()
+    root = store.root
+    kept = shutil.copytree(root, root.parent / "kept")
+    (root / "checkpoint").unlink()
+    if record_of_ends == "none":
+        (root / "ends").unlink()
+    else:
+        (root / "ends").write_bytes(stale)
+    newest = sorted((root / "commitlog").iterdir())[-1]
+    newest.write_bytes(bytes(newest.stat().st_size))
+    before = tree(root)
+    with pytest.raises(DamagedStoreError, match=f"{newest.name} at 0: .*by the queues a record began.*messages are not there.*accept-damage"):
+        HandStore(small_settings(root), clock).open()
+    assert tree(root) == before and not (root.parent / "lost+found").exists()
+    shutil.rmtree(root)
+    shutil.move(kept, root)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_loss_that_is_accepted_gives_no_offset_twice(open_store, loss):
     store = open_store()

@@ -12,7 +12,7 @@ from broker_store.errors import DamagedStoreError, DiskFullError
 from broker_store.formats import record
 from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest
-from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, tree
+from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke, tree
 from tests.support.hand_store import HandStore, small_settings
 
 FILE_BYTES = 16384
@@ -180,15 +180,39 @@ def test_files_that_another_brokers_retention_deleted_are_no_damage(open_store):
     assert_next_is_new(store, stored + more)
 
 
-def test_without_a_record_the_log_begins_with_its_first_file(open_store):
+@pytest.mark.parametrize("record_of_ends", ["none", "damaged"])
+def test_without_a_record_the_log_begins_with_its_first_file_and_what_lay_before_is_counted(open_store, record_of_ends):
     store = open_store()
     stored = filled(store)
     store.close()
     log_files(store.root)[0].unlink()
-    (store.root / "ends").unlink()
+    if record_of_ends == "none":
+        (store.root / "ends").unlink()
+    else:
+        poke(store.root / "ends", 0, bytes(20))
     store = open_store()
+    gone = len(stored) - len(left(stored, store))
+    (finding,) = [one for one in store.recovery_report()["findings"] if one["file"] == "commitlog"]
+    assert f"begins at {FILE_BYTES:,}" in finding["what"] and f"{gone:,} messages before it" in finding["what"], finding
+    assert finding["severity"] == ("info" if record_of_ends == "none" else "warning")
     assert_served(store, left(stored, store))
     assert_next_is_new(store, stored)
+
+
+def test_a_damaged_record_says_nothing_of_another_broker(open_store, clock):
+    """After a stop in order its last block is final: it ends earlier than the log because it is damaged."""
+    store = open_store()
+    sound = (store.root / "ends").stat().st_size
+    filled(store)
+    store.close()
+    root = store.root
+    kept = shutil.copytree(root, root.parent / "kept")
+    poke(root / "ends", sound, bytes(20))
+    log_files(root)[0].unlink()
+    with pytest.raises(DamagedStoreError, match="1 log file is missing, 00000000000000000000 .or retention removed them"):
+        HandStore(small_settings(root), clock).open()
+    shutil.rmtree(root)
+    shutil.move(kept, root)
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -9,7 +9,9 @@ one of these must hold of each message that the store had:
 * whole: it is served at its queue offset, byte for byte, and found by its unique key;
 * refused: the start (or the repair) ends with a sentence, and every readable message is still in the files;
 * named: it was not readable, and a reader is told so or gets the placeholder that bridges it. A start may also cut the
-  log's end after a crash; then its report says where, and what it cut is in lost+found.
+  log's end after a crash; then its report says where, and what it cut is in lost+found. Where nothing was left of the
+  log's end, as after a power cut, the report says which units of queues went with it. Without a record of ends a log whose
+  first files are lost is one that retention shortened; then the report says how many messages the queues know before it.
 
 No queue offset is given twice: a new message's offset is at or above every offset that was given before, except for
 those beyond a reported cut.
@@ -28,7 +30,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from unittest.mock import patch
@@ -401,7 +403,8 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None) -> Jud
         cut_at = _reported_cut(store)
         if was_repaired and cut_at is not None:
             raise Violation(f"the repaired store is cut at {cut_at}")
-        lost = _judge_queues(store, original, alive, cut_at, losses)
+        begin = _named_begin(store)
+        lost = _judge_queues(store, original, alive, cut_at, begin, losses)
         _judge_keys(store, original, alive, cut_at)
         _judge_new_offsets(store, original, cut_at)
         store.close()
@@ -410,7 +413,7 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None) -> Jud
     again = HandStore(original.settings(root), clock)
     try:
         again.begin()
-        _judge_queues(again, original, alive, cut_at, losses)
+        _judge_queues(again, original, alive, cut_at, begin, losses)
     except StoreError as error:
         raise Violation(f"the second start is refused: {error}") from error
     finally:
@@ -431,10 +434,18 @@ def _same_files(before: dict[str, bytes], after: dict[str, bytes]) -> None:
 
 
 def _reported_cut(store: HandStore) -> int | None:
-    """Log offset at which the start says that it cut the log, None if it kept all of it."""
+    """Log offset at which the start says that it cut the log, or queues whose end it no longer had; None if it kept all of it."""
     facts = store.recovery_report()
     cut = facts["cut"]["commitlog"]
-    return cut["from"] if cut.get("bytes") or cut.get("files") else None
+    if cut["bytes"] or cut["files"]:
+        return cut["from"]
+    return facts["log_end"] if facts["kind"] == "abnormal" and facts["cut"]["consumequeue"]["units"] else None
+
+
+def _named_begin(store: HandStore) -> int:
+    """Log offset below which the start says that messages may be lost, 0 if it says of none."""
+    found = store.recovery_report()["findings"]
+    return store.log.minimum if any("does not say where it began" in finding["what"] for finding in found) else 0
 
 
 def _served(store: HandStore, topic: str, queue_id: int) -> tuple[dict[int, bytes], set[int]]:
@@ -476,7 +487,7 @@ def _is_named(losses: Losses | None, found: StoredMessage) -> bool:
 
 
 def _judge_queues(
-    store: HandStore, original: Original, alive: set[int], cut_at: int | None, losses: Losses | None
+    store: HandStore, original: Original, alive: set[int], cut_at: int | None, begin: int, losses: Losses | None
 ) -> int:
     """Compare what is served with what was stored; how many messages are gone, each of them named."""
     lost = 0
@@ -499,7 +510,7 @@ def _judge_queues(
             lost += 1
             if raw is not None:
                 _judge_changed(name, found, raw)
-            elif number not in damaged and not _is_named(losses, found):
+            elif number not in damaged and found.log_offset >= begin and not _is_named(losses, found):
                 raise Violation(f"{name} {number} is gone without a word")
         extra = {number for number in served if number not in expected and number < original.next_offsets[topic, queue_id]}
         if extra:
@@ -590,21 +601,24 @@ def _original_of(seed: int) -> tuple[str, int]:
     return (APACHE, 0) if kind == 9 else ("killed" if kind < 3 else "clean", seed // 10 % MAX_ORIGINALS)
 
 
+WAYS = {"start": judge_start, "repair": judge_repair}
+
+
 def run_case(
-    seed: int, directory: Path, kind: str = "", within: str = ""
+    seed: int, directory: Path, kind: str = "", within: str = "", ways: Iterable[str] = tuple(WAYS)
 ) -> tuple[Broken, dict[str, Judgement | BaseException]]:
-    """Make, break and judge one store twice: by a plain start and by the doctor.
+    """Make, break and judge one store once for each of `ways`: by a plain start, and by the doctor.
 
     `kind` is the store that is broken (of all kinds without it), `within` where its broken files lie.
     """
     original = make_original(kind, seed % MAX_ORIGINALS) if kind else make_original(*_original_of(seed))
     broken = break_store(original, random.Random(seed), within)
     judged: dict[str, Judgement | BaseException] = {}
-    for way, judge in (("start", judge_start), ("repair", judge_repair)):
+    for way in ways:
         root = directory / way / "store"
         write_out(broken, root)
         try:
-            judged[way] = judge(root, broken)
+            judged[way] = WAYS[way](root, broken)
         except (Violation, FormatError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
             judged[way] = error
         finally:
@@ -618,6 +632,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first case; each following case has the next number")
     parser.add_argument("--kind", default="", choices=("", "clean", "killed", APACHE), help="of the stores; all without it")
     parser.add_argument("--within", default="", help="the directory of the store whose files are broken")
+    parser.add_argument("--way", default="", choices=("", *WAYS), help="that a store is judged by; both without it")
     parser.add_argument("--show", type=int, default=20, help="violations that are printed")
     parser.add_argument("--trace", action="store_true", help="print where each violation was raised")
     options = parser.parse_args()
@@ -625,7 +640,7 @@ def main() -> int:
     shown = violations = 0
     with tempfile.TemporaryDirectory() as directory:
         for seed in range(options.seed, options.seed + options.cases):
-            broken, judged = run_case(seed, Path(directory), options.kind, options.within)
+            broken, judged = run_case(seed, Path(directory), options.kind, options.within, [options.way] if options.way else WAYS)
             for way, end in judged.items():
                 if isinstance(end, Judgement):
                     ends[f"{broken.original.name} {way}: {end.outcome}"] += 1
