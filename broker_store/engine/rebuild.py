@@ -15,7 +15,7 @@ from collections.abc import Callable
 from broker_store.engine.disk import Disk
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.rows import WriterContext
-from broker_store.errors import DamagedStoreError, StoreError
+from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import record
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.kernels import context as c
@@ -84,16 +84,23 @@ class IndexRebuild:
         elif stopped == c.INDEX_FULL:
             self.index.next_file()
         elif stopped == c.UNKNOWN_QUEUE:
-            at = view[c.STOPPED_AT] - self._file.base
-            size = record.read_head(self._region.read(at, record.BLANK_BYTES)).total_size
-            name = record.decode(self._region.read(at, size), check_crc=False).topic
-            self._context.topic(name).row[c.T_DELETED_BEFORE] = _EVERYTHING
+            self._context.topic(self._topic_at(view[c.STOPPED_AT] - self._file.base)).row[c.T_DELETED_BEFORE] = _EVERYTHING
         elif stopped not in (c.DONE, c.EXHAUSTED):
-            raise DamagedStoreError(
-                f"the log cannot be read (stop code {stopped})",
-                file=str(self._file.path),
-                offset=view[c.STOPPED_AT] - self._file.base,
-            )
+            raise self._bad_record(view[c.STOPPED_AT] - self._file.base)
+
+    def _topic_at(self, at: int) -> str:
+        """Raises DamagedStoreError."""
+        size = record.read_head(self._region.read(at, record.BLANK_BYTES)).total_size
+        try:
+            return record.decode(self._region.read(at, size), check_crc=False).topic
+        except FormatError as error:
+            raise self._bad_record(at) from error
+
+    def _bad_record(self, at: int) -> DamagedStoreError:
+        return DamagedStoreError(
+            "no good record begins here, so the index cannot be made from the log", file=str(self._file.path), offset=at,
+            advice=f"`manage.py check_store {self._root}` shows all of it, and with --apply bridges it.",
+        )
 
     def _enter(self) -> None:
         """Map the file of `position` for ourselves: the engine's own map of it may go at any time."""

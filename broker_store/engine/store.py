@@ -448,8 +448,10 @@ class MessageStore:
     def index_doubt(self) -> str | None:
         """Why a lookup by key may miss a message now, None when the index is known to be whole."""
         if self._damaged_index is not None:
-            state = self.rebuild_state()
-            return f"the index is damaged (index/{self._damaged_index}) and is being built again: {state['done_bytes']:,} of {state['total_bytes']:,} bytes are done"
+            state, what = self.rebuild_state(), f"the index is damaged (index/{self._damaged_index})"
+            if state["state"] == "running":
+                return f"{what} and is being built again: {state['done_bytes']:,} of {state['total_bytes']:,} bytes are done"
+            return f"{what} and was not built again: {state['error'] or ('that was cancelled' if state['state'] == 'cancelled' else 'the store takes no writes')}"
         if self._unproved.index_files:
             return f"{self._unproved.index_files:,} index files are not compared with their sums yet"
         return None

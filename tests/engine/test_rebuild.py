@@ -5,7 +5,7 @@ import pytest
 from broker_store.engine import store as store_module
 from broker_store.engine.disk import Disk
 from broker_store.errors import MisuseError, StoreClosedError, StoreError, SyncError
-from tests.support.hand_store import HandWorker, message
+from tests.support.hand_store import HandStore, HandWorker, message, small_settings
 
 
 @pytest.fixture
@@ -101,3 +101,24 @@ def test_it_is_refused_where_there_is_no_index_or_nothing_may_be_written(store, 
     store = open_store(message_index_enable=False)
     with pytest.raises(MisuseError):
         store.rebuild_index()
+
+
+@pytest.mark.parametrize(("at", "raw"), [("head", bytes(8)), ("topic", b"\xff")])
+def test_a_log_that_cannot_be_read_fails_the_rebuild_alone_and_lookups_say_so(directory, clock, monkeypatch, at, raw):
+    monkeypatch.setattr(store_module, "Worker", HandWorker)
+    store = HandStore(small_settings(directory / "store"), clock).begin()
+    places = [store.put(message(body=b"x" * 300, keys=(f"k{number}",))).log_offset for number in range(20)]
+    path, place = store.log.files[0].path, places[7]
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        file.seek(place if at == "head" else content.index(b"topic", place))
+        file.write(raw)
+    name = store.index.files[0].name
+    store._index_file_differs(name)
+    assert "is being built again" in store.index_doubt
+    work(store)
+    state = store.rebuild_state()
+    assert state["state"] == "failed" and f"{path} at {place}: no good record begins here" in state["error"], state
+    assert f"index/{name}" in store.index_doubt and f"was not built again: {state['error']}" in store.index_doubt
+    assert store.is_writable and store.put(message()).ok
+    store.close()

@@ -6,7 +6,7 @@
 The judge is the plain reader: a message is *readable* if its bytes lie unchanged at its place in the log files. Then
 one of these must hold of each message that the store had:
 
-* whole: it is served at its queue offset, byte for byte, and found by its unique key;
+* whole: it is served at its queue offset, byte for byte, and found by its keys, or a lookup says that it may miss some;
 * refused: the start (or the repair) ends with a sentence, and every readable message is still in the files;
 * named: it was not readable, and a reader is told so or gets the placeholder that bridges it. A start may also cut the
   log's end after a crash; then its report says where, and what it cut is in lost+found. Where nothing was left of the
@@ -405,17 +405,23 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None) -> Jud
             raise Violation(f"the repaired store is cut at {cut_at}")
         begin = _named_begin(store)
         lost = _judge_queues(store, original, alive, cut_at, begin, losses)
-        _judge_keys(store, original, alive, cut_at)
+        is_index_lost = _judge_keys(store, original, alive, cut_at)
+        if was_repaired and is_index_lost:
+            raise Violation(f"after the repair {store.index_doubt}")
         _judge_new_offsets(store, original, cut_at)
         store.close()
     finally:
         store.die()
+    before = tree(root)
     again = HandStore(original.settings(root), clock)
     try:
         again.begin()
         _judge_queues(again, original, alive, cut_at, begin, losses)
     except StoreError as error:
-        raise Violation(f"the second start is refused: {error}") from error
+        if not is_index_lost:
+            raise Violation(f"the second start is refused: {error}") from error
+        _same_files(before, tree(root))
+        return Judgement("refused", str(error))
     finally:
         again.die()
     if cut_at is not None:
@@ -527,17 +533,21 @@ def _judge_changed(name: str, found: StoredMessage, raw: bytes) -> None:
         raise Violation(f"{name} {found.queue_offset} is served with another body")
 
 
-def _judge_keys(store: HandStore, original: Original, alive: set[int], cut_at: int | None) -> None:
+def _judge_keys(store: HandStore, original: Original, alive: set[int], cut_at: int | None) -> bool:
+    """Whether the index is damaged and cannot be made from the log, which is damaged too: then a lookup says so."""
     # What a start does not read of the index is compared after it; until then a lookup says so.
     with patch.object(store_module, "Worker", HandWorker):
         store.worker("prover").run(store.clock())
     _finish_rebuild(store)
+    if store.index_doubt is not None and store.rebuild_state()["state"] == "failed":
+        return True
     for found in original.messages:
         if found.log_offset not in alive or (cut_at is not None and found.log_offset >= cut_at):
             continue
         for key in found.keys:
             if found.log_offset not in store.query_keys(found.topic, key, 64).offsets:
                 raise Violation(f"{found.topic}/{found.queue_id} {found.queue_offset} is not found by its key {key}")
+    return False
 
 
 def _finish_rebuild(store: HandStore) -> None:
