@@ -511,8 +511,11 @@ class StoreCheck:
         self._words = np.zeros(compare.U_WORDS, dtype=np.int64)
         self._words[[compare.U_UNITS, compare.U_AGREED, compare.U_ODD]] = [room.ctypes.data for room in self._room]
         self._words[[compare.U_TABLE, compare.U_MASK]] = self._table.ctypes.data, len(self._table) - 1
-        self.referenced_to = max((queue.last_record_end for queue in self.queues.values()), default=0)
+        # After a stop in order the index says as much as queues do; after a power cut it may be ahead of the log.
+        indexed_to = 0 if self.unclean or self.limit is not None else self.index.reaches_to
+        self.referenced_to = max([self.ends.position, indexed_to, *(queue.last_record_end for queue in self.queues.values())])
         self.broken_at: int | None = None
+        self.ends_with_blank = False  # the last file is closed: the log went on, or would have, in the next
         self.log_end = self.log_start
         rooms = [_Room() for _ in range(ROOMS)]
         for number, file in enumerate(self.log_files):
@@ -545,6 +548,7 @@ class StoreCheck:
             if stopped == c.LOG_FILE_END:
                 self.report.count("blanks")
                 if last:
+                    self.ends_with_blank = True
                     self._check_rest(file, reader, at + self._blank_bytes(reader, at))
                     return True
                 self.log_end = file.base + file.size
@@ -595,7 +599,7 @@ class StoreCheck:
             return None
         following = self._next_record(file, reader, at)
         if following is not None and last and self.referenced_to <= file.base + following and self.broken_at is None:
-            # Nobody refers to what follows: old bytes behind an end that was cut, not the log.
+            # Nothing refers to what follows: old bytes behind an end that was cut, not the log.
             self.report.add(WARNING, "stale-tail", str(file.path), at, "old records lie behind the end of the log")
             self.stretches.append(Stretch(offset, file.base + file.size, is_tail=True))
             return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from broker_store.engine.check_report import ERROR, NOTE, CheckReport
 from broker_store.engine.disk import Disk
-from broker_store.engine.ends import FILE_NAME, EndsFile
+from broker_store.engine.ends import BOUND, FILE_NAME, EndsFile, FileEnd
 from broker_store.engine.log_begin import MissingBegin, missing_begin
 from broker_store.engine.mapped_file import is_expired_name
 
@@ -35,6 +35,28 @@ class EndsCheck:
     def position(self) -> int:
         """Log offset up to which the record knows of the log; 0 without one."""
         return self._ends.position
+
+    @property
+    def log_minimum(self) -> int:
+        """Where the log begins by the record; -1 when that is not known."""
+        return self._ends.log_minimum
+
+    def recorded(self) -> dict[tuple[str, int], FileEnd]:
+        """The row of the newest file of each queue of which files are recorded."""
+        files = {key: [end for end in rows.values() if end.first != BOUND] for key, rows in self._ends.queues.items()}
+        return {key: max(rows) for key, rows in files.items() if rows}
+
+    def remade(self, ends: Iterable[tuple[tuple[str, int], int | None, int]]) -> list[tuple[str, int]]:
+        """Queues that another broker deleted and made again since the record was written.
+
+        `ends` has of each queue the number after its last record in the log and that record's log offset. Records after the
+        recorded position have the recorded next offset or a larger one, unless numbers began at 0 again.
+        """
+        return [
+            key
+            for key, following, last_at in ends
+            if following is not None and last_at >= self._ends.position and 0 < following < self._ends.next_offset(*key)
+        ]
 
     def finish(self, log_directory: Path, log_start: int, file_size: int, was_clean: bool, is_end: Callable[[int], bool]) -> None:
         """`is_end(log offset)` says whether nothing lies there."""

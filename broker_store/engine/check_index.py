@@ -97,6 +97,11 @@ class IndexCheck:
                 report.add(ERROR, "index-header", str(path), index_file.HEADER.offset["count"], what)
                 self.files.remove((path, size, header))
 
+    @property
+    def reaches_to(self) -> int:
+        """A log offset in the last record that the headers state; 0 without an entry."""
+        return max((header.end_offset + 1 for _, _, header in self.files if header.count > index_file.FIRST_ENTRY), default=0)
+
     def _find_geometry(self) -> IndexGeometry | None:
         wanted = self._check.wanted
         if getattr(wanted, "max_hash_slot_num", None) and getattr(wanted, "max_index_num", None):

@@ -211,13 +211,20 @@ class EndsFile:
             self.position, self.log_minimum, self.index, self.is_final = position, log_minimum, (), False
             self._replace()
 
-    def bound(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
-        """Note least next offsets of queues by (topic, queue id), and sync them. Raises DiskFullError, SyncError, StoreError."""
+    def bound(self, next_offsets: Mapping[tuple[str, int], int], position: int, remade: Iterable[tuple[str, int]] = ()) -> None:
+        """Note least next offsets of queues by (topic, queue id), and sync them. Raises DiskFullError, SyncError, StoreError.
+
+        `position` is where the log ends without the messages that they count: a queue with records after the recorded position
+        and a smaller number is one that another broker made again, so the record must reach there. `remade` are such queues.
+        """
         with self._lock:
+            for key in remade:
+                self.queues.pop(key, None)
             for key, following in next_offsets.items():
                 rows = self.queues.setdefault(key, {})
                 if following > max((end.following for end in rows.values()), default=0):
                     rows[BOUND] = FileEnd(BOUND, following, 0, 0)
+            self.position = max(self.position, position)
             self.found = True
             self._replace()
 

@@ -4,9 +4,10 @@ A message is lost when its queue, or its neighbours in the queue, state that it 
 
     units      that point into a damaged part of the log, into files missing at its begin, or at and after its end
     gaps       queue offsets between two records that no record has
+    recorded   queue offsets that the record of ends counts, where the log has lost its begin or end and units are gone too
     stale      whole records after the log's end that no queue knows: a repair makes the file zero there
 
-What lay in damaged bytes that no queue names is known by its length alone (`unnamed_bytes`).
+What lay in damaged or missing bytes that no queue names is known by its length alone (`unnamed_bytes`).
 """
 
 from __future__ import annotations
@@ -83,12 +84,17 @@ class _Finder:
         self._restored: dict[tuple[str, int], set[int]] = {}
         for topic, queue_id, number in restored:
             self._restored.setdefault((topic, queue_id), set()).add(number)
-        missing = check.ends.missing
-        # A log that ends below the recorded position was not written on by another broker: its end is gone as well as its begin.
-        is_lost = missing is not None and (not missing.by_other_broker or check.log_end < check.ends.position)
-        damaged = sorted([*check.damaged, (missing.start, missing.end)] if is_lost else check.damaged)
+        self._recorded = check.ends.recorded()
+        self._missing = _missing_begin(check)
+        lost = [self._missing] if self._missing else []
+        damaged = sorted([*check.damaged, *lost])
         self._lows = np.array([low for low, _ in damaged], dtype=np.int64)
         self._highs = np.array([high for _, high in damaged], dtype=np.int64)
+        # Units that are believed after the end: those of the file there and of the next.
+        size = check.file_sizes.get(check.log_directory, 0)
+        self._after_to = (check.log_end // size + 2) * size if size else check.log_end
+        self._after: list[tuple[int, int]] = []  # parts of the log after its end that units name
+        self._knows_missing = False  # whether a unit points into the missing begin
         self._named_bytes = 0
 
     def losses(self) -> Losses:
@@ -96,13 +102,15 @@ class _Finder:
         gaps: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for gap in self._check.gaps:
             gaps.setdefault((gap.topic, gap.queue_id), []).append((gap.first, gap.end))
-        for key, queue in sorted(self._check.queues.items()):
+        for key in sorted(self._check.queues.keys() | self._recorded.keys()):
             if not key[0].startswith(LIGHT_QUEUE):
-                ranges += self._of_queue(key, queue, gaps.get(key, []))
+                ranges += self._of_queue(key, self._check.queues.get(key), gaps.get(key, []))
         ranges += self._stale()
         messages = sum(one.messages for one in ranges)
         middle = sum(stretch.high - stretch.low for stretch in self._check.stretches if not stretch.is_tail)
-        unnamed = max(0, middle - self._named_bytes)
+        unnamed = max(0, middle - self._named_bytes) + self._unnamed_after()
+        if self._missing and self._missing[0] and not self._knows_missing:
+            unnamed += self._missing[1] - self._missing[0]
         following: dict[tuple[str, int], int] = {}
         for one in ranges:
             key = (one.topic, one.queue_id)
@@ -112,17 +120,49 @@ class _Finder:
                 following[key] = max(following.get(key, 0), one.last + 1)
         return Losses(tuple(ranges[:MAX_RANGES]), messages, max(0, len(ranges) - MAX_RANGES), unnamed, following)
 
-    def _of_queue(self, key: tuple[str, int], queue: Queue, gaps: list[tuple[int, int]]) -> list[LostRange]:
+    def _of_queue(self, key: tuple[str, int], queue: Queue | None, gaps: list[tuple[int, int]]) -> list[LostRange]:
         """Numbers before and after those that the log has records of, and the gaps between them."""
-        covered = queue.end if queue.covered_from is None else queue.covered_from
-        spans = self._lost_units(queue, queue.first, covered)
-        if queue.covered_from is not None:
-            spans += self._lost_units(queue, queue.next, queue.end)
-            for first, end in gaps:
-                # A record that states a wrong number makes gaps too: there the units point to good records, or there are none.
-                spans += self._lost_units(queue, first, min(end, max(queue.end, queue.next)), with_absent=True)
+        spans = self._recorded_spans(key, queue)
+        if queue is not None:
+            covered = queue.end if queue.covered_from is None else queue.covered_from
+            spans += self._lost_units(queue, queue.first, covered)
+            if queue.covered_from is not None:
+                spans += self._lost_units(queue, queue.next, queue.end)
+                for first, end in gaps:
+                    # A record that states a wrong number makes gaps too: there the units point to good records, or there are none.
+                    spans += self._lost_units(queue, first, min(end, max(queue.end, queue.next)), with_absent=True)
         back = self._restored.get(key, set())
         return [LostRange(*key, first, last) for first, end in _merged(spans) for first, last in _without(first, end, back)]
+
+    def _recorded_spans(self, key: tuple[str, int], queue: Queue | None) -> list[tuple[int, int]]:
+        """Numbers below the first that units or records state, where the log has lost its begin, and above the last, where it has lost its end."""
+        spans: list[tuple[int, int]] = []
+        newest = self._recorded.get(key)
+        recorded = newest.following if newest is not None else 0
+        first, following = recorded, 0
+        if queue is not None and (queue.files or queue.covered_from is not None):
+            first = min(number for number in (queue.covered_from, queue.first if queue.files else None) if number is not None)
+            following = max(queue.next or 0, queue.end)
+        if self._missing is not None and self._missing[0] == 0 and first > 0:
+            spans.append((0, first))
+        if newest is not None and newest.log_end > self._check.log_end and following < recorded:
+            spans.append((following, recorded))
+        return spans
+
+    def _unnamed_after(self) -> int:
+        """Bytes between the end of the log and the last unit after it that no unit names: records of queues whose units are gone."""
+        size = self._check.file_sizes.get(self._check.log_directory, 0)
+        at, unnamed = self._check.log_end, 0
+        last = self._check.log_files[-1] if self._check.log_files else None
+        if last is not None and self._check.ends_with_blank:
+            at = last.base + last.size
+        for low, high in sorted(self._after):
+            while at < low:
+                upto = min(low, (at // size + 1) * size)
+                unnamed += upto - at
+                at = upto
+            at = max(at, high)
+        return unnamed
 
     def _lost_units(self, queue: Queue, first: int, end: int, with_absent: bool = False) -> list[tuple[int, int]]:
         """Runs [first, end) of units that point into damaged parts of the log, or at and after its end; `with_absent` those that are zero too."""
@@ -141,6 +181,10 @@ class _Finder:
             if len(self._lows):
                 place = np.searchsorted(self._lows, offsets, side="right") - 1
                 inside = (place >= 0) & (offsets < self._highs[place])
+            if self._missing is not None:
+                self._knows_missing |= bool((is_unit & (offsets >= self._missing[0]) & (offsets < self._missing[1])).any())
+            after = np.flatnonzero(is_unit & (offsets >= self._check.log_end) & (offsets + sizes <= self._after_to))
+            self._after += zip(offsets[after].tolist(), (offsets + sizes)[after].tolist(), strict=True)
             self._named_bytes += int(sizes[is_unit & inside & (offsets >= self._check.log_start)].sum())
             lost = np.flatnonzero((is_unit & (inside | (offsets >= self._check.log_end))) | ((sizes == 0) & with_absent))
             breaks = np.flatnonzero(np.diff(lost) != 1) + 1
@@ -159,6 +203,21 @@ class _Finder:
                     if message.is_queued:
                         found.setdefault((message.topic, message.queue_id), []).append(message.queue_offset)
         return [LostRange(*key, min(numbers), max(numbers), True) for key, numbers in sorted(found.items())]
+
+
+def _missing_begin(check: StoreCheck) -> tuple[int, int] | None:
+    """The part [start, end) of the log before its first file that is lost, None when it began there or that is not known."""
+    missing = check.ends.missing
+    if missing is not None:
+        # A log that ends below the recorded position was not written on by another broker: its end is gone as well as its begin.
+        return None if missing.by_other_broker and check.log_end >= check.ends.position else (missing.start, missing.end)
+    if not check.log_files:
+        return (max(0, check.ends.log_minimum), check.ends.position) if check.ends.position else None
+    if check.ends.log_minimum >= 0:
+        return None
+    # Retention leaves no file before the first one; here the content of another file lies under such a name.
+    before = [int(path.name) for path in check.places.found.aside if path.parent == check.log_directory and int(path.name) < check.log_start]
+    return (min(before), check.log_start) if before else None
 
 
 def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -113,6 +113,7 @@ class Plan:
     sizes: CheckSizes
     delay_levels_ms: tuple[int, ...]
     log_directory: Path
+    log_end: int
     losses: Losses = Losses()
 
     def as_dict(self) -> dict:
@@ -168,7 +169,7 @@ class _Planner:
         else:
             actions = [*config, *timer]
             losses = losses_of(self.check, self._restored)
-        return Plan(self.root, actions, self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory, losses)
+        return Plan(self.root, actions, self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory, self.check.log_end, losses)
 
     # Before and after -------------------------------------------------------------------------------------------------
 
@@ -191,7 +192,8 @@ class _Planner:
     def _bounds(self, losses: Losses) -> Iterator[Action]:
         if losses.next_offsets:
             what = f"Note the next offsets of {len(losses.next_offsets):,} queues that lose their last messages, so that none is given again."
-            yield Action("bound", self.root / ENDS, None, 0, what, losses.next_offsets)
+            remade = self.check.ends.remade((key, queue.next, queue.last_at) for key, queue in self.check.queues.items())
+            yield Action("bound", self.root / ENDS, None, 0, what, (losses.next_offsets, self.check.log_end, remade))
 
     def _rebuild(self) -> Action:
         if all(getattr(self.sizes, name) for name in vars_of(CheckSizes)):
@@ -888,7 +890,8 @@ class Repair:
         self._note(action, None, None, 0)
         ends = EndsFile(self._disk, action.path)
         ends.load()
-        ends.bound(action.data)
+        next_offsets, log_end, remade = action.data
+        ends.bound(next_offsets, log_end, remade)
 
     def _give_up_lost(self) -> None:
         """What the plan says is lost is not missed by a start. Next offsets stay in the record of ends, so none is given twice."""
@@ -896,7 +899,8 @@ class Repair:
         ends.load()
         if ends.found:
             first = min((int(name) for name in self._disk.list_names(self._plan.log_directory) if name.isdigit()), default=0)
-            ends.lower(first, first)
+            # Not below the log's end: of a queue whose records lie after it the start would believe that it was made again.
+            ends.lower(min(ends.position, self._plan.log_end), first)
 
     def _rebuild(self, action: Action) -> None:
         self._note(action, None, None, 0)

@@ -29,9 +29,9 @@ def test_what_a_log_without_begin_and_end_lost_is_named(tmp_path):
     assert judged["repair"] == Judgement("bridged"), judged["repair"]
 
 
-@pytest.mark.parametrize("seed", [20104, 20109, 20159, 20164])
+@pytest.mark.parametrize("seed", [20104, 20109, 20159, 20164, 20020, 20180, 200171])
 def test_a_repair_of_a_log_without_its_end_gives_no_offset_twice(seed, tmp_path):
-    """The record of ends is gone, damaged or was never there: the plan takes the next offsets from the units of what is lost."""
+    """The record of ends is gone, damaged, was never there or ends early: the plan takes the next offsets from the units of what is lost."""
     broken, judged = run_case(seed, tmp_path)
     assert judged["repair"] == Judgement("bridged"), f"{broken.breaks}: {judged['repair']!r}"
 
@@ -44,3 +44,10 @@ STARTS_THAT_FAILED = (20159, 20279, 200192, 200219, 200362, 200404, 200681, 2008
 def test_a_start_that_once_failed_does_not_again(seed, tmp_path):
     broken, judged = run_case(seed, tmp_path, ways=["start"])
     assert isinstance(judged["start"], Judgement), f"{broken.breaks}: {judged['start']!r}"
+
+
+@pytest.mark.parametrize("seed", [20604, 400099, 400344, 400504, 400747])
+def test_what_went_with_units_that_knew_it_is_named_by_a_repair(seed, tmp_path):
+    """By the record of ends, by the names of log files that another was copied over, or by the bytes that no queue names."""
+    broken, judged = run_case(seed, tmp_path, ways=["repair"])
+    assert judged["repair"] == Judgement("bridged"), f"{broken.breaks}: {judged['repair']!r}"

@@ -13,8 +13,11 @@ one of these must hold of each message that the store had:
   log's end, as after a power cut, the report says which units of queues went with it. Without a record of ends a log whose
   first files are lost is one that retention shortened; then the report says how many messages the queues know before it.
 
+The plan of a repair need not name a message before the first file of the log where the record of ends is gone too: retention
+leaves such a store, and no file tells the two apart. The check counts them.
+
 No queue offset is given twice: a new message's offset is at or above every offset that was given before, except for
-those beyond a reported cut.
+those beyond a reported cut and those of which neither record nor unit nor the record of ends is left.
 
 `tests/engine/test_broken_stores.py` runs a small share. Every violation names the seed from which `python -m tests.support.broken_stores --seed N --cases 1` makes the same
 broken store again.
@@ -39,6 +42,7 @@ from broker_store.config import StoreSettings
 from broker_store.engine import store as store_module
 from broker_store.engine.check import StoreCheck
 from broker_store.engine.check_report import CheckSizes
+from broker_store.engine.ends import EndsFile
 from broker_store.errors import FormatError, StoreError
 from broker_store.formats import record
 from broker_store.formats.record import StoredMessage
@@ -111,9 +115,46 @@ class Broken:
         end = data_end if data_end and self.choose.random() < 0.9 else len(content)
         return self.choose.randrange(max(1, end - length + 1))
 
+    def has_unit(self, found: StoredMessage) -> bool:
+        """Whether a unit of the message is left in any queue file."""
+        unit = found.log_offset.to_bytes(8, "big") + found.size.to_bytes(4, "big")
+        return any(unit in content for name, content in self.files.items() if name.startswith("consumequeue/"))
+
+    @functools.cached_property
+    def ends(self) -> EndsFile:
+        """The record of ends as far as its blocks are whole."""
+        ends = EndsFile(_OneFile(self.files.get("ends")), Path("ends"))
+        ends.load()
+        return ends
+
+    def may_be_expired(self, found: StoredMessage) -> bool:
+        """Whether the log begins after the message and nothing is left that says that it began before: as after retention."""
+        bases = [int(name.split("/")[1]) for name, content in self.files.items() if name.startswith("commitlog/") and content]
+        return not self.ends.found and bool(bases) and found.log_offset < min(bases)
+
+    def known_next(self, topic: str, queue_id: int) -> int:
+        """The least next offset that can be known of a queue: from records, units and the record of ends that are left."""
+        alive = readable(self.files, self.original)
+        known = [
+            found.queue_offset + 1
+            for found in self.original.messages
+            if (found.topic, found.queue_id) == (topic, queue_id) and (found.log_offset in alive or self.has_unit(found))
+        ]
+        return max([self.ends.next_offset(topic, queue_id), *known])
+
     def overwrite(self, name: str, at: int, data: bytes) -> None:
         content = self.files[name]
         self.files[name] = content[:at] + data + content[at + len(data) :]
+
+
+class _OneFile:
+    """As much of a disk as the record of ends reads."""
+
+    def __init__(self, content: bytes | None):
+        self._content = content
+
+    def read_file(self, path: Path, at_most: int) -> bytes | None:
+        return self._content
 
 
 Break = Callable[[Broken], str | None]
@@ -404,11 +445,11 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None) -> Jud
         if was_repaired and cut_at is not None:
             raise Violation(f"the repaired store is cut at {cut_at}")
         begin = _named_begin(store)
-        lost = _judge_queues(store, original, alive, cut_at, begin, losses)
+        lost = _judge_queues(store, broken, alive, cut_at, begin, losses)
         is_index_lost = _judge_keys(store, original, alive, cut_at)
         if was_repaired and is_index_lost:
             raise Violation(f"after the repair {store.index_doubt}")
-        _judge_new_offsets(store, original, cut_at)
+        _judge_new_offsets(store, broken, cut_at)
         store.close()
     finally:
         store.die()
@@ -416,7 +457,7 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None) -> Jud
     again = HandStore(original.settings(root), clock)
     try:
         again.begin()
-        _judge_queues(again, original, alive, cut_at, begin, losses)
+        _judge_queues(again, broken, alive, cut_at, begin, losses)
     except StoreError as error:
         if not is_index_lost:
             raise Violation(f"the second start is refused: {error}") from error
@@ -482,20 +523,22 @@ def _cut_records(body: bytes) -> list[tuple[StoredMessage, bytes]]:
     return found
 
 
-def _is_named(losses: Losses | None, found: StoredMessage) -> bool:
-    """Whether the plan of a repair said that the message is lost; damaged bytes of which no queue is known count."""
+def _is_named(losses: Losses | None, found: StoredMessage, broken: Broken) -> bool:
+    """Whether the plan of a repair said that the message is lost. Bytes of which no queue is known count where no unit of it is left."""
     if losses is None:
         return False
-    return losses.unnamed_bytes > 0 or losses.ranges_left_out > 0 or any(
-        (one.topic, one.queue_id) == (found.topic, found.queue_id) and one.first <= found.queue_offset <= one.last
-        for one in losses.ranges
-    )
+    if any((one.topic, one.queue_id) == (found.topic, found.queue_id) and one.first <= found.queue_offset <= one.last for one in losses.ranges):
+        return True
+    if broken.may_be_expired(found):
+        return True
+    return losses.ranges_left_out > 0 or (losses.unnamed_bytes > 0 and not broken.has_unit(found))
 
 
 def _judge_queues(
-    store: HandStore, original: Original, alive: set[int], cut_at: int | None, begin: int, losses: Losses | None
+    store: HandStore, broken: Broken, alive: set[int], cut_at: int | None, begin: int, losses: Losses | None
 ) -> int:
     """Compare what is served with what was stored; how many messages are gone, each of them named."""
+    original = broken.original
     lost = 0
     by_queue: dict[tuple[str, int], dict[int, StoredMessage]] = {}
     for found in original.messages:
@@ -514,9 +557,10 @@ def _judge_queues(
                 how = "as damaged" if number in damaged else "not" if raw is None else "changed"
                 raise Violation(f"{name} {number} at log offset {found.log_offset} is readable and served {how}")
             lost += 1
-            if raw is not None:
+            is_new = raw is not None and record.decode(raw).body == NEW_BODY and number >= broken.known_next(topic, queue_id)
+            if raw is not None and not is_new:
                 _judge_changed(name, found, raw)
-            elif number not in damaged and found.log_offset >= begin and not _is_named(losses, found):
+            elif number not in damaged and found.log_offset >= begin and not _is_named(losses, found, broken):
                 raise Violation(f"{name} {number} is gone without a word")
         extra = {number for number in served if number not in expected and number < original.next_offsets[topic, queue_id]}
         if extra:
@@ -556,8 +600,10 @@ def _finish_rebuild(store: HandStore) -> None:
         store.tick()
 
 
-def _judge_new_offsets(store: HandStore, original: Original, cut_at: int | None) -> None:
+def _judge_new_offsets(store: HandStore, broken: Broken, cut_at: int | None) -> None:
+    original = broken.original
     for (topic, queue_id), following in original.next_offsets.items():
+        following = min(following, broken.known_next(topic, queue_id))
         if cut_at is not None:
             kept = [
                 found.queue_offset + 1

@@ -1,0 +1,173 @@
+"""What a repair leaves behind for the start after it: no offset is given twice, and nothing that was readable is gone."""
+
+import shutil
+
+import pytest
+
+from broker_store.engine.check import StoreCheck
+from broker_store.engine.check_ends import EndsCheck
+from broker_store.engine.check_report import CheckReport
+from broker_store.engine.disk import Disk
+from broker_store.engine.ends import EndsFile
+from broker_store.formats import queue_unit, record
+from broker_store.inside.repair import Repair, make_plan
+from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke
+from tests.support.hand_store import Clock, HandStore, small_settings
+
+FILE_BYTES = 16384  # of the log, as in small_settings
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = HandStore(small_settings(tmp_path / "store"), Clock()).begin()
+    yield store
+    store.die()
+
+
+def repaired(root):
+    """The plan that was applied."""
+    plan = make_plan(checked(root), small_settings(root))
+    Repair(plan).run()
+    return plan
+
+
+def checked(root):
+    check = StoreCheck(root)
+    check.run()
+    return check
+
+
+def reopened(store):
+    return HandStore(small_settings(store.root), store.clock).begin()
+
+
+def places(stored):
+    return {(topic, queue_id, offset) for topic, queue_id, offset, *_ in stored}
+
+
+def named(plan):
+    return {(one.topic, one.queue_id, number) for one in plan.losses.ranges for number in range(one.first, one.last + 1)}
+
+
+@pytest.mark.parametrize("ends", ["early", "late", "gone"])
+def test_offsets_that_went_with_the_newest_log_file_of_a_killed_store_are_not_given_again(store, ends):
+    """The record of ends reaches less far than the rest of the log (`early`): no queue with messages after it was made again."""
+    stored = filled(store, 60)
+    store.flush(), store.round()
+    stored += filled(store, 200)
+    if ends == "late":
+        store.flush(), store.round()
+    store.die()
+    if ends == "gone":
+        (store.root / "ends").unlink()
+    newest = max((store.root / "commitlog").iterdir())
+    newest.unlink()
+    plan = repaired(store.root)
+    lost = named(plan)
+    assert lost and lost < places(stored)
+    again = reopened(store)
+    try:
+        assert_served(again, [one for one in stored if one[:3] not in lost])
+        assert_next_is_new(again, stored)
+    finally:
+        again.die()
+
+
+def test_a_queue_that_another_broker_made_again_keeps_its_new_numbers(tmp_path):
+    """Its records after the recorded position have smaller numbers than the record states."""
+    path = tmp_path / "ends"
+    ends = EndsFile(Disk(), path)
+    ends.load()
+    ends.bound({("old", 0): 50, ("kept", 0): 7}, 1000)
+    ends.bound({("old", 0): 12, ("kept", 0): 9}, 3000, remade=[("old", 0)])
+    again = EndsFile(Disk(), path)
+    again.load()
+    assert (again.next_offset("old", 0), again.next_offset("kept", 0), again.position) == (12, 9, 3000)
+
+
+def test_only_a_smaller_number_after_the_recorded_position_shows_that_a_queue_was_made_again(tmp_path):
+    ends = EndsFile(Disk(), tmp_path / "ends")
+    ends.load()
+    ends.bound({("T", number): 50 for number in range(5)}, 1000)
+    check = EndsCheck(Disk(), tmp_path, CheckReport(), "warning")
+    check.expired([], tmp_path)
+    found = [(("T", 0), 12, 1000), (("T", 1), 12, 999), (("T", 2), 50, 1000), (("T", 3), None, -1), (("T", 9), 12, 1000)]
+    assert check.remade(found) == [("T", 0)]
+
+
+@pytest.mark.parametrize("knows", ["ends", "index"])
+def test_records_after_a_damaged_one_are_kept_though_no_queue_knows_them_any_more(store, knows):
+    """The record of ends or the index says that the log went on: they are no old bytes after an end that was cut."""
+    stored = filled(store)
+    store.flush(), store.close()
+    newest = max((store.root / "commitlog").iterdir())
+    damaged = record.decode(newest.read_bytes(), log_offset=int(newest.name))
+    poke(newest, 20, bytes(40))
+    shutil.rmtree(store.root / "consumequeue")
+    if knows == "ends":
+        shutil.rmtree(store.root / "index")
+    else:
+        (store.root / "ends").unlink()
+    plan = repaired(store.root)
+    lost = damaged.topic, damaged.queue_id, damaged.queue_offset
+    assert named(plan) == {lost}
+    again = reopened(store)
+    try:
+        assert_served(again, [one for one in stored if one[:3] != lost])
+        assert_next_is_new(again, stored)
+    finally:
+        again.die()
+
+
+@pytest.mark.parametrize("gone", ["first", "newest", "all"])
+def test_messages_are_named_by_the_record_of_ends_when_log_files_and_all_units_are_gone(store, gone):
+    stored = filled(store)
+    store.flush(), store.close()
+    files = sorted((store.root / "commitlog").iterdir())
+    taken = {"first": files[:1], "newest": files[-1:], "all": files}[gone]
+    lost = {one[:3] for one in stored if f"{_log_offset(store, one) // FILE_BYTES * FILE_BYTES:020}" in {path.name for path in taken}}
+    for path in taken:
+        path.unlink()
+    shutil.rmtree(store.root / "consumequeue")
+    plan = make_plan(checked(store.root), small_settings(store.root))
+    assert lost and named(plan) == lost
+
+
+def test_a_log_without_its_first_file_that_another_file_was_copied_over_has_lost_it(store):
+    """The record of ends is gone, so retention may have removed files; but it leaves none of such a name."""
+    stored = filled(store)
+    store.flush(), store.close()
+    first, second = sorted((store.root / "commitlog").iterdir())[:2]
+    lost = {one[:3] for one in stored if _log_offset(store, one) < FILE_BYTES}
+    shutil.copyfile(second, first)
+    (store.root / "ends").unlink()
+    plan = make_plan(checked(store.root), small_settings(store.root))
+    assert lost and named(plan) == lost
+
+
+def test_bytes_after_the_end_that_no_queue_names_are_counted(store):
+    """One queue's units are gone with the newest log file; those of others say how far it reached."""
+    stored = filled(store)
+    store.flush(), store.close()
+    newest = max((store.root / "commitlog").iterdir())
+    content = newest.read_bytes()
+    at, sizes = 0, []
+    while record.read_head(content, at).is_record:
+        found = record.decode(content, at, log_offset=int(newest.name) + at)
+        sizes.append((found.topic, found.queue_id, at, found.size))
+        at += found.size
+    last = max(begin for topic, queue_id, begin, _ in sizes if (topic, queue_id) != ("T", 0))
+    unnamed = sum(size for topic, queue_id, begin, size in sizes if (topic, queue_id) == ("T", 0) and begin < last)
+    newest.unlink()
+    (store.root / "ends").unlink()
+    shutil.rmtree(store.root / "consumequeue/T/0")
+    plan = make_plan(checked(store.root), small_settings(store.root))
+    assert unnamed and plan.losses.unnamed_bytes == unnamed
+    assert named(plan) == {one[:3] for one in stored if one[:2] != ("T", 0)} & named(plan) != set()
+
+
+def _log_offset(store, one):
+    """Log offset of a stored message, by its unit."""
+    topic, queue_id, number = one[:3]
+    units = b"".join(path.read_bytes() for path in sorted((store.root / f"consumequeue/{topic}/{queue_id}").iterdir()))
+    return queue_unit.decode(units, number * queue_unit.SIZE).log_offset
