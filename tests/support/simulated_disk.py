@@ -349,6 +349,8 @@ def apply_change(change: Change, file: object, names: dict, directories: set) ->
     elif kind == "mkdir":
         directories.add(path)
     elif kind == "move":
+        if path in directories:  # what the name led to before is out of reach: one directory has one name
+            apply_change(Change(change.number, "rmdir", change.target), None, names, directories)
         for name in [name for name in names if name.is_relative_to(path)]:
             names[change.target / name.relative_to(path)] = names.pop(name)
         for directory in [directory for directory in directories if directory.is_relative_to(path)]:
