@@ -26,6 +26,7 @@ the next check or start, a crash like others, and the same plan or a smaller one
 from __future__ import annotations
 
 import bisect
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -64,7 +65,6 @@ _REASON = "the record that lay here was damaged"
 _UNITS_AT_ONCE = 1 << 16
 _MOST_SUSPECTS = 1 << 16
 _MOST_MISSING = 1 << 20
-_MOST_HOMELESS = 10_000  # each is compared with all others of its queue
 _MANIFEST = "manifest.json"
 
 
@@ -162,13 +162,11 @@ class _Planner:
         mended_by_start = any(
             finding.severity != NOTE and finding.kind not in ("config", "offset-ahead") and not self._is_timers(finding) for finding in self.report.findings
         )
+        losses = losses_of(self.check, self._restored)
+        actions = [*config, *timer]
         if log or derived or mended_by_start:
             following = [*log, *derived, *config, self._rebuild(), *timer]
-            losses = losses_of(self.check, self._restored)
             actions = [*self._distrust(), *self._bounds(losses), *placed, *(self._after_moves(action) for action in following)]
-        else:
-            actions = [*config, *timer]
-            losses = losses_of(self.check, self._restored)
         return Plan(self.root, actions, self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory, self.check.log_end, losses)
 
     # Before and after -------------------------------------------------------------------------------------------------
@@ -317,11 +315,14 @@ class _Planner:
                 wanted += [(number, -1, 1 << 62) for number in range(queue.next, last)]
             homeless += self._put_where_known(sorted(wanted), own, stretches, placed, key)
         # Only when each unit has its record again is the room between them free.
-        if len(homeless) > _MOST_HOMELESS:
+        if len(homeless) > _MOST_MISSING:
             self.left.append(f"{len(homeless):,} messages are lost together with their units: start with --accept-damage to go on without them.")
             homeless = []
-        for wanted_place, after, before in homeless:
-            self._put_where_free(wanted_place, after, before, placed)
+        for wanted_place in put_where_free(homeless, placed):
+            self.left.append(
+                f"Queue offset {wanted_place.number:,} of {wanted_place.topic}/{wanted_place.queue_id} is in no record, and there is no damaged stretch where it could"
+                " have been: start with --accept-damage to let the queue begin behind it."
+            )
         for places in placed.values():
             places.sort()
         return placed
@@ -339,27 +340,6 @@ class _Planner:
                 ends[stretch] = place.end
             else:
                 yield Place(0, _least_size(key[0]), *key, number), after, before
-
-    def _put_where_free(self, wanted: Place, after: int, before: int, placed: dict[Stretch, list[Place]]) -> None:
-        """At a place between those that neighbour it in its queue."""
-        key, number = (wanted.topic, wanted.queue_id), wanted.number
-        others = [place for places in placed.values() for place in places if (place.topic, place.queue_id) == key]
-        after = max([after, *(place.end - 1 for place in others if place.number < number)])
-        before = min([before, *(place.at for place in others if place.number > number)])
-        for stretch, places in placed.items():
-            at = max(stretch.low, after + 1)
-            high = stretch.high - record.BLANK_BYTES if stretch.closes_file else stretch.high
-            for other in [*sorted(places), None]:
-                room = min(before, high if other is None else other.at) - at
-                if room >= wanted.size:
-                    size = wanted.size if room - wanted.size >= _LEAST_FILLER else room
-                    places.append(wanted._replace(at=at, size=size))
-                    return
-                at = at if other is None else max(at, other.end)
-        self.left.append(
-            f"Queue offset {number:,} of {key[0]}/{key[1]} is in no record, and there is no damaged stretch where it could have been:"
-            " start with --accept-damage to let the queue begin behind it."
-        )
 
     def _time_from(self, at: int) -> int:
         """Store time of the first record at or behind `at`: times never step back along a log, so that of what follows is right."""
@@ -621,6 +601,87 @@ def _placeholders(places: list[Place]) -> str:
 def _least_size(topic: str) -> int:
     """Bytes of the smallest placeholder of a topic."""
     return record.record_size(Message(topic, 0, b"", b""))
+
+
+class _FreeRoom:
+    """The free parts of damaged stretches, in the order of the log, from which placeholders take their room, each from its begin."""
+
+    def __init__(self, placed: dict[Stretch, list[Place]]):
+        self._lows: list[int] = []
+        self._highs: list[int] = []
+        for stretch, places in sorted(placed.items()):
+            at = stretch.low
+            for place in sorted(places):
+                self._add(at, place.at)
+                at = max(at, place.end)
+            self._add(at, stretch.high - record.BLANK_BYTES if stretch.closes_file else stretch.high)
+        self._following = list(range(len(self._lows) + 1))  # of each part itself or, once it is full, one towards the next with room
+        self._failed: tuple[int, int, int] | None = None
+
+    def _add(self, low: int, high: int) -> None:
+        if high - low >= _LEAST_FILLER:  # less holds no record
+            self._lows.append(low)
+            self._highs.append(high)
+
+    def _with_room(self, number: int) -> int:
+        """The first part from `number` on that is not full. Full ones are passed in one step by those who come later."""
+        passed = []
+        while self._following[number] != number:
+            passed.append(number)
+            number = self._following[number]
+        for one in passed:
+            self._following[one] = number
+        return number
+
+    def take(self, size: int, after: int, before: int) -> tuple[int, int] | None:
+        """(log offset, bytes) of the first room for `size` bytes after `after` that ends at or before `before`; None without any."""
+        if self._failed is not None and size >= self._failed[0] and after >= self._failed[1] and before <= self._failed[2]:
+            return None
+        number = self._with_room(bisect.bisect_right(self._highs, after + 1))
+        while number < len(self._lows) and self._lows[number] + size <= before:
+            at = max(self._lows[number], after + 1)
+            room = min(before, self._highs[number]) - at
+            if room >= size:
+                taken = size if room - size >= _LEAST_FILLER else room
+                self._lows[number] = at + taken
+                if self._highs[number] - self._lows[number] < _LEAST_FILLER:
+                    self._following[number] = number + 1
+                return at, taken
+            number = self._with_room(number + 1)
+        self._failed = size, after, before
+        return None
+
+
+def put_where_free(homeless: list[tuple[Place, int, int]], placed: dict[Stretch, list[Place]]) -> list[Place]:
+    """Place each message between those that neighbour it in its queue; returns those for which there is no room.
+
+    `homeless` has of each message the log offsets that its record lay between, and is in order of numbers within a queue.
+    """
+    room = _FreeRoom(placed)
+    stretches = sorted(placed)
+    lows = [stretch.low for stretch in stretches]
+    own: dict[tuple[str, int], list[Place]] = {}
+    for places in placed.values():
+        for place in places:
+            own.setdefault((place.topic, place.queue_id), []).append(place)
+    left = []
+    for key, group in itertools.groupby(homeless, key=lambda one: (one[0].topic, one[0].queue_id)):
+        known = sorted(own.get(key, ()), key=lambda place: place.number)
+        # Of the known messages with larger numbers the first in the log, and the end of the last of those with smaller ones.
+        first_at = list(itertools.accumulate((place.at for place in reversed(known)), min))[::-1]
+        reached, passed = -1, 0
+        for wanted, after, before in group:
+            while passed < len(known) and known[passed].number < wanted.number:
+                reached = max(reached, known[passed].end - 1)
+                passed += 1
+            found = room.take(wanted.size, max(after, reached), min(before, first_at[passed]) if passed < len(known) else before)
+            if found is None:
+                left.append(wanted)
+                continue
+            at, size = found
+            reached = at + size - 1
+            placed[stretches[bisect.bisect_right(lows, at) - 1]].append(wanted._replace(at=at, size=size))
+    return left
 
 
 def _units_in(queue: Queue, stretches: list[Stretch]) -> Iterator[tuple[int, int, int]]:

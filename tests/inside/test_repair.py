@@ -1,16 +1,19 @@
 """What a repair leaves behind for the start after it: no offset is given twice, and nothing that was readable is gone."""
 
+import itertools
+import random
 import shutil
+import sys
 
 import pytest
 
-from broker_store.engine.check import StoreCheck
+from broker_store.engine.check import StoreCheck, Stretch
 from broker_store.engine.check_ends import EndsCheck
 from broker_store.engine.check_report import CheckReport
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import EndsFile
 from broker_store.formats import queue_unit, record
-from broker_store.inside.repair import Repair, make_plan
+from broker_store.inside.repair import Place, Repair, make_plan, put_where_free
 from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke
 from tests.support.hand_store import Clock, HandStore, small_settings
 
@@ -171,3 +174,61 @@ def _log_offset(store, one):
     topic, queue_id, number = one[:3]
     units = b"".join(path.read_bytes() for path in sorted((store.root / f"consumequeue/{topic}/{queue_id}").iterdir()))
     return queue_unit.decode(units, number * queue_unit.SIZE).log_offset
+
+
+def _homeless(topic, numbers, after=-1, before=1 << 62):
+    size = record.MIN_RECORD + len(topic)
+    return [(Place(0, size, topic, 0, number), after, before) for number in numbers]
+
+
+def test_messages_without_a_unit_lie_between_their_neighbours_and_never_over_another():
+    for seed in range(60):
+        choose = random.Random(seed)
+        stretches = [Stretch(low, low + choose.randrange(100, 4000)) for low in range(0, 40_000, 5000)]
+        placed = {stretch: [] for stretch in stretches}
+        for stretch in stretches:
+            at, number = stretch.low, stretch.low
+            while (at := at + choose.randrange(0, 500)) + 200 < stretch.high:
+                number += choose.randrange(1, 4)
+                placed[stretch].append(Place(at, choose.randrange(100, 200), choose.choice("ab"), 0, number))
+                at = placed[stretch][-1].end
+        taken = {(place.topic, place.number) for places in placed.values() for place in places}
+        wanted = [one for topic in "ab" for one in _homeless(topic, range(0, 40_000, 97)) if (topic, one[0].number) not in taken]
+        left = put_where_free(wanted, placed)
+        count = sum(map(len, placed.values()))
+        assert count + len(left) == len(taken) + len(wanted) and count > len(taken)
+        for stretch, places in placed.items():
+            ordered = sorted(places)
+            assert all(stretch.low <= place.at and place.end <= stretch.high for place in ordered)
+            assert all(before.end <= after.at for before, after in itertools.pairwise(ordered))
+        for topic in "ab":
+            numbers = [place.number for place in sorted(place for places in placed.values() for place in places) if place.topic == topic]
+            assert numbers == sorted(numbers), seed
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_the_work_for_messages_without_a_unit_grows_as_their_count(has_room):
+    def work(count):
+        """Byte codes that placing so many messages in as many free parts takes."""
+        gap = 2 * (record.MIN_RECORD + 1) if has_room else record.MIN_RECORD + 1
+        stretch = Stretch(0, count * 400)
+        others = [Place(at, 400 - gap, "other", 0, at) for at in range(0, count * 400, 400)]
+        wanted = _homeless("T" if has_room else "long", range(count))
+        codes = 0
+
+        def on_code(frame, event, _):
+            nonlocal codes
+            codes += event == "opcode"
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            return on_code
+
+        before = sys.gettrace()
+        sys.settrace(on_code)
+        try:
+            left = put_where_free(wanted, {stretch: others})
+        finally:
+            sys.settrace(before)
+        assert len(left) == (0 if has_room else count)
+        return codes
+
+    assert work(1600) < 5 * work(400)
