@@ -54,10 +54,10 @@ def repaired(root, disk=None):
 
 
 def opened(root):
-    """The store in our engine; it must have nothing to say."""
+    """The store in our engine; it must find nothing wrong."""
     store = MessageStore(StoreSettings(store_path_root_dir=root, timer_wheel_enable=False, max_message_size=8 << 20, **vars_of(SIZES)))
     store.open()
-    assert store.report.findings == [] and store.report.cut_bytes == 0
+    assert [finding for finding in store.report.findings if finding["severity"] != "info"] == [] and store.report.cut_bytes == 0
     return store
 
 
