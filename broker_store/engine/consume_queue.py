@@ -23,7 +23,7 @@ from broker_store.kernels import context as c
 UNIT = queue_unit.SIZE
 _FIRST_STRIDE = 64 << 10
 _LARGEST_STRIDE = 1 << 20
-_MAX_QUEUE_ID = 65535
+MAX_QUEUE_ID = 65535
 
 
 class ConsumeQueue:
@@ -336,8 +336,8 @@ class ConsumeQueues:
         found = self._queues.get((topic, queue_id))
         if found is None:
             names.check_stored_topic(topic)
-            if not 0 <= queue_id <= _MAX_QUEUE_ID:
-                raise ValueError(f"queue id {queue_id} is not in [0, {_MAX_QUEUE_ID}]")
+            if not 0 <= queue_id <= MAX_QUEUE_ID:
+                raise ValueError(f"queue id {queue_id} is not in [0, {MAX_QUEUE_ID}]")
             topic_row = self._context.topic(topic, delayed=topic == queue_unit.SCHEDULE_TOPIC)
             row = self._context.add_queue(topic_row, queue_id)
             path = self.directory / topic / str(queue_id)
@@ -356,7 +356,7 @@ class ConsumeQueues:
                 path = self.directory / topic / name
                 if not self.disk.is_directory(path):
                     continue
-                if not (name.isascii() and name.isdigit()) or int(name) > _MAX_QUEUE_ID:
+                if not (name.isascii() and name.isdigit()) or int(name) > MAX_QUEUE_ID:
                     raise DamagedStoreError("is no queue id", file=str(path), advice="Move it out of the store.")
                 self.open(topic, int(name)).load(delete)
 

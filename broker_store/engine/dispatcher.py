@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker_store.engine.commit_log import CommitLog
-from broker_store.engine.consume_queue import ConsumeQueue
+from broker_store.engine.consume_queue import MAX_QUEUE_ID, ConsumeQueue
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import Words, WriterContext
-from broker_store.errors import DamagedStoreError, FormatError
-from broker_store.formats import queue_unit, record
+from broker_store.errors import DamagedStoreError, FormatError, NameError_
+from broker_store.formats import names, queue_unit, record
 from broker_store.kernels import context as c
 from broker_store.kernels.dispatch import catch_up, dispatch
 
@@ -98,11 +98,13 @@ class Dispatcher:
                 self._mend(stopped, on_hole)
 
     def _is_record(self, offset: int) -> bool:
+        """Whether the record at a log offset can be decoded, and is of a queue that there may be."""
         try:
-            record_in(self._file, offset)
-        except FormatError:
+            found = record_in(self._file, offset)
+            names.check_stored_topic(found.topic)
+        except (FormatError, NameError_):
             return False
-        return True
+        return 0 <= found.queue_id <= MAX_QUEUE_ID
 
     def _mend(self, stopped: int, on_hole: Callable[[ConsumeQueue, int], None] | None) -> None:
         view = self._context.view

@@ -6,7 +6,7 @@ import pytest
 
 from broker_store.engine.recovery import Recovery
 from broker_store.errors import DamagedStoreError
-from tests.engine.test_known_ends import assert_served, filled, poke, queue_file, tree
+from tests.engine.test_known_ends import assert_served, filled, flip, poke, queue_file, tree
 from tests.support.hand_store import HandStore, small_settings
 
 OWN = ("lock",)  # made by each start
@@ -66,14 +66,28 @@ def swapped_logs(root):
     first.write_bytes(other), second.write_bytes(one)
 
 
-def malformed_topic(root):
+def _write_topic(root, byte):
     """No CRC of a record covers its topic."""
     log = sorted((root / "commitlog").iterdir())[1]
     raw = log.read_bytes()
-    poke(log, raw.rindex(b"\x01T", 0, raw.index(b"KEYS", 4096)) + 1, b"\xff")
+    poke(log, raw.rindex(b"\x01T", 0, raw.index(b"KEYS", 4096)) + 1, byte)
 
 
-@pytest.mark.parametrize("hurt", [swapped_logs, malformed_topic])
+def malformed_topic(root):
+    _write_topic(root, b"\xff")
+
+
+def name_of_no_topic(root):
+    _write_topic(root, b"/")
+
+
+def queue_that_cannot_be(root):
+    """No CRC of a record covers its queue id either."""
+    log = sorted((root / "commitlog").iterdir())[1]
+    flip(log, 12, 1)
+
+
+@pytest.mark.parametrize("hurt", [swapped_logs, malformed_topic, name_of_no_topic, queue_that_cannot_be])
 def test_a_record_that_dispatch_cannot_read_refuses_the_start_with_its_place(directory, clock, hurt):
     store = HandStore(small_settings(directory / "store"), clock).begin()
     filled(store)
