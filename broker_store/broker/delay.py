@@ -204,7 +204,7 @@ class Delay:
         """How far the log must be synced before everything delivered may be saved; 0 when all is."""
         return max((level.done[-1][1] for level in self._levels if level.done), default=0)
 
-    def picture(self, synced: int) -> Callable[[], str] | None:
+    def picture(self, synced: int) -> Callable[[], bytes] | None:
         """A function that makes the file's text, for a log synced up to `synced`; None when nothing moved."""
         moved = False
         for level in self._levels:
@@ -215,7 +215,7 @@ class Delay:
             return None
         self.data_version = self.data_version.next(self._clock())
         value = self.to_json()
-        return lambda: config_json.write(value)
+        return lambda: config_json.write(value).encode()
 
     def load(self, text: str) -> None:
         """Take over a delayOffset.json. DamagedStoreError when it is none, and then nothing has changed."""

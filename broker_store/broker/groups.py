@@ -245,10 +245,10 @@ class Groups:
             "subscriptionGroupTable": {name: group.to_json() for name, group in self._table.items()},
         }
 
-    def picture(self) -> Callable[[], str]:
+    def picture(self) -> Callable[[], bytes]:
         """A function that makes the file's text from the table as it is when it is called, in any thread."""
 
-        def text() -> str:
+        def text() -> bytes:
             self.dirty = False  # first: what changes from here on is written once more
             groups = self.all()
             head = {"dataVersion": self.data_version.to_json(), "forbiddenTable": self.forbidden()}

@@ -133,10 +133,9 @@ class Offsets:
     def of(self, group: str, topic: str) -> dict[int, int]:
         return dict(self._table.get((group, topic), {}))
 
-    def everything(self) -> list[tuple[str, str, dict[int, int]]]:
-        """(group, topic, queue -> offset) of all, also of those that broadcast, as they are now. Any thread."""
-        table = list(self._table.items())  # one step, whatever the loop changes meanwhile
-        return [(group, topic, queues.copy()) for (group, topic), queues in table]
+    def everything(self) -> Iterator[tuple[str, str, dict[int, int]]]:
+        """(group, topic, queue -> offset) of all that are there when it is called, also of those that broadcast. Any thread."""
+        return ((group, topic, queues) for (group, topic), queues in self._copies())
 
     def groups(self) -> list[str]:
         """The groups that committed offsets; those that only broadcast have none."""
@@ -193,18 +192,24 @@ class Offsets:
 
     def entries(self) -> Iterator[tuple[str, dict[int, int]]]:
         """(topic@group, queue -> offset) of all that are there when it is called. Any thread."""
-        table = list(self._table.items())  # one step, whatever the loop changes meanwhile
-        return ((f"{topic}{_SEPARATOR}{group}", queues.copy()) for (group, topic), queues in table)
+        return ((f"{topic}{_SEPARATOR}{group}", queues) for (group, topic), queues in self._copies())
+
+    def _copies(self) -> Iterator[tuple[tuple[str, str], dict[int, int]]]:
+        """((group, topic), copy of queue -> offset) of all that are there now and when they are reached."""
+        # The keys in one step, whatever the loop changes meanwhile. With `items` the step would make a tuple for each, with
+        # the interpreter's lock held, and start the garbage collector.
+        keys = list(self._table)
+        return ((key, queues.copy()) for key in keys if (queues := self._table.get(key)) is not None)
 
     def to_json(self) -> dict:
         """The content of consumerOffset.json."""
         return {"dataVersion": self.data_version.to_json(), "offsetTable": dict(self.entries())}
 
-    def picture(self) -> Callable[[], str]:
+    def picture(self) -> Callable[[], bytes]:
         """A function that makes the file's text from the offsets as they are when it is called, in any thread."""
         self.data_version = self.data_version.next(self._clock())
 
-        def text() -> str:
+        def text() -> bytes:
             self.dirty = False  # first: what changes from here on is written once more
             return config_json.write_table({"dataVersion": self.data_version.to_json()}, "offsetTable", self.entries())
 

@@ -604,14 +604,14 @@ class Timer:
         }
         return {"dataVersion": self.metrics_version.to_json(), "timingCount": table}
 
-    def metrics_picture(self) -> Callable[[], str] | None:
+    def metrics_picture(self) -> Callable[[], bytes] | None:
         """A function that makes the text of `timermetrics` as it is now; None when nothing changed."""
         if not self._metrics_changed:
             return None
         self._metrics_changed = False
         self.metrics_version = self.metrics_version.next(self._clock())
         value = self.metrics_json()
-        return lambda: json.dumps(value, separators=(",", ":"), sort_keys=True)
+        return lambda: json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
     def facts(self) -> dict:
         """What waits, what of it is due, how late it is, and when the rest is due.

@@ -302,10 +302,10 @@ class Topics:
             "topicConfigTable": {name: config.to_json() for name, config in self._table.items()},
         }
 
-    def picture(self) -> Callable[[], str]:
+    def picture(self) -> Callable[[], bytes]:
         """A function that makes the file's text from the table as it is when it is called, in any thread."""
 
-        def text() -> str:
+        def text() -> bytes:
             self.dirty = False  # first: what changes from here on is written once more
             version, configs = self.data_version, self.all()
             entries = ((config.name, config.to_json()) for config in configs)

@@ -43,7 +43,7 @@ class TransactionMetrics:
     def count(self, topic: str) -> int:
         return self._counts.get(topic, (0, 0))[0]
 
-    def picture(self) -> Callable[[], str] | None:
+    def picture(self) -> Callable[[], bytes] | None:
         """A function that makes the file's text as it is now; None when nothing changed."""
         if self._changes == self._saved_changes:
             return None
@@ -51,4 +51,4 @@ class TransactionMetrics:
         version = DataVersion(0, self._changes, max(changed_ms for _, changed_ms in self._counts.values()))
         table = {topic: {"count": count, "timeStamp": changed_ms} for topic, (count, changed_ms) in self._counts.items()}
         value = {"dataVersion": version.to_json(), "transactionCount": table}
-        return lambda: json.dumps(value, separators=(",", ":"), sort_keys=True)
+        return lambda: json.dumps(value, separators=(",", ":"), sort_keys=True).encode()

@@ -83,11 +83,11 @@ class ConfigFiles:
         self._disk.write_file(self._kept_in / f"{DIRECTORY}.{name}", raw)
         self._disk.sync_directory(self._kept_in)
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, data: bytes) -> None:
         """Replace config/<name> atomically and keep the old one as .bak. Any thread. Raises StoreError."""
         with self._lock:
             self._disk.make_directory(self._directory)
-            self._disk.replace_file(self._directory / name, text.encode(), self._directory / f"{name}{BACKUP}")
+            self._disk.replace_file(self._directory / name, data, self._directory / f"{name}{BACKUP}")
 
 
 def read_sound(disk: Disk, root: Path, name: str) -> str | None:

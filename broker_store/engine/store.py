@@ -829,11 +829,11 @@ class MessageStore:
         """The text of config/<name>, of its .bak when the file is missing, empty or torn, None when neither is there."""
         return read_sound(self._disk, self.root, name)
 
-    def write_config(self, name: str, text: str) -> None:
+    def write_config(self, name: str, data: bytes) -> None:
         """Replace config/<name> atomically and keep the old one as .bak. Any thread. Raises StoreError."""
         if self._lock is None:
             raise StoreClosedError("config files are written by the process that holds the store")
-        self._config_files.write(name, text)
+        self._config_files.write(name, data)
 
     @property
     def disk(self) -> Disk:

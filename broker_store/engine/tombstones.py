@@ -18,9 +18,9 @@ FILE_NAME = "deletedTopics.json"
 
 
 class Tombstones:
-    """Log offset by topic; `load(name, take)` and `write(name, text)` are the store's, for a file in config/."""
+    """Log offset by topic; `load(name, take)` and `write(name, data)` are the store's, for a file in config/."""
 
-    def __init__(self, load: Callable[[str, Callable[[str], None]], object], write: Callable[[str, str], None], context: WriterContext):
+    def __init__(self, load: Callable[[str, Callable[[str], None]], object], write: Callable[[str, bytes], None], context: WriterContext):
         self._load, self._write, self._context = load, write, context
         self._before: dict[str, int] = {}
 
@@ -57,7 +57,7 @@ class Tombstones:
 
     def _replace(self, before: dict[str, int]) -> None:
         if before != self._before:
-            self._write(FILE_NAME, json.dumps(before))
+            self._write(FILE_NAME, json.dumps(before).encode())
             self._before = before
             self._publish()
 

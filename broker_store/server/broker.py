@@ -296,7 +296,7 @@ def _log_failure(_result: object, error: Exception | None) -> None:
         log.error("the meters could not be sampled", exc_info=error)
 
 
-def _write_nothing(name: str, text: str) -> None:
+def _write_nothing(name: str, data: bytes) -> None:
     """A store that is only looked at keeps its config files as they are."""
 
 

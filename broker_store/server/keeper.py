@@ -18,15 +18,15 @@ RETRY_S = 5.0
 
 
 class Keeper:
-    """`write(name, text)` is the store's, for a file in config/."""
+    """`write(name, data)` is the store's, for a file in config/."""
 
-    def __init__(self, write: Callable[[str, str], None]):
+    def __init__(self, write: Callable[[str, bytes], None]):
         self._write = write
-        self._waiting: dict[str, Callable[[], str]] = {}
+        self._waiting: dict[str, Callable[[], bytes]] = {}
         self._task: asyncio.Task | None = None
         self.failed: dict[str, str] = {}
 
-    def save(self, name: str, make_text: Callable[[], str]) -> None:
+    def save(self, name: str, make_text: Callable[[], bytes]) -> None:
         """Write a file soon; what was waiting under its name is replaced."""
         self._waiting[name] = make_text
         if self._task is None or self._task.done():
@@ -45,7 +45,7 @@ class Keeper:
                 self._waiting.setdefault(name, make_text)
                 await asyncio.sleep(RETRY_S)
 
-    def _write_one(self, name: str, make_text: Callable[[], str]) -> None:
+    def _write_one(self, name: str, make_text: Callable[[], bytes]) -> None:
         self._write(name, make_text())
 
     async def close(self, limit_s: float = 1.0) -> None:

@@ -64,7 +64,7 @@ class Forecasts:
         return self._looks.of(("timeline", group, hours), make)
 
     def _disk(self, retention_hours: int | None, make: Callable[[DiskView], dict]) -> dict:
-        with self._look(retention_hours, self.parts.offsets.everything()) as (_, view, _, _):
+        with self._look(retention_hours, list(self.parts.offsets.everything())) as (_, view, _, _):
             return make(view)
 
     @contextmanager

@@ -142,7 +142,7 @@ def test_the_position_is_saved_only_as_far_as_the_log_is_synced():
     world.delay.step(world.now_ms)
     assert world.delay.picture(world.store.confirmed) is None
     world.store.sync()
-    text = world.delay.picture(world.store.confirmed)()
+    text = world.delay.picture(world.store.confirmed)().decode()
     assert "\n\t\t1:1\n" in text
     assert world.delay.picture(world.store.confirmed) is None
 

@@ -75,7 +75,7 @@ def test_groups_that_make_themselves_are_bounded_and_named_well():
 def test_the_file_comes_back():
     groups = make()
     groups.put(SubscriptionGroup("g", consume_enable=False))
-    text = groups.picture()()
+    text = groups.picture()().decode()
     assert set(config_json.read(text)) == {"dataVersion", "forbiddenTable", "subscriptionGroupTable"}
     again = make()
     again.load(text)

@@ -65,7 +65,7 @@ def test_what_broadcasting_groups_pulled_is_no_groups_offset_and_goes_with_its_t
     assert (offsets.query("g", "t", 0), offsets.groups(), offsets.groups_of_topic("t")) == (3, ["g"], ["g"])
     assert offsets.to_json()["offsetTable"] == {"t@g@broadcast": {0: 9}, "t@h@broadcast": {0: 9}, "t@g": {0: 3}}
     again = make()
-    again.load(offsets.picture()())
+    again.load(offsets.picture()().decode())
     assert (again.of_broadcast("h"), again.groups()) == ({"t": {0: 9}}, ["g"])
     offsets.forget_group("g")
     assert (offsets.of_broadcast("g"), offsets.of_broadcast("h")) == ({}, {"t": {0: 9}})
@@ -78,7 +78,7 @@ def test_the_file_has_apaches_layout_and_comes_back():
     offsets.commit("CG", "TopicX", 0, 5)
     offsets.commit("CG", "TopicX", 1, 7)
     assert offsets.dirty
-    text = offsets.picture()()
+    text = offsets.picture()().decode()
     assert '"TopicX@CG":{\n\t\t\t0:5,\n\t\t\t1:7\n\t\t}' in text
     assert not offsets.dirty
     again = make()
@@ -96,6 +96,19 @@ def test_files_of_other_versions_are_read():
 def test_a_file_that_cannot_be_read_is_named(text):
     with pytest.raises(DamagedStoreError, match=r"config/consumerOffset\.json"):
         make().load(text)
+
+
+def test_a_walk_in_a_thread_leaves_out_what_goes_and_what_comes_meanwhile():
+    offsets = make()
+    for number in range(5):
+        offsets.commit(f"g{number}", "t", 0, number)
+    walks = offsets.entries(), offsets.everything()
+    first = [next(walk) for walk in walks]
+    offsets.forget_group("g3")
+    offsets.commit("late", "t", 0, 9)
+    rest = [list(walk) for walk in walks]
+    assert [first[0], *rest[0]] == [(f"t@g{number}", {0: number}) for number in (0, 1, 2, 4)]
+    assert [first[1], *rest[1]] == [(f"g{number}", "t", {0: number}) for number in (0, 1, 2, 4)]
 
 
 def test_the_same_commit_again_leaves_the_file_alone():

@@ -546,7 +546,7 @@ def test_the_file_of_metrics_says_how_many_wait_for_whoever_takes_the_store_over
     world.send(TIMER_DELAY_SEC=1)
     world.send(TIMER_DELAY_SEC=5)
     world.run()
-    text = world.timer.metrics_picture()()
+    text = world.timer.metrics_picture()().decode()
     assert "\n" not in text and " " not in text
     value = json.loads(text)
     assert value["timingCount"] == {"Orders": {"count": 2, "timeStamp": START_MS}} and value["dataVersion"]["counter"] == 2

@@ -95,7 +95,7 @@ def test_traces_make_their_topic_like_any_other_message():
 def test_the_file_has_apaches_layout_and_comes_back():
     topics = make()
     topics.put(TopicConfig("Orders", 4, 2, 6, order=True, attributes={"message.type": "NORMAL"}))
-    text = topics.picture()()
+    text = topics.picture()().decode()
     entry = config_json.read(text)["topicConfigTable"]["Orders"]
     assert entry == {
         "attributes": {"message.type": "NORMAL"}, "order": True, "perm": 6, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG",

@@ -19,7 +19,7 @@ def test_the_file_is_as_apache_writes_it(metrics):
     metrics.add("TopicX", 1)
     metrics.add("TopicX", -1)
     metrics.add("A", 1)
-    assert metrics.picture()() == (
+    assert metrics.picture()().decode() == (
         '{"dataVersion":{"counter":10,"stateVersion":0,"timestamp":5000},'
         '"transactionCount":{"A":{"count":1,"timeStamp":5000},"TopicX":{"count":1,"timeStamp":5000}}}'
     )

@@ -163,7 +163,7 @@ def test_whatever_a_power_cut_leaves_of_a_replacement_one_of_the_two_texts_is_th
 
     disk.on_event = note
     for number in range(1, 6):
-        files.write(name, text_of(name, number))
+        files.write(name, text_of(name, number).encode())
         written = number
         note(f"written {number}")
     opened = 0

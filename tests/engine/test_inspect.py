@@ -48,7 +48,7 @@ def test_nothing_is_taken_or_deleted(tmp_path):
     store = look_into("clean", root)
     assert store.put(Message("FixA", 0, b"x")).status is PutStatus.SERVICE_NOT_AVAILABLE
     assert store.snapshot()["state"] == "read_only" and not store.is_writable
-    store.write_config("topics.json", "{}")
+    store.write_config("topics.json", b"{}")
     store.tick()
     store.close()
     assert tree(tmp_path) == before

@@ -362,8 +362,8 @@ def test_a_second_store_on_the_directory_is_refused_and_the_first_goes_on(open_s
 def test_configuration_is_replaced_whole_and_the_old_text_kept(open_store):
     store = open_store()
     assert store.read_config("topics.json") is None
-    store.write_config("topics.json", '{"a": 1}')
-    store.write_config("topics.json", '{"a": 2}')
+    store.write_config("topics.json", b'{"a": 1}')
+    store.write_config("topics.json", b'{"a": 2}')
     assert (store.read_config("topics.json"), store.read_config("topics.json.bak")) == ('{"a": 2}', '{"a": 1}')
     (store.root / "config/topics.json").unlink()
     assert store.read_config("topics.json") == '{"a": 1}'

@@ -67,6 +67,15 @@ def test_what_is_written_is_read(value):
     assert config_json.read(config_json.write(value)) == value
 
 
+@pytest.mark.parametrize("count", [0, 1, config_json.ENTRIES_PER_PIECE, config_json.ENTRIES_PER_PIECE + 1, 1_000])
+def test_a_table_is_written_in_short_pieces_that_make_the_same_text(count):
+    head, table = {"dataVersion": {"counter": 1}, "Größe": [1]}, {f"T{number}@ü": {0: number} for number in range(count)}
+    pieces = list(config_json.table_pieces(head, "offsetTable", table.items()))
+    assert max(piece.count(b"@") for piece in pieces) == min(count, config_json.ENTRIES_PER_PIECE)
+    written = config_json.write_table(head, "offsetTable", table.items())
+    assert written == b"".join(pieces) == config_json.write(head | {"offsetTable": table}).encode()
+
+
 def test_versions_compare_by_state_then_counter_then_time():
     assert DataVersion.from_json({"counter": 3, "timestamp": 9}) == DataVersion(0, 3, 9)
     assert DataVersion.from_json(None) == DataVersion()

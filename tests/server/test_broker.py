@@ -212,27 +212,27 @@ async def test_silent_clients_are_closed(brokers):
 
 async def test_only_the_newest_picture_is_written_and_one_at_a_time():
     written = []
-    one = keeper.Keeper(lambda name, text: written.append((name, text)))
+    one = keeper.Keeper(lambda name, data: written.append((name, data)))
     for number in range(5):
-        one.save("a.json", lambda number=number: str(number))
-    one.save("b.json", lambda: "b")
+        one.save("a.json", lambda number=number: str(number).encode())
+    one.save("b.json", lambda: b"b")
     await one.close()
-    assert sorted(written) == [("a.json", "4"), ("b.json", "b")]
+    assert sorted(written) == [("a.json", b"4"), ("b.json", b"b")]
 
 
 async def test_a_full_disk_is_tried_again(monkeypatch):
     monkeypatch.setattr(keeper, "RETRY_S", 0.0)
     written, full = [], [True]
 
-    def write(name, text):
+    def write(name, data):
         if full.pop() if full else False:
             raise DiskFullError("no room")
-        written.append(text)
+        written.append(data)
 
     one = keeper.Keeper(write)
-    one.save("a.json", lambda: "a")
+    one.save("a.json", lambda: b"a")
     await one.close()
-    assert written == ["a"] and one.failed == {}
+    assert written == [b"a"] and one.failed == {}
 
 
 # Name servers

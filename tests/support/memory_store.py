@@ -268,8 +268,8 @@ class MemoryStore:
             "lost_and_found": {"files": 0, "bytes": 0},
         }
 
-    def write_config(self, name: str, text: str) -> None:
-        self.config[name] = text
+    def write_config(self, name: str, data: bytes) -> None:
+        self.config[name] = data.decode()
 
     def load_config(self, name: str, take, *, is_needed: bool = True) -> None:
         if (text := self.config.get(name)) is not None:
