@@ -1,21 +1,21 @@
 """What a name server answers to each request (spec/namesrv.md 2 to 6).
 
-The shell that owns the sockets calls `NameServer.handle`, tells it of closed channels and calls `scan` every 10 s. A broker in
-the same process calls `handle` too, with None for the channel.
+The shell that owns the sockets calls `handle` for each request, `channel_closed` for each connection that ended, and `scan` every
+10 s. A broker in the same process calls `handle` too, with None for the channel.
 
 What walks over all topics is a generator of steps (`routes.Steps`), and a broker in the same process may have sends to take in
-between. The shell that has a loop sets `take_steps`, which takes some steps a turn and answers later; who asks with no channel
-gets the answer at once. One such work runs at a time, and whatever registers or leaves meanwhile waits its turn after it, so an
-older registration never overwrites a newer one.
+between. A shell with an event loop sets `take_steps`, which takes some steps in each turn of the loop and answers later. A request
+without a channel is answered at once. One such work runs at a time; registrations and departures that come meanwhile are handled
+after it, so an older registration never overwrites a newer one.
 
 The key-value table is the only thing that outlives the process: `persist` is called with its whole content after each
 change, before the answer is given; when it raises, the change is undone and the answer is an error. Apache's file of
 the same layout is read as it is.
 
-What is refused is told to `refuse(cause, value=, limit=, who=, said=)`, which a broker in the same process counts with its own.
+`refuse(cause, value=, limit=, who=, said=)` is called for each refusal; a broker in the same process counts them with its own.
 
-UPDATE_NAMESRV_CONFIG is refused as long as there is no way to tell who asks: with Apache's it has been a way to write
-files anywhere (CVE-2023-37582).
+UPDATE_NAMESRV_CONFIG is refused because requests are not authenticated: in Apache's name server it allowed writing files
+anywhere (CVE-2023-37582).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class NameServer:
         self._config = dict(config or {})
         self._kv = kv_config or {}
         self.refuse: Callable[..., None] = lambda cause, **case: None
-        # Called with each request, its channel and its answer: who keeps records of changes sees them here.
+        # Called with each request, its channel and its answer, for records of changes.
         self.answered: Callable[[Command, Channel | None, Command], None] = lambda command, channel, answer: None
         # The broker in whose process this name server runs; None for a name server alone.
         self.own: OwnBroker | None = None
@@ -199,7 +199,8 @@ class NameServer:
         if header.body_crc32 and header.body_crc32 != bodies.body_crc(command.body):
             return command.answer(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         compressed = bool(header.compressed)
-        if len(command.body) > bodies.MAX_BODY_AT_ONCE or compressed:
+        is_large = len(command.body) > bodies.MAX_BODY_AT_ONCE or compressed
+        if is_large:
             registration = yield lambda: bodies.decode_registration(command.body, compressed, command.version)
         else:
             registration = bodies.decode_registration(command.body, compressed, command.version)
@@ -214,7 +215,14 @@ class NameServer:
             header.zone_name,
         )
         self._check_own(who, channel)
-        answer = yield from self.routes.register_in_steps(who, registration, channel, self._clock())
+        try:
+            answer = yield from self.routes.register_in_steps(who, registration, channel, self._clock())
+        except PeerError:
+            if is_large:
+                yield lambda: _empty(registration.topics)
+            raise
+        if is_large:
+            yield lambda: _empty(registration.topics)
         fields = {"haServerAddr": answer.ha_address, "masterAddr": answer.master_address}
         order = self._kv.get(ORDER_TOPIC_CONFIG) if self._return_order_topic_config else None
         body = bodies.encode_table(order) if order else b""
@@ -361,6 +369,12 @@ class NameServer:
 
     def _get_config(self, command: Command, _channel: Channel | None) -> Command:
         return command.answer(body=bodies.encode_properties(self._config))
+
+
+def _empty(table: dict) -> None:
+    """Remove all entries, one by one. What frees a large table at once holds the interpreter's lock until all of it is free."""
+    while table:
+        table.popitem()
 
 
 def _named_in(header) -> Registrant:

@@ -63,6 +63,7 @@ def finish(steps: Generator[object, object, Result]) -> Result:
 
 
 def _in_steps(entries: list) -> Iterator[list]:
+    """The entries in pieces of STEP. Keys or values of a table: `items` would make a tuple for each in one step."""
     return (entries[begin : begin + STEP] for begin in range(0, len(entries), STEP))
 
 
@@ -296,17 +297,17 @@ class Routes:
     def topics_of_cluster(self, cluster: str) -> Generator[None, None, list[str]]:
         """In steps: the topics that any broker of the cluster has."""
         names, chosen = self.clusters.get(cluster, {}), []
-        for piece in _in_steps(list(self.topics.items())):
-            chosen += [topic for topic, queues in piece if not names.keys().isdisjoint(queues)]
+        for piece in _in_steps(list(self.topics)):
+            chosen += [topic for topic in piece if not names.keys().isdisjoint(self.topics.get(topic, ()))]
             yield
         return chosen
 
     def topics_by_flag(self, wanted: int, unwanted: int = 0) -> Generator[None, None, list[str]]:
         """In steps: the topics whose flag has all bits of `wanted` and none of `unwanted`."""
         chosen = []
-        for piece in _in_steps(list(self.topics.items())):
-            for topic, queues in piece:
-                flag = next((queue.topic_sys_flag for queue in queues.values()), 0)
+        for piece in _in_steps(list(self.topics)):
+            for topic in piece:
+                flag = next((queue.topic_sys_flag for queue in self.topics.get(topic, {}).values()), 0)
                 if flag & wanted == wanted and not flag & unwanted:
                     chosen.append(topic)
             yield

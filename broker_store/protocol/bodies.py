@@ -376,7 +376,8 @@ def encode_data_version(version: DataVersion) -> bytes:
 def _topic_wrapper(members: Mapping) -> tuple[DataVersion, dict[str, TopicConfig]]:
     table = _object(members, "topicConfigTable")
     topics = {}
-    for name, item in table.items():
+    for name in list(table):
+        item = table.pop(name)  # so that each is freed here: all at once would keep other threads waiting
         if not isinstance(item, dict) or not isinstance(name, str):
             raise FieldError("topicConfigTable", name, "topics by name")
         topics[name] = TopicConfig.from_json({"topicName": name} | item)

@@ -2,7 +2,7 @@
 
 A table of 100,000 entries takes a tenth of a second to walk in Python. `in_turns` hands it out in pieces: when one has taken
 TURN_S, the loop handles what came meanwhile before the next. What is handed out is a copy of the table as it was at the
-beginning, so whoever uses an entry must bear that it is gone by now.
+beginning, so an entry may have been removed from the table when its piece is handed out.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 TURN_S = 0.002
-FEW = 64  # entries between two looks at the clock
+FEW = 64  # entries between two readings of the clock
 
 Entry = TypeVar("Entry")
 
 
 async def in_turns(entries: Sequence[Entry], few: int = FEW) -> AsyncIterator[Sequence[Entry]]:
-    """The entries in pieces of `few`; after TURN_S the loop has a turn in between."""
+    """Yield the entries in pieces of `few`; after TURN_S the loop runs other work before the next piece."""
     until_s = time.perf_counter() + TURN_S
     for begin in range(0, len(entries), few):
         yield entries[begin : begin + few]
@@ -91,6 +91,6 @@ def _some(
                 return False, None
     except StopIteration as end:
         done(end.value, None)
-    except Exception as raised:  # it belongs to whoever wanted the work
+    except Exception as raised:  # `done` handles it, as it handles the result
         done(None, raised)
     return True, None

@@ -9,6 +9,7 @@ from broker_store.formats.config_json import DataVersion
 from broker_store.nameserver.handlers import NameServer
 from broker_store.nameserver.kv_file import decoded
 from broker_store.nameserver.own_broker import OwnBroker
+from broker_store.nameserver.routes import RegistrationRefused
 from broker_store.protocol import bodies
 from broker_store.protocol.bodies import QueueData, Registration, TopicConfig, TopicRoute
 from broker_store.protocol.codes import RequestCode
@@ -27,6 +28,11 @@ class FakeChannel:
 
     def close(self):
         self.closed = True
+
+
+class Writing(FakeChannel):
+    def write(self, command):
+        pass
 
 
 class Clock:
@@ -65,6 +71,37 @@ def ask(server, code, body=b"", version=479, **fields):
 @pytest.mark.parametrize(("name", "version"), [("route json", 473), ("route json old", 0)])
 def test_the_route_is_the_real_name_servers(server, name, version):
     assert ask(server, 105, topic="TopicX", version=version).body == sample(name).body
+
+
+@pytest.mark.parametrize("name", ["broker-a", "../a"])
+def test_a_large_registration_is_freed_entry_by_entry_in_a_thread(clock, monkeypatch, name):
+    """What frees a large table at once keeps the loop, in whatever thread it is done."""
+    server, threads, read = NameServer(clock), [], []
+    body = bodies.encode_registration(Registration(DataVersion(0, 1, 1), {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(1_000)}))
+    assert len(body) > bodies.MAX_BODY_AT_ONCE
+    decode = bodies.decode_registration
+    monkeypatch.setattr(bodies, "decode_registration", lambda *parts: (read.append(decode(*parts)), read[-1])[1])
+
+    def take(steps, done):
+        answer = None
+        try:
+            while True:
+                work = steps.send(answer)
+                if answer is not None:
+                    assert len(read[0].topics) == 1_000
+                answer = None
+                if callable(work):
+                    answer = work()
+                    threads.append(len(read[0].topics))
+        except StopIteration as end:
+            done(end.value, None)
+        except RegistrationRefused as error:
+            done(None, error)
+
+    server.take_steps = take
+    server.handle(Command.request(RequestCode.REGISTER_BROKER, BROKER | {"brokerName": name}, body), Writing())
+    assert threads == [1_000, 0], "it is read in a thread, and emptied in one"
+    assert len(server.routes.topics) == (1_000 if name == "broker-a" else 0)
 
 
 def test_an_old_client_may_ask_for_strict_json(server):

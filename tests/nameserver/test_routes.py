@@ -1,9 +1,11 @@
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_store.formats.config_json import DataVersion
-from broker_store.nameserver.routes import Registrant, RegistrationAnswer, RegistrationRefused, Routes, finish
+from broker_store.nameserver.routes import STEP, Registrant, RegistrationAnswer, RegistrationRefused, Routes, finish
 from broker_store.protocol.bodies import QueueData, Registration, TopicConfig
 
 MASTER = Registrant("C", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")
@@ -32,6 +34,29 @@ def test_a_registered_broker_is_in_the_route_of_its_topics(routes):
     assert route.brokers[0].addresses == {0: "127.0.0.1:10911"}
     assert routes.route("Nope") is None
     assert routes.cluster_info().clusters == {"C": ["broker-a"]}
+
+
+class NoItems(dict):
+    """A table of which nobody may ask all pairs: that makes a tuple for each in one step."""
+
+    def items(self):
+        raise AssertionError("all pairs at once")
+
+
+def test_no_step_takes_more_than_its_share_of_a_large_table(routes):
+    """Of what walks over all topics, each step handles at most STEP of them."""
+    names = [f"t{number}" for number in range(5 * STEP)]
+    routes.register(OTHER, serves(*names), None, 1000)
+    routes.topics = NoItems(routes.topics)
+    for walk in (routes.topics_of_cluster("C"), routes.topics_by_flag(0), routes.wipe_write_perm("broker-b"), routes.add_write_perm("broker-b")):
+        assert sum(1 for _ in walk) >= 5
+    left = [len(routes.topics)]
+    for _ in routes.unregister_in_steps("C", OTHER.address, "broker-b", 0):
+        left.append(len(routes.topics))
+    assert left[-1] == 2 and max(before - after for before, after in itertools.pairwise(left)) <= STEP
+    for _ in routes.register_in_steps(OTHER, serves(*names), None, 1000):
+        left.append(len(routes.topics))
+    assert left[-1] == 2 + len(names) and max(after - before for before, after in itertools.pairwise(left)) <= STEP
 
 
 def test_only_a_changed_data_version_changes_topics(routes):
