@@ -290,22 +290,23 @@ class Admin:
     def delay_offsets(self, command: Command, channel: Channel) -> Command:
         return command.answer(0, None, None, fastjson.dumps(self._parts.delay.to_json()))
 
-    def consume_stats(self, command: Command, channel: Channel) -> Command:
+    async def consume_stats(self, command: Command, channel: Channel) -> Command:
         header = read_header(R.GET_CONSUME_STATS, command.fields)
         group = header.consumer_group
         check_group(group)
         wanted = [name for name in (header.topic_list or "").split(";") if name]
         topics = [header.topic] if header.topic else wanted or self._topics_consumed(group)
-        offsets = {}
-        for topic in topics:
-            offsets |= self.progress(group, topic)
+        offsets: dict[MessageQueue, ConsumeOffsets] = {}
+        async for some in in_turns(topics, 8):
+            for topic in some:
+                offsets |= self.progress(group, topic)
         rate = self._parts.statistics.got_rate(group, header.topic or None)
         return command.answer(0, None, None, bodies.encode_consume_stats(offsets, rate))
 
     def _topics_consumed(self, group: str) -> list[str]:
         """Topics the group has offsets of or subscribes to now."""
         online = self._parts.clients.consumer_group(group)
-        names = dict.fromkeys(self._parts.offsets.of_group(group))
+        names = dict.fromkeys(self._parts.offsets.topics_of(group))
         names.update(dict.fromkeys(online.subscriptions if online else ()))
         return list(names)
 
