@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from asgiref.sync import ThreadSensitiveContext
@@ -15,6 +17,9 @@ django_application = get_asgi_application()
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from django.conf import settings  # noqa: E402
+from django.template.loader import get_template  # noqa: E402
+from django.urls import reverse  # noqa: E402
 
 from broker_store.server.http import HotRoutes  # noqa: E402
 from broker_store.server.problems import Problem  # noqa: E402
@@ -80,9 +85,36 @@ class KeptThreads:
                 executor.shutdown(wait=False)
 
 
+def load_pages() -> None:
+    """Load what Django otherwise loads when a request needs it first: pages, REST, their addresses, and all templates."""
+    # A link to a name needs a table of all names: those without a prefix share one, each prefix has its own.
+    for name in ("overview", "admin:index", "api:openapi-view"):
+        reverse(name)
+    for directory in settings.TEMPLATES[0]["DIRS"]:
+        for path in directory.rglob("*.html"):
+            get_template(str(path.relative_to(directory)))
+
+
+class FirstLoad:
+    """Calls `load` in a thread when the first request comes; that request and those that come meanwhile wait for it.
+
+    On the loop it takes more than 0.1 s, in which no send is answered. At the start it would take memory though nobody may open a page.
+    """
+
+    def __init__(self, application, load: Callable[[], None]):
+        self._application, self._load = application, load
+        self._loading: asyncio.Task | None = None
+
+    async def __call__(self, scope, receive, send) -> None:
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(asyncio.to_thread(self._load), name="load pages")
+        await asyncio.shield(self._loading)
+        await self._application(scope, receive, send)
+
+
 application = AllowedHosts(
     HotRoutes(
-        ProtocolTypeRouter({"http": KeptThreads(django_application), "websocket": websockets}),
+        ProtocolTypeRouter({"http": KeptThreads(FirstLoad(django_application, load_pages)), "websocket": websockets}),
         gateway=_gateway,
         tokens=tokens.TABLE,
         local_caller=local_caller,
