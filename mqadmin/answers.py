@@ -1,12 +1,13 @@
-"""Answers of Django that are sent in pieces, so that a large one leaves the broker's loop to others between two of them."""
+"""Answers of Django that are sent in pieces, so that a large one leaves the broker's loop to others after each turn (`server/turns.py`)."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
+
+from broker_store.server.turns import in_turns
 
 PIECE_BYTES = 256 << 10
 
@@ -15,7 +16,7 @@ def in_pieces(pieces: Sequence[bytes], media_type: str) -> HttpResponseBase:
     """The answer of these pieces; its length is known before the first is sent."""
     if len(pieces) == 1:
         return HttpResponse(pieces[0], content_type=media_type)
-    return StreamingHttpResponse(_in_turns(pieces), content_type=media_type, headers={"Content-Length": str(sum(map(len, pieces)))})
+    return StreamingHttpResponse(_one_by_one(pieces), content_type=media_type, headers={"Content-Length": str(sum(map(len, pieces)))})
 
 
 def cut(body: bytes) -> list[bytes]:
@@ -23,7 +24,6 @@ def cut(body: bytes) -> list[bytes]:
     return [body[at : at + PIECE_BYTES] for at in range(0, max(1, len(body)), PIECE_BYTES)]
 
 
-async def _in_turns(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
-    for piece in pieces:
+async def _one_by_one(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
+    async for (piece,) in in_turns(pieces, 1):
         yield piece
-        await asyncio.sleep(0)
