@@ -331,10 +331,20 @@ async def test_cleaning_on_demand_succeeds_and_takes_what_is_expired(harness):
     assert harness.parts.topics.get("TopicX") is not None and harness.store.max_offset("TopicX", 1) == 1
 
 
-@pytest.mark.parametrize("kind", ["UNSPECIFIED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL"])
+@pytest.mark.parametrize("kind", ["UNSPECIFIED", "TRANSACTION", "FIFO", "DELAY", "NORMAL"])
 async def test_message_types_that_apache_takes(harness, kind):
     assert (await harness.ask(17, attributes=f"+message.type={kind}", **TOPIC)).code == 0
     assert harness.parts.topics.get("T2").attributes == {"message.type": kind}
+
+
+@pytest.mark.parametrize("kind", ["PRIORITY", "LITE"])
+async def test_message_types_that_are_not_served_are_refused(harness, kind):
+    """They were taken, and messages of such a topic treated as all others."""
+    answer = await harness.ask(17, attributes=f"+message.type={kind}", **TOPIC)
+    assert answer.code == 29 and answer.remark.startswith(f"{kind} message type is not supported: ")
+    assert harness.parts.topics.get("T2") is None
+    harness.parts.topics.put(TopicConfig("T2", attributes={"message.type": kind}))
+    assert (await harness.ask(17, attributes="-message.type", **TOPIC)).code == 0, "one that another broker made can be changed back"
 
 
 async def test_message_types_that_apache_refuses(harness):
