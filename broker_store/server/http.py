@@ -25,6 +25,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 BASE = "/api/v1/topics/"
 MAX_BODY_BYTES = 16 << 20  # as the remoting port's frame
 MAX_BODIES_BYTES = 64 << 20  # of all requests that are being read or stored
+MAX_BYTES_ON_LOOP = 64 << 10  # of a body; a larger one is read in a thread
+MAX_PROPERTIES = 8_191  # of a message: 32,767 bytes of properties, and the shortest takes four
+MAX_WRONG = 20  # fields that an answer names
 BODY_SECONDS = 30.0  # from the first byte of a body to its last
 MAX_MESSAGES = 1_000  # in one request
 MAX_LIMIT = 100  # messages in one answer, as rows in each list of REST: whoever wants more pages on
@@ -312,7 +316,7 @@ def read_message(value: object, place: str) -> NewMessage:
     """One message out of JSON; a Problem that names each field that is wrong."""
     if not isinstance(value, dict):
         raise Problem("invalid_fields", f"message{place} is not an object")
-    wrong = [_wrong(place, name, "not known") for name in value.keys() - _FIELDS]
+    wrong = [_wrong(place, name, "not known") for name in islice((name for name in value if name not in _FIELDS), MAX_WRONG)]
     body, body_error = _read_body(value.get("body"), value.get("body_encoding", "utf-8"))
     if body_error:
         wrong.append(_wrong(place, "body", body_error))
@@ -324,7 +328,9 @@ def read_message(value: object, place: str) -> NewMessage:
     if not isinstance(keys, list) or not all(_is_text(key, 1024) and key and " " not in key for key in keys):
         wrong.append(_wrong(place, "keys", "want strings without blanks, none empty"))
     properties = value.get("properties") or {}
-    if not isinstance(properties, dict) or not all(_is_text(k, 255) and k and _is_text(v, 32767) and v for k, v in properties.items()):
+    if isinstance(properties, dict) and len(properties) > MAX_PROPERTIES:
+        wrong.append(_wrong(place, "properties", f"has {len(properties)} names, at most {MAX_PROPERTIES} fit into a message"))
+    elif not isinstance(properties, dict) or not all(_is_text(k, 255) and k and _is_text(v, 32767) and v for k, v in properties.items()):
         wrong.append(_wrong(place, "properties", "want an object of strings, names and values not empty"))
     queue_id, flag = value.get("queue_id"), value.get("flag", 0)
     if queue_id is not None and not _is_int(queue_id, 0, MAX_INT32):
@@ -332,7 +338,7 @@ def read_message(value: object, place: str) -> NewMessage:
     if not _is_int(flag, -MAX_INT32 - 1, MAX_INT32):
         wrong.append(_wrong(place, "flag", "want a 32-bit integer"))
     if wrong:
-        raise Problem("invalid_fields", "; ".join(f"{entry['field']}: {entry['reason']}" for entry in wrong[:5]), errors=wrong[:20])
+        raise Problem("invalid_fields", "; ".join(f"{entry['field']}: {entry['reason']}" for entry in wrong[:5]), errors=wrong[:MAX_WRONG])
     return NewMessage(body, tag, tuple(keys), dict(properties), queue_id, flag)
 
 
@@ -366,7 +372,7 @@ async def send_body(gateway: Gateway, repeats: Repeats, caller: Caller, topic: s
     """Store what a request body holds and answer it; with an Idempotency-Key, once."""
 
     async def send() -> dict:
-        messages, is_list = read_messages(body)
+        messages, is_list = read_messages(body) if len(body) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(read_messages, body)
         return send_answer(await gateway.send_batch(topic, messages), is_list)
 
     return await (send() if key is None else repeats.once(caller.name, topic, key, body, send))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
 
 import pytest
 
@@ -228,6 +229,8 @@ async def test_who_goes_away_in_the_middle_gets_no_answer_and_stores_nothing():
         (b'{"body":"x","flag":99999999999}', "flag"),
         (b'{"body":"!","body_encoding":"base64"}', "body"),
         (b'{"body":"x","colour":"red"}', "colour"),
+        (b'{"body":"x","properties":{' + b",".join(b'"%d":"v"' % number for number in range(http.MAX_PROPERTIES + 1)) + b"}}", "properties"),
+        (b'{"' + b'":1,"'.join(b"%d" % number for number in range(100_000)) + b'":1}', "0"),
         (b"[" * 5000, None),
         (b'{"body":NaN}', None),
         (b"\xff", None),
@@ -238,8 +241,17 @@ async def test_wrong_messages_are_refused_with_the_field_that_is_wrong(body, fie
     status, answer = await world.ask("POST", TOPIC + "/messages", body)
     assert status in (400, 422)
     if field:
-        assert answer["errors"][0]["field"] == field
+        assert answer["errors"][0]["field"] == field and len(answer["errors"]) <= http.MAX_WRONG
     assert world.gateway.sent == []
+
+
+async def test_a_large_body_is_read_in_a_thread_and_a_short_one_is_not(monkeypatch):
+    read, threads = http.read_messages, []
+    monkeypatch.setattr(http, "read_messages", lambda body: (threads.append(threading.current_thread()), read(body))[1])
+    world = World()
+    for length in (10, http.MAX_BYTES_ON_LOOP):
+        assert (await world.ask("POST", TOPIC + "/messages", b'{"body":"' + b"x" * length + b'"}'))[0] == 200
+    assert threads[0] is threading.current_thread() is not threads[1] and len(world.gateway.sent[1][1][0].body) == http.MAX_BYTES_ON_LOOP
 
 
 @pytest.mark.parametrize("query", [b"offset=-1", b"offset=x", b"limit=0", b"limit=101", b"wait_ms=30001", b"offset=9223372036854775808", b"colour=red"])
