@@ -8,6 +8,8 @@ import functools
 import json
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -482,3 +484,9 @@ async def test_a_websocket_that_never_reads_ends(open_world):
 async def test_a_handshake_that_the_second_parser_does_not_take_is_answered(open_world, request_bytes, status):
     async with open_world() as world:
         assert status_of(await asyncio.wait_for(world.ask(request_bytes), 5)) == status
+
+
+def test_a_bound_of_an_address_that_is_no_number_of_connections_stops_the_start(tmp_path):
+    environment = os.environ | {"BROKER_WEB_CONNECTIONS": "-1", "BROKER_DATA_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", "import mqadmin.settings"], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode and "BROKER_WEB_CONNECTIONS is -1, want 0 (no bound) or a number of connections" in done.stderr

@@ -104,6 +104,18 @@ def test_a_large_registration_is_freed_entry_by_entry_in_a_thread(clock, monkeyp
     assert len(server.routes.topics) == (1_000 if name == "broker-a" else 0)
 
 
+def test_a_body_is_bounded_but_for_a_registration(server):
+    """One call of compiled code that reads a body keeps the loop."""
+    before = dict(server.routes.topics)
+    for code in (RequestCode.REGISTER_TOPIC_IN_NAMESRV, RequestCode.QUERY_DATA_VERSION):
+        answer = ask(server, code, body=b" " * ((256 << 10) + 1), topic="New", **BROKER)
+        assert answer.code == 1 and str((256 << 10) + 1) in answer.remark and str(256 << 10) in answer.remark
+    assert server.routes.topics == before
+    large = {f"T{number:05d}": TopicConfig(f"T{number:05d}", 4, 4, 6) for number in range(2_000)}
+    body = bodies.encode_registration(Registration(DataVersion(0, 12, 1), large))
+    assert len(body) > 256 << 10 and register(server, body=body).code == 0 and large.keys() <= server.routes.topics.keys()
+
+
 def test_an_old_client_may_ask_for_strict_json(server):
     assert ask(server, 105, topic="TopicX", version=0, acceptStandardJsonOnly="true").body == sample("route json").body
 
