@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -372,7 +373,7 @@ class GroupAdmin(ClusterAdmin):
             self.message_user(request, f"{name} has read no topic, so there is no offset to move.", messages.WARNING)
             return None
         form = ResetForm(topics, request.POST if "to" in request.POST else None)
-        moves = None
+        moves = doubt = None
         if form.is_bound and form.is_valid():
             wanted = {key: form.cleaned_data[key] for key in ("topic", "to", "value", "queue_id")}
             if form.cleaned_data["confirm"] == name:
@@ -382,6 +383,8 @@ class GroupAdmin(ClusterAdmin):
                 audit.unconfirmed(roles.caller_of(request.user), "reset_offset", "group", name, **wanted)
                 form.add_error("confirm", f"Type {name} to do it.")
             moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=True))
+            if wanted["to"] == "time":
+                doubt = async_to_sync(cluster.time_doubt)(wanted["topic"], wanted["value"], wanted["queue_id"])
         context = {
             **self.admin_site.each_context(request),
             "title": f"Reset offsets of {name}",
@@ -389,6 +392,7 @@ class GroupAdmin(ClusterAdmin):
             "group": name,
             "form": form,
             "moves": moves,
+            "doubt": doubt,
             "selected": ACTION_CHECKBOX_NAME,
         }
         return TemplateResponse(request, "admin/reset_offset.html", context)

@@ -117,7 +117,7 @@ NOT_BY_REST = frozenset({"TRAN_MSG", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIME
 
 @dataclass(slots=True)
 class Found:
-    """Messages of a search. `complete` False says that more may exist, and `reason` why it stopped."""
+    """Messages of a search. `complete` False says that more may exist, and `reason` why; with `complete` it says what is unusual."""
 
     messages: list[StoredMessage] = field(default_factory=list)
     complete: bool = True
@@ -889,12 +889,13 @@ class EmbeddedCluster:
 
     def _scan_back(self, topic: str, queue_ids: Iterable[int], end_ms: int, limit: int, budget: _Budget) -> Found:
         store, found, older = self._process.store, [], False
+        end_ms = min(end_ms, FOR_EVER_MS - 1)
         for queue_id in queue_ids:
-            low, behind = store.min_offset(topic, queue_id), store.offset_by_time(topic, queue_id, min(end_ms, FOR_EVER_MS - 1) + 1)
-            begin = max(low, behind - limit)
-            older = older or begin > low
-            messages, _ = self._read_queue(topic, queue_id, begin, behind - begin, end_ms, budget)
-            found += messages
+            for low, behind in store.offset_ranges(topic, queue_id, 0, end_ms):
+                begin = max(low, behind - limit)
+                older = older or begin > low
+                messages, _ = self._read_queue(topic, queue_id, begin, behind - begin, end_ms, budget)
+                found += messages
         found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset), reverse=True)
         if (fitting := _fitting(found[:limit])) is not None:
             return fitting
@@ -904,15 +905,15 @@ class EmbeddedCluster:
             return Found(found[:limit], False, budget.omission)
         if older or len(found) > limit:
             return Found(found[:limit], False, f"the newest {len(found[:limit])} are shown; ask for more, or give a time to begin at")
-        return Found(found)
+        return self._in_time(found, topic, queue_ids, end_ms + 1)
 
     def _scan(self, topic: str, queue_ids: Iterable[int], begin_ms: int, end_ms: int, limit: int, budget: _Budget) -> Found:
         found: list[StoredMessage] = []
         for queue_id in queue_ids:
-            begin = self._process.store.offset_by_time(topic, queue_id, begin_ms)
-            # One more than wanted of each queue: so it is known whether something was left out.
-            messages, _ = self._read_queue(topic, queue_id, begin, limit + 1, end_ms, budget)
-            found += [stored for stored in messages if stored.store_timestamp >= begin_ms]
+            for begin, behind in self._process.store.offset_ranges(topic, queue_id, begin_ms, min(end_ms, FOR_EVER_MS - 1)):
+                # One more than wanted of each queue: so it is known whether something was left out.
+                messages, _ = self._read_queue(topic, queue_id, begin, min(limit + 1, behind - begin), end_ms, budget)
+                found += [stored for stored in messages if stored.store_timestamp >= begin_ms]
         found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset))
         if (fitting := _fitting(found[:limit])) is not None:
             return fitting
@@ -922,13 +923,31 @@ class EmbeddedCluster:
             return Found(found[:limit], False, budget.omission)
         if len(found) > limit:
             return Found(found[:limit], False, f"the first {limit} are shown; ask for more, or narrow the time")
-        return Found(found)
+        return self._in_time(found, topic, queue_ids, begin_ms, min(end_ms, FOR_EVER_MS - 1) + 1)
+
+    def _in_time(self, found: list[StoredMessage], topic: str, queue_ids: Iterable[int], *times_ms: int) -> Found:
+        """All that a search by time found, with what makes it uncertain. In a thread."""
+        orders = [order for queue_id in queue_ids if (order := self._process.store.time_order(topic, queue_id, *times_ms)) is not None]
+        unknown = next((order for order in orders if order.unknown_below), None)
+        if unknown is not None:
+            return Found(found, False, str(unknown))
+        return Found(found, True, str(orders[0]) if orders else "")
 
     async def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> int:
         """The first offset of a queue whose message was stored at or after a time."""
         if queue_id not in self._queue_ids(self._topic_config(topic)):
             raise NotFoundError(f"topic {topic} has no queue {queue_id}")
         return await self._in_thread(self._parts.store.offset_by_time, topic, queue_id, time_ms)
+
+    async def time_doubt(self, topic: str, time_ms: int, queue_id: int | None = None) -> str | None:
+        """Why a search of a queue (None: of each queue) for a time is uncertain; None when it is not."""
+        queue_ids = sorted(self._queue_ids(self._topic_config(topic))) if queue_id is None else [queue_id]
+
+        def ask() -> str | None:
+            orders = ((number, self._process.store.time_order(topic, number, time_ms)) for number in queue_ids)
+            return next((f"queue {number}: {order}" for number, order in orders if order is not None), None)
+
+        return await self._in_thread(ask)
 
     async def find_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
         """Messages of a topic with `key` among its keys or as its message id. Hashes that only look alike are left out."""
@@ -963,7 +982,8 @@ class EmbeddedCluster:
             return Found(messages, False, f"the index is being filled and has come to position {positions['dispatched']:,} of {positions['confirmed']:,}")
         if len(offsets) >= asked:
             return Found(messages, False, f"the index gave as many entries as were asked for ({asked})")
-        return Found(messages)
+        doubt = store.key_times_doubt(begin_ms, end_ms)
+        return Found(messages, doubt is None, doubt or "")
 
     async def traces_of(self, message_id: str) -> Traces:
         """What its clients wrote about a message, if they write traces (msgTraceTopicName)."""

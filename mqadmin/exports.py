@@ -42,18 +42,22 @@ def messages_of_topic(broker: RestClient, topic: str, begin_ms: int | None, end_
     for queue in broker.get(f"/topics/{topic}")["queues"]:
         path = f"/topics/{topic}/queues/{queue['queue_id']}"
         offset, end = int(queue["min_offset"]), int(queue["max_offset"])
-        if begin_ms is not None:
-            offset = max(offset, int(broker.get(f"{path}/offset", time_ms=begin_ms)["offset"]))
+        found = {time_ms: broker.get(f"{path}/offset", time_ms=time_ms) for time_ms in (begin_ms, end_ms) if time_ms is not None}
+        is_in_order = not any(answer["doubt"] for answer in found.values())  # else all of the queue is read
+        if begin_ms is not None and is_in_order:
+            offset = max(offset, int(found[begin_ms]["offset"]))
         while offset < end and left > 0:
             page = broker.get(f"{path}/messages", offset=offset, limit=min(MAX_LIMIT, left, end - offset))
             for message in page["messages"]:
-                if end_ms is not None and int(message["store_time_ms"]) > end_ms:
+                stored_ms = int(message["store_time_ms"])
+                if is_in_order and end_ms is not None and stored_ms > end_ms:
                     offset = end
                     break
                 if int(message["queue_offset"]) >= end:
                     break
-                left -= 1
-                yield message
+                if (begin_ms is None or begin_ms <= stored_ms) and (end_ms is None or stored_ms <= end_ms):
+                    left -= 1
+                    yield message
             else:
                 following = int(page["next_offset"])
                 if following <= offset:

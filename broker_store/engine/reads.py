@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from itertools import pairwise
 
 from broker_store.config import StoreSettings
 from broker_store.engine.cold import ColdReads, LogReaders, is_sound
@@ -25,6 +26,7 @@ from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk
 from broker_store.engine.hash_index import HashIndex, IndexWalk
 from broker_store.engine.rows import Words, WriterContext
+from broker_store.engine.store_times import StoreTimes, TimeOrder
 from broker_store.errors import StoreError
 from broker_store.formats import queue_unit, record
 from broker_store.kernels import context as c
@@ -56,10 +58,11 @@ class Reads:
         log: CommitLog,
         queues: ConsumeQueues,
         index: HashIndex,
+        times: StoreTimes,
         wake: Callable[[Callable[[], None]], None],
         on_damage: Callable[[str, int], None],
     ):
-        self._log, self._queues, self._index = log, queues, index
+        self._log, self._queues, self._index, self._times = log, queues, index, times
         self._view = context.view
         self._readers = LogReaders(disk, log)
         self._cold = ColdReads(self._readers, wake, on_damage)
@@ -317,12 +320,17 @@ class Reads:
     def _store_ms_among(self, queue: ConsumeQueue, offset: int) -> int:
         """The middle one of the store times of a message and its two neighbours, as long as times go up that of the message.
 
-        So one record with a wrong time does not lead a search to another part of the queue.
+        So one record that got a wrong time since the start does not lead a search to another part of the queue. Where times
+        are known to go back, that of the message itself: there the search is of one part after another.
         """
-        own_ms = self._store_ms_of(queue.unit(offset))
+        unit = queue.unit(offset)
+        own_ms = self._store_ms_of(unit)
         if not queue.minimum < offset < queue.maximum - 1:
             return own_ms
-        return sorted((self._store_ms_of(queue.unit(offset - 1)), own_ms, self._store_ms_of(queue.unit(offset + 1))))[1]
+        before, following = queue.unit(offset - 1), queue.unit(offset + 1)
+        if before is not None and following is not None and self._times.is_step_between(before.log_offset, following.log_offset):
+            return own_ms
+        return sorted((self._store_ms_of(before), own_ms, self._store_ms_of(following)))[1]
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
         """Store time in ms of the message at a queue offset, -1 when there is none. Any thread."""
@@ -347,15 +355,80 @@ class Reads:
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
+        if upper:
+            parts = reversed(self._parts(queue, time_ms + 1))
+            return next((found - 1 for low, high in parts if (found := self._first_at(queue, low, high, time_ms + 1)) > low), queue.minimum)
+        parts = self._parts(queue, time_ms)
+        return next((found for low, high in parts if (found := self._first_at(queue, low, high, time_ms)) < high), parts[-1][1])
+
+    def offset_ranges(self, topic: str, queue_id: int, begin_ms: int, end_ms: int) -> list[tuple[int, int]]:
+        """[first, following) offsets of the messages stored from `begin_ms` to `end_ms`: one range, or more where times go back. Any thread."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return []
+        ranges = []
+        for low, high in self._parts(queue, begin_ms, end_ms + 1):
+            first = self._first_at(queue, low, high, begin_ms)
+            following = self._first_at(queue, first, high, end_ms + 1)
+            if first < following:
+                ranges.append((first, following))
+        return ranges
+
+    def time_order(self, topic: str, queue_id: int, *times_ms: int) -> TimeOrder | None:
+        """What makes a search of a queue for these times uncertain, None when nothing does. Any thread."""
+        queue = self._queues.find(topic, queue_id)
+        ends = self._log_range(queue) if queue is not None else None
+        return self._times.order(*ends, *times_ms) if ends is not None else None
+
+    def key_times_doubt(self, begin_ms: int, end_ms: int) -> str | None:
+        """Why a lookup by key within these store times may miss messages, None when it cannot. Any thread.
+
+        An entry's time is counted from the begin of its file and is never less, and a chain is left at the first entry that is too old.
+        """
+        times_ms = [time_ms for time_ms in (begin_ms, end_ms + 1) if 0 < time_ms < FOR_EVER_MS]
+        order = self._times.order(self._log.minimum, self._log.wrote, *times_ms) if times_ms else None
+        if order is None or not order.steps:
+            return None
+        first = order.steps[0]
+        return (
+            f"store times go back at {first.log_offset:,} of the log by {first.before_ms - first.own_ms:,} ms, across the time that was asked for:"
+            " messages may be missing; ask without times"
+        )
+
+    def _log_range(self, queue: ConsumeQueue) -> tuple[int, int] | None:
+        """Log offsets of its first message and behind its last; None when it has none."""
+        first, last = queue.unit(queue.minimum), queue.unit(queue.maximum - 1) if queue.maximum else None
+        return None if first is None or last is None else (max(first.log_offset, self._log.minimum), last.log_offset + last.size)
+
+    def _parts(self, queue: ConsumeQueue, *times_ms: int) -> list[tuple[int, int]]:
+        """The queue's offsets, cut where times go back across one of `times_ms`: in each part older messages come before younger ones."""
+        low, high = queue.minimum, queue.maximum
+        ends = self._log_range(queue)
+        order = self._times.order(*ends, *times_ms) if ends is not None else None
+        cuts = [low, *(self._first_from(queue, step.log_offset) for step in (order.steps if order is not None else ())), high]
+        return list(dict.fromkeys((begin, end) for begin, end in pairwise(cuts) if begin < end)) or [(low, high)]
+
+    def _first_from(self, queue: ConsumeQueue, log_offset: int) -> int:
+        """The first message of a queue that lies at or behind `log_offset`."""
         low, high = queue.minimum, queue.maximum
         while low < high:
             middle = (low + high) // 2
-            at_ms = self._store_ms_among(queue, middle)
-            if at_ms < time_ms or (upper and at_ms == time_ms):
+            unit = queue.unit(middle)
+            if unit is not None and unit.log_offset < log_offset:
                 low = middle + 1
             else:
                 high = middle
-        return max(low - 1, queue.minimum) if upper else low
+        return low
+
+    def _first_at(self, queue: ConsumeQueue, low: int, high: int, time_ms: int) -> int:
+        """The first message of [low, high) that was stored at or after `time_ms`, `high` without one; times go up there."""
+        while low < high:
+            middle = (low + high) // 2
+            if self._store_ms_among(queue, middle) < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     # Keys ---------------------------------------------------------------------------------------------------------------
 

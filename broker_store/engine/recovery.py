@@ -49,6 +49,7 @@ from broker_store.engine.proof import KnownTopics, Proof, Suspect
 from broker_store.engine.rehearsal import QueueEnd, Rehearsal, WayBack, missing_units
 from broker_store.engine.report import SCAN, RecoveryReport
 from broker_store.engine.rows import Words, WriterContext
+from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.tombstones import Tombstones
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.formats import queue_unit, record
@@ -86,6 +87,7 @@ class Recovery:
         checkpoint_file: CheckpointFile,
         ends: EndsFile,
         tombstones: Tombstones,
+        times: StoreTimes,
         read_config: Callable[[str], str | None],
         report: RecoveryReport,
         root: Path,
@@ -93,7 +95,7 @@ class Recovery:
         self._disk, self._settings, self._context = disk, settings, context
         self._log, self._queues, self._index, self._dispatcher = log, queues, index, dispatcher
         self._checkpoint, self._report, self._root = checkpoint_file, report, root
-        self._ends, self._tombstones, self._read_config = ends, tombstones, read_config
+        self._ends, self._tombstones, self._times, self._read_config = ends, tombstones, times, read_config
         self._proof = Proof(ends, 0, False)
         self._suspects: dict[ConsumeQueue, Suspect] = {}
         self._trusts_index = False
@@ -786,6 +788,7 @@ class Recovery:
                 words[c.S_CHECK_CRC] = 0
                 words[c.S_STRICT_ABOVE_MS] = _NEVER
                 words[c.S_AT] = max(0, begin - file.base)
+                words[c.S_TIMES] = self._times.read_from(file.base + words[c.S_AT], self._ends.position)
                 step.file = file.path.name
                 while True:
                     before = words[c.S_AT]
@@ -795,6 +798,7 @@ class Recovery:
                     self._report.changed()
                     if stopped != c.EXHAUSTED or words[c.S_AT] >= file.size or agreement.end is not None:
                         break
+                self._times.read_to(file.end if stopped == c.LOG_FILE_END else file.base + words[c.S_AT])
                 step.messages += words[c.S_COUNT]
                 if agreement.end is not None:
                     break
@@ -818,6 +822,7 @@ class Recovery:
             file = files[number]
             is_last = number == len(files) - 1
             words = self._scan_words(file)
+            words[c.S_TIMES] = self._times.read_from(file.base, self._ends.position)
             with report.step(SCAN, file.path.name) as step:
                 while True:
                     words[c.S_SLICE_END] = min(words[c.S_AT] + _SLICE, file.size)
@@ -832,6 +837,7 @@ class Recovery:
                 if words[c.S_COUNT]:
                     last_ms, any_good = words[c.S_LAST_MS], True
                 end = file.base + words[c.S_AT]
+                self._times.read_to(file.end if stopped == c.LOG_FILE_END else end)
                 if stopped == c.LOG_FILE_END:
                     step.detail = f"a blank closes the file at {words[c.S_AT]:,}"
                 elif stopped == c.BAD_RECORD:

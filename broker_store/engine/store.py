@@ -41,6 +41,8 @@ from broker_store.engine.report import RecoveryReport
 from broker_store.engine.retention import Retention
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start_records import StartRecords
+from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
+from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.tombstones import Tombstones
 from broker_store.engine.unproved import Unproved
@@ -116,7 +118,8 @@ class MessageStore:
         self._checkpoint = CheckpointFile(self._disk, self.root / "checkpoint")
         self._ends = EndsFile(self._disk, self.root / ENDS)
         self._retention = Retention(self._disk, settings, self.root, log_path)
-        self.reads = Reads(settings, self._disk, self._context, self.log, self.queue_table, self.index, self._wake, self._found_damage)
+        self.times = StoreTimes(self._disk, self.root / "config" / STORE_TIMES)
+        self.reads = Reads(settings, self._disk, self._context, self.log, self.queue_table, self.index, self.times, self._wake, self._found_damage)
         self.timer_files = TimerFiles(self._disk, self.root, settings.mapped_file_size_timer_log, lambda: self.log.flushed)
         self._unproved = Unproved(self.queue_table, self.index, self._queue_file_differs, self._index_file_differs)
         self._damaged_index: str | None = None  # the first index file that is not as recorded, until the index is rebuilt
@@ -158,6 +161,8 @@ class MessageStore:
         self.log_bytes, self.read_units = self.reads.log_bytes, self.reads.read_units
         self.min_offset, self.max_offset = self.reads.min_offset, self.reads.max_offset
         self.offset_by_time, self.store_time_at = self.reads.offset_by_time, self.reads.store_time_at
+        self.time_order = self.reads.time_order
+        self.offset_ranges, self.key_times_doubt = self.reads.offset_ranges, self.reads.key_times_doubt
         self.earliest_store_time, self.last_store_time = self.reads.earliest_store_time, self.reads.last_store_time
 
     # Start and stop ---------------------------------------------------------------------------------------------------
@@ -194,6 +199,7 @@ class MessageStore:
                     self._disk.write_file(abort, str(os.getpid()).encode())
                     self._disk.sync_directory(self.root)
                 self._tombstones.load()
+                self.times.load()
             recovery = Recovery(
                 self._disk,
                 self.settings,
@@ -205,6 +211,7 @@ class MessageStore:
                 self._checkpoint,
                 self._ends,
                 self._tombstones,
+                self.times,
                 self.read_config,
                 report,
                 self.root,
@@ -227,6 +234,9 @@ class MessageStore:
                 with report.step("put placeholders for what is lost") as step:
                     step.messages = self._put_placeholders(recovery.missing)
                     end = self.log.wrote
+            with report.step("note where store times go back") as step:
+                self.times.settle(self.log.minimum, end, is_own=clean and self._ends.is_final and self._ends.position == end)
+                step.detail = self.times.detail
             if self.settings.timer_wheel_enable:
                 with report.step("put timer messages on the wheel"):
                     self.timer_files.open(end, self.record_at)

@@ -211,7 +211,15 @@ S_LAST_MS = 9  # out: store time of the last good record
 S_LAST_OFFSET = 10  # out: log offset of the last good record
 S_REASON = 11  # out: what was wrong with the record at S_AT
 S_AGREEMENT = 12  # address of the words below, 0 when nothing is compared (any more)
+S_TIMES = 14  # address of the words of steps back, 0 when they are not noted
 S_WORDS = 16
+
+# Steps back of store times that a scan finds (engine/store_times.py).
+T_STEP_LAST_MS = 0  # in and out: store time of the record before, 0 for none
+T_STEP_COUNT = 1  # out: steps found, running; the newest T_STEP_ROOM of them are kept
+T_STEP_ROOM = 2
+T_STEPS = 3  # address of T_STEP_ROOM times (log offset, time of the record before, own time)
+T_STEP_WORDS = 4
 
 REASON_NOT_A_RECORD = 1
 REASON_LENGTH = 2

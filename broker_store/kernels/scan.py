@@ -85,6 +85,20 @@ def check_record(record, left, place, max_record, check_crc, strict_above):
 
 
 @inlined
+def _note_time(times, place, store_ms):
+    """Note where a record is older than the one before it."""
+    before_ms = get(times, c.T_STEP_LAST_MS)
+    if before_ms != 0 and store_ms < before_ms:
+        count = get(times, c.T_STEP_COUNT)
+        step = get(times, c.T_STEPS) + 24 * (count % get(times, c.T_STEP_ROOM))
+        store64(step, place)
+        store64(step + 8, before_ms)
+        store64(step + 16, store_ms)
+        put(times, c.T_STEP_COUNT, count + 1)
+    put(times, c.T_STEP_LAST_MS, store_ms)
+
+
+@inlined
 def is_as_stored(record, size, place):
     """Whether the record of `size` bytes at address `record`, all of them in memory, still is what was written at `place`."""
     found, _ = check_record(record, size, place, size, True, _NEVER)
@@ -118,6 +132,7 @@ def scan(context):
     at = get(context, c.S_AT)
     count = get(context, c.S_COUNT)
     agreement = get(context, c.S_AGREEMENT)
+    times = get(context, c.S_TIMES)
     topic = 0
     stopped = c.EXHAUSTED
     while at < slice_end:
@@ -139,8 +154,11 @@ def scan(context):
             elif answer != c.DONE:
                 stopped = answer
                 break
+        store_ms = load_be64(record + (68 if load_be32(record + 36) & 0x10 else 56))
+        if times != 0:
+            _note_time(times, base + at, store_ms)
         put(context, c.S_LAST_OFFSET, base + at)
-        put(context, c.S_LAST_MS, load_be64(record + (68 if load_be32(record + 36) & 0x10 else 56)))
+        put(context, c.S_LAST_MS, store_ms)
         at += total
         count += 1
     put(context, c.S_AT, at)

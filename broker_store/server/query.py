@@ -41,10 +41,11 @@ class Query:
         check_topic(header.topic)
         count = UNIQUE_KEY_MESSAGES if header.unique_key_query else max(1, min(header.max_num, MAX_MESSAGES))
         found = self._store.query_keys(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp, wait=False)
-        return when_read(channel, found, lambda found: self._by_key(command, found))
+        times_doubt = self._store.key_times_doubt(header.begin_timestamp, header.end_timestamp)
+        return when_read(channel, found, lambda found: self._by_key(command, found, times_doubt))
 
-    def _by_key(self, command: Command, found: KeyQueryResult) -> Command:
-        doubt = self._store.index_doubt  # then messages may be missing
+    def _by_key(self, command: Command, found: KeyQueryResult, times_doubt: str | None) -> Command:
+        doubt = self._store.index_doubt or times_doubt  # then messages may be missing
         records, size = [], 0
         for one in found.records:
             if size + len(one) > MAX_ANSWER_BYTES:
@@ -77,7 +78,8 @@ class Query:
         upper = (header.boundary_type or "").lower() == "upper"
         search = self._store.offset_by_time
         offset = await asyncio.to_thread(search, header.topic, header.queue_id, header.timestamp, upper)
-        return command.answer(0, None, {"offset": str(offset)})
+        order = await asyncio.to_thread(self._store.time_order, header.topic, header.queue_id, header.timestamp + upper)
+        return command.answer(0, None if order is None else str(order), {"offset": str(offset)})
 
     def max_offset(self, command: Command, channel: Channel) -> Command:
         header = read_header(RequestCode.GET_MAX_OFFSET, command.fields)

@@ -129,7 +129,10 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
             if body.confirm != group:
                 raise Problem("confirmation_needed", f"moving the offsets of {group} makes it read again or skip", hint=f"repeat with confirm={group}")
             record["moves"] = moves = reset(False)
-    told = {"time_ms": value, "time": time_text(value)} if body.to == "time" else {}
+    told = {}
+    if body.to == "time":
+        doubt = await clusters.current().time_doubt(body.topic, value, body.queue_id)
+        told = {"time_ms": value, "time": time_text(value), "doubt": doubt}
     return {"group": group, "topic": body.topic, "dry_run": body.dry_run, "moves": moves} | told
 
 

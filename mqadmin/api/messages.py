@@ -81,7 +81,9 @@ async def offset_at_time(request: HttpRequest, topic: str, queue_id: int, time_m
     known = {queue["queue_id"] for queue in found_topic(topic)["queues"]}
     if queue_id not in known:
         raise Problem("queue_not_found", f"topic {topic} has no queue {queue_id}")
-    return {"offset": await clusters.current().offset_by_time(topic, queue_id, time_ms), "time_ms": time_ms, "time": time_text(time_ms)}
+    cluster = clusters.current()
+    offset, doubt = await cluster.offset_by_time(topic, queue_id, time_ms), await cluster.time_doubt(topic, time_ms, queue_id)
+    return {"offset": offset, "time_ms": time_ms, "time": time_text(time_ms), "doubt": doubt}
 
 
 def _check_window(from_ms: int | None, to_ms: int | None) -> None:

@@ -297,6 +297,7 @@ class OffsetMoves(Schema):
     dry_run: bool
     time_ms: Time | None = Field(None, description="of to=time: the moment that was understood")
     time: str | None = None
+    doubt: str | None = Field(None, description="why the search by time is uncertain: store times go back, or that is not known")
     moves: list[OffsetMove]
 
 
@@ -350,7 +351,7 @@ class Message(Schema):
 
 
 class Found(Schema):
-    """`complete` false: more may exist, and `reason` says why the search stopped."""
+    """`complete` false: more may exist, and `reason` says why. With `complete` it says where store times go back."""
 
     messages: list[Message]
     complete: bool
@@ -389,6 +390,7 @@ class QueueOffset(Schema):
     offset: Int64
     time_ms: Time
     time: str | None
+    doubt: str | None = Field(None, description="why the search by time is uncertain: store times go back, or that is not known")
 
 
 class Explain(In):

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from broker_store.engine import recovery
+from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.errors import DamagedStoreError, OtherDiskError, StoreError
 from broker_store.formats import checkpoint, record
 from broker_store.formats.index_file import IndexGeometry
@@ -132,14 +133,14 @@ def test_what_a_killed_process_left_whole_is_compared_and_not_made_again(open_st
     store = open_store()
     stored = fill(store)
     store.die()
-    before = {path: path.read_bytes() for path in store.root.rglob("*/*") if path.is_file()}
+    before = {path: path.read_bytes() for path in store.root.rglob("*/*") if path.is_file() and path.name != STORE_TIMES}
     store = open_store()
     report = store.recovery_report()
     steps = {step["name"]: step["detail"] for step in report["steps"]}
     assert steps["mend the index"] == f"0 entries and 0 files taken out, 0 files linked again; goes on from {report['log_end']:,}"
     assert steps["cut the log at its end"] == f"the log ends at {report['log_end']:,}"
     assert (report["kind"], report["redispatched"], report["findings"]) == ("abnormal", 0, [])
-    assert {path: path.read_bytes() for path in store.root.rglob("*/*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in store.root.rglob("*/*") if path.is_file() and path.name != STORE_TIMES} == before
     all_there(store, stored)
 
 
@@ -288,7 +289,7 @@ def test_a_file_that_is_taken_away_onto_another_disk_is_copied_and_never_lost(op
     copies = []
 
     def on_call(name):
-        if name == "rename":
+        if name == "rename" and len(copies) < 2:
             raise OtherDiskError("injected: another file system")
         if name == "copy_range":
             copies.append(name)

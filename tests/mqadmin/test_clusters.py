@@ -16,14 +16,16 @@ from broker_store.broker.topics import TopicConfig
 from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.engine.check import check_store
 from broker_store.engine.store import MessageStore, wall_clock_ms
+from broker_store.engine.store_times import StepBack
 from broker_store.errors import DamagedStoreError, NotFoundError, StoreClosedError
+from broker_store.formats import record
 from broker_store.messages import Message
 from broker_store.protocol.bodies import ConsumerData, Heartbeat, Subscription
 from broker_store.server.broker import Broker
 from broker_store.server.http import NewMessage
 from broker_store.server.parts import build_parts
 from broker_store.server.problems import Problem
-from mqadmin import clusters
+from mqadmin import clusters, exports
 from mqadmin.clusters import EmbeddedCluster
 from mqadmin.gateway import ClusterGateway
 from tests.support.broker_harness import FakeChannel
@@ -414,3 +416,45 @@ async def test_a_send_by_rest_makes_no_topic(cluster, process):
     with pytest.raises(NotFoundError):
         await cluster.send("new", b"x")
     assert sorted(config.name for config in process.parts.topics.all()) == before
+
+
+async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_back_and_says_so(cluster, process):
+    receipts = await _fill(cluster)
+    places = [int(receipt["log_offset"]) for receipt in receipts]
+    last_ms = (await cluster.message(places[-1]))[0].store_timestamp
+    # Ten seconds from record to record, set back by 60 seconds at the tenth, and right again at the last.
+    times = [last_ms - 10_000 * (30 - number) - (60_000 if number >= 10 else 0) for number in range(19)] + [last_ms]
+    with open(process.store.log.files[0].path, "r+b") as log:
+        for place, store_ms in zip(places, times, strict=True):
+            log.seek(place + record.FIXED_IPV4.offset["store_timestamp"])
+            log.write(store_ms.to_bytes(8, "big"))
+    process.store.times.steps = (StepBack(places[10], times[9], times[10]),)
+    begin_ms, end_ms = times[11], times[13]
+    wanted = sorted(store_ms for store_ms in times if begin_ms <= store_ms <= end_ms)
+    found = await cluster.find_by_time("orders", begin_ms, end_ms, 100)
+    assert [message.store_timestamp for message in found.messages] == wanted and len(wanted) > 3
+    assert found.complete and found.reason.startswith(f"store times go back once, at {places[10]:,} of the log by 50,000 ms")
+    assert "store times go back" in await cluster.time_doubt("orders", begin_ms)
+    assert await cluster.time_doubt("orders", times[0]) is None
+    by_key = await cluster.find_by_key("orders", "all", begin_ms, end_ms, 100)
+    assert not by_key.complete and "ask without times" in by_key.reason
+
+    class Door:
+        def get(self, path, **query):
+            *_, queue_id, what = ["", *path.split("/")]
+            if what == "orders" or queue_id == "topics":
+                return {"queues": [{"queue_id": number, "min_offset": 0, "max_offset": 10} for number in (0, 1)]}
+            queue_id = int(path.split("/")[4])
+            if what == "offset":
+                time_ms = query["time_ms"]
+                order = process.store.time_order("orders", queue_id, time_ms)
+                return {"offset": process.store.offset_by_time("orders", queue_id, time_ms), "doubt": order and str(order)}
+            messages = [number for number in range(20) if number % 2 == queue_id][query["offset"] : query["offset"] + query["limit"]]
+            return {"messages": [{"store_time_ms": times[number], "queue_offset": number // 2} for number in messages], "next_offset": query["offset"] + len(messages)}
+
+    exported = exports.messages_of_topic(Door(), "orders", begin_ms, end_ms, 100)
+    assert sorted(message["store_time_ms"] for message in exported) == wanted
+    with open(process.store.log.files[0].path, "r+b") as log:  # as they were, so that the store is left in order
+        for place in places:
+            log.seek(place + record.FIXED_IPV4.offset["store_timestamp"])
+            log.write(last_ms.to_bytes(8, "big"))

@@ -795,6 +795,9 @@ class FakeCluster:
     async def offset_by_time(self, topic, queue_id, time_ms) -> int:
         return self._queue(topic, queue_id)["max_offset"] // 2
 
+    async def time_doubt(self, topic, time_ms, queue_id=None) -> str | None:
+        return None
+
     def rebuild_index(self) -> dict:
         self.asked.append(("rebuild_index",))
         return self.rebuild_state()

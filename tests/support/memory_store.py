@@ -209,6 +209,12 @@ class MemoryStore:
         times = self._times(topic, queue_id)
         return max(0, bisect.bisect_right(times, time_ms) - 1) if upper else bisect.bisect_left(times, time_ms)
 
+    def time_order(self, topic: str, queue_id: int, *times_ms: int) -> None:
+        return None
+
+    def key_times_doubt(self, begin_ms: int, end_ms: int) -> None:
+        return None
+
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
         return next(iter(self._times(topic, queue_id)), -1)
 

@@ -122,7 +122,8 @@ class Command(BrokerCommand):
         rows = ([cell(move[name]) for name in ("queue_id", "before", "after")] for move in answer["moves"])
         ending = f"\nNothing was moved; to do it: --confirm {options['group']}" if answer["dry_run"] else "\nMoved."
         begin = f"To what was stored from {cell(answer['time_ms'], 'time_ms')} on:\n" if answer.get("time_ms") else ""
-        self.show(answer, begin + table(["QUEUE", "BEFORE", "AFTER"], rows) + ending)
+        doubt = f"\nUncertain: {answer['doubt']}." if answer.get("doubt") else ""
+        self.show(answer, begin + table(["QUEUE", "BEFORE", "AFTER"], rows) + doubt + ending)
 
     def _settings(self, options) -> dict:
         settings = {name: None if options[name] is None else options[name] == "yes" for name in ("consume_enable", "broadcast", "orderly")}
