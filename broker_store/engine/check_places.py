@@ -185,14 +185,15 @@ def _stated_places(reader: Reader) -> Iterator[tuple[int, int]]:
         at = data.find(_MAGIC_BYTES)
         while at >= 0:
             begin = position + at - 4
-            if begin >= following and (found := _good_record(reader, begin)) is not None:
+            if begin >= following and (found := good_record(reader, begin)) is not None:
                 following = begin + found.size
                 yield begin, found.log_offset
             at = data.find(_MAGIC_BYTES, at + 1)
         position += _WINDOW_BYTES
 
 
-def _good_record(reader: Reader, at: int) -> record.StoredMessage | None:
+def good_record(reader: Reader, at: int) -> record.StoredMessage | None:
+    """The good record at byte `at` of a log file, wherever it states that it lies; None when there is none."""
     try:
         head = record.read_head(reader.read(at, record.BLANK_BYTES))
         if not head.is_record or not record.MIN_RECORD <= head.total_size <= min(MAX_RECORD, reader.size - at):

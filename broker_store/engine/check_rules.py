@@ -27,6 +27,10 @@ def time_goes_back(back_ms: int) -> str:
     return f"was stored {back_ms:,} ms before the record before it: a search by time may miss messages near here"
 
 
+def times_go_back_more(count: int) -> str:
+    return f"{count:,} more records after this one were stored before the record before them"
+
+
 def offset_given_again(found: int, wanted: int) -> str:
     return f"queue offset {found} is given again, the queue was at {wanted}"
 

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 
 from broker_store.engine import check_rules
 from broker_store.engine.check import StoreCheck
+from broker_store.engine.check_places import good_record
 from broker_store.engine.check_report import ERROR, NOTE, WARNING
 from broker_store.engine.disk import Disk
 from broker_store.errors import FormatError
-from broker_store.formats import config_json, index_file, queue_unit, record
+from broker_store.formats import config_json, index_file, queue_unit
 from broker_store.pipeline import splits
 from broker_store.pipeline.options import PARTITION_BYTES
 from broker_store.pipeline.stretch import Fault, Found, IndexFile, Store, Stretch, check_links, check_stretch
@@ -34,8 +35,14 @@ if TYPE_CHECKING:
 
 TOLD = 100  # findings of a kind
 _NOT_OF_AN_AUDIT = {"empty", "log-start"}  # notes
-# Files besides log, queues and index are compared by `check_store` alone: one process reads them.
-CHECKED_ELSEWHERE = frozenset({"checkpoint", "checkpoint-ahead", "config", "offset-ahead", "ends", "log-starts-late", "stale-tail"})
+# What `check_store` alone compares, since one process reads it: what it is, and the kinds of its findings.
+CHECKED_ELSEWHERE = {
+    "the checkpoint": ("checkpoint", "checkpoint-ahead"),
+    "the tables in config/": ("config", "offset-ahead"),
+    "the record of ends": ("ends", "log-starts-late"),
+    "the bytes after the end of the log": ("stale-tail",),
+    "the files of timer messages": ("timer-wheel", "timer-slot", "timer-slots", "timer-log", "timer-chain", "timer-unit", "timer-check"),
+}
 CONFIG_BYTES = 256 << 20
 
 
@@ -47,7 +54,10 @@ def audit(
     delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
     partition_bytes: int = PARTITION_BYTES,
 ) -> dict:
-    """{"findings": [{severity, kind, file, offset, what}], "kinds": {kind: count}, "counts": {...}, "ok"}; files seen from the store."""
+    """{"findings": [{severity, kind, file, offset, what}], "kinds": {kind: count}, "counts": {...}, "not_compared": [what], "ok"}.
+
+    Files are named as seen from the store. What is `not_compared` is left to `check_store`.
+    """
     return _Audit(spark, store, live_page, tell, delay_levels_ms, partition_bytes).run()
 
 
@@ -65,13 +75,13 @@ class _Audit:
     def run(self) -> dict:
         self.tell("looking at the files", 0, 0)
         # First how far the log may be read, then what queues and index have: so they have all of it.
-        self.splits = splits.splits_of(self.store, self.live_page, (), self.partition_bytes, self.disk)
         self.files = splits.log_files(self.store, self.disk, self.live)
         walk = StoreCheck(self.store, log_end=None if self.live is None else self.live.dispatched, disk=self.disk)
         self.walk = walk
         self._tell_names(walk)
         if self.live is None:
             self._take_places(walk)
+        self.splits = splits.splits_of(self.store, self.live_page, (), self.partition_bytes, self.disk, self.files)
         self.gaps = self._check_names()
         self.index = self._index_files(walk)
         names = self._index_names()
@@ -84,7 +94,7 @@ class _Audit:
         if not names <= self._index_names():
             self._forget_index()
         errors = sum(one["severity"] == ERROR for one in self.findings)
-        return {"findings": self.findings, "kinds": self.kinds, "counts": self.counts, "errors": errors, "ok": errors == 0}
+        return {"findings": self.findings, "kinds": self.kinds, "counts": self.counts, "not_compared": list(CHECKED_ELSEWHERE), "errors": errors, "ok": errors == 0}
 
     def _in_tasks(self, function, shared, items: list) -> list:
         """function(shared, item) of each, a task each."""
@@ -145,9 +155,7 @@ class _Audit:
         for file in walk.log_files:
             if not file.actual and placed and file.base < placed[-1][1]:
                 self.add(ERROR, "bad-record", file.path, 0, "the file has no bytes, but the log goes on in the next file")
-        if placed != self.files:
-            self.files = placed
-            self.splits = splits.splits_of(self.store, None, (), self.partition_bytes, self.disk, placed)
+        self.files = placed
 
     def _queues(self) -> Iterator[splits.Queue]:
         """All queues; the files of one are at the place that their records state."""
@@ -203,10 +211,17 @@ class _Audit:
         self.counts["log_end"] = max((one.log_end for one in found if one.records), default=self.files[0][1] if self.files else 0)
         if not self.index and (keys := sum(one.keys for one in found)):
             self.add(WARNING, check_rules.NO_INDEX, self.store / "index", None, check_rules.keys_without_index(keys))
+        last_ms: int | None = None
         for one in found:
+            if one.first_time is not None:
+                at, first_ms = one.first_time
+                if last_ms is not None and first_ms < last_ms:
+                    self._tell_time(at, check_rules.time_goes_back(last_ms - first_ms))
+                last_ms = one.last_ms
             for at, back_ms in one.times_back:
-                path, base, _ = self._file_of(at)
-                self.add(NOTE, check_rules.STORE_TIME, path, at - base, check_rules.time_goes_back(back_ms))
+                self._tell_time(at, check_rules.time_goes_back(back_ms))
+            if one.times_back_more:
+                self._tell_time(one.times_back[-1][0], check_rules.times_go_back_more(one.times_back_more), one.times_back_more)
             for at, _, problem in one.damaged:
                 self._tell_damage(at, problem)
             if one.damaged_more:
@@ -230,6 +245,10 @@ class _Audit:
 
     def _file_of(self, at: int) -> tuple[Path, int, int]:
         return next(file for file in self.files if file[1] <= at < file[2])
+
+    def _tell_time(self, at: int, what: str, count: int = 1) -> None:
+        path, base, _ = self._file_of(at)
+        self.add(NOTE, check_rules.STORE_TIME, path, at - base, what, count)
 
     def _tell_damage(self, at: int, problem: str) -> None:
         path, base, _ = self._file_of(at)
@@ -351,13 +370,8 @@ class _Audit:
         for path, base, end in self.files:
             if base <= offset < end:
                 with self.disk.open_reader(path) as reader:
-                    try:
-                        size = record.read_head(reader.read(offset - base, record.BLANK_BYTES)).total_size
-                        if not record.MIN_RECORD <= size <= min(splits.MAX_RECORD, end - offset):
-                            return None
-                        return record.decode(reader.read(offset - base, size), log_offset=offset, max_size=splits.MAX_RECORD).store_timestamp
-                    except FormatError:
-                        return None
+                    found = good_record(reader, offset - base)
+                return None if found is None or found.log_offset != offset else found.store_timestamp
         return None
 
 

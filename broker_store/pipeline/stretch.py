@@ -107,6 +107,9 @@ class Found:
     damaged_more: int = 0
     keys: int = 0  # of records, in a store without an index
     times_back: list[tuple[int, int]] = field(default_factory=list)  # (log offset, ms that the record is older than the one before it)
+    times_back_more: int = 0
+    first_time: tuple[int, int] | None = None  # log offset and store time of the first record
+    last_ms: int | None = None
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -120,7 +123,6 @@ class _StretchCheck:
         self.found = Found(log_end=stretch.begin)
         self.damaged: list[tuple[int, int]] = list(store.gaps)
         self._faults: dict[tuple[str, str], Fault] = {}
-        self._last_ms: int | None = None
 
     def run(self) -> Found:
         split = self.stretch.split
@@ -148,12 +150,17 @@ class _StretchCheck:
         return self.found
 
     def _check_times(self, rows: np.ndarray) -> None:
-        """Store times go up along the log; between two stretches they are not compared."""
-        times = rows[:, k.ROW_STORE_MS]
-        before = np.concatenate(([times[0] if self._last_ms is None else self._last_ms], times[:-1]))
-        for place in np.flatnonzero(times < before)[: DAMAGED - len(self.found.times_back)]:
-            self.found.times_back.append((int(rows[place, k.ROW_LOG_OFFSET]), int(before[place] - times[place])))
-        self._last_ms = int(times[-1])
+        """Store times go up along the log; the driver compares those at the border of two stretches."""
+        found, times = self.found, rows[:, k.ROW_STORE_MS]
+        if found.first_time is None:
+            found.first_time = int(rows[0, k.ROW_LOG_OFFSET]), int(times[0])
+        before = np.concatenate(([times[0] if found.last_ms is None else found.last_ms], times[:-1]))
+        back = np.flatnonzero(times < before)
+        for place in back[: DAMAGED - len(found.times_back)]:
+            found.times_back.append((int(rows[place, k.ROW_LOG_OFFSET]), int(before[place] - times[place])))
+            back = back[1:]
+        found.times_back_more += len(back)
+        found.last_ms = int(times[-1])
 
     def _tell_damage(self, at: int, length: int, problem: str) -> None:
         torn = problem.startswith("torn end")

@@ -226,6 +226,7 @@ def _audit(result: dict) -> dict:
         "kinds": bars([{"name": kind, "value": count, "tone": "bad" if severity.get(kind) == "error" else "warn"} for kind, count in counted]),
         "findings": sorted(findings, key=lambda one: (order.get(one["severity"], 2), one["kind"]))[:MAX_ROWS],
         "left_out": max(0, len(findings) - MAX_ROWS),
+        "not_compared": result.get("not_compared", ()),  # results of older versions do not say it
     }
 
 

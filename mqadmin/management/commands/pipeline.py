@@ -117,7 +117,7 @@ class Command(BaseCommand):
             self.stdout.write(table(["SEVERITY", "KIND", "FILE", "OFFSET", "WHAT"], rows))
         verdict = "in order" if result["ok"] else f"{result['errors']} errors"
         counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result["counts"].items() if name != "log_end")
-        self.stdout.write(f"{counted}: {verdict}.")
+        self.stdout.write(f"{counted}: {verdict}. Not compared: {', '.join(result['not_compared'])}; `manage.py check_store` compares them.")
 
     def _show_statistics(self, result: dict) -> None:
         columns = {
