@@ -949,6 +949,10 @@ class EmbeddedCluster:
 
         return await self._in_thread(ask)
 
+    async def damage_at(self, log_offset: int) -> str | None:
+        """How the record at a log offset is damaged; None when it is not."""
+        return await self._in_thread(self._parts.store.damage_at, log_offset)
+
     async def find_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
         """Messages of a topic with `key` among its keys or as its message id. Hashes that only look alike are left out."""
         self._topic_config(topic)

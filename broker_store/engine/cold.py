@@ -21,7 +21,7 @@ from broker_store.engine.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.unproved import is_sound as is_file_sound
 from broker_store.errors import StoreError
-from broker_store.formats.queue_unit import SCHEDULE_TOPIC
+from broker_store.formats.queue_unit import SCHEDULE_TOPIC, QueueUnit
 from broker_store.kernels import of_unit
 from broker_store.kernels.scan import count_sound
 from broker_store.messages import GetRequest, GetResult, GetStatus
@@ -241,6 +241,11 @@ def _count_sound(span: bytes, start: int, places: list[tuple[int, int]]) -> int:
 def is_sound(raw: bytes, log_offset: int) -> bool:
     """Whether a record that was read from `log_offset` is as it was stored."""
     return _count_sound(raw, log_offset, [(log_offset, len(raw))]) == 1
+
+
+def agrees(raw: bytes, unit: QueueUnit, number: int, queue: ConsumeQueue) -> bool:
+    """True if a record is as it was stored and states what unit `number` of the queue, which leads to it, states."""
+    return _count_agreeing(raw, unit.log_offset, [(unit.log_offset, unit.size, number, unit.tags_code)], queue) == 1
 
 
 def _signed(tags_code: int) -> int:

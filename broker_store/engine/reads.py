@@ -20,14 +20,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 from broker_store.config import StoreSettings
-from broker_store.engine.cold import ColdReads, LogReaders, is_sound
+from broker_store.engine.cold import ColdReads, LogReaders, agrees, is_sound
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk
 from broker_store.engine.hash_index import HashIndex, IndexWalk
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.store_times import StoreTimes, TimeOrder
-from broker_store.errors import StoreError
+from broker_store.errors import FormatError, StoreError
 from broker_store.formats import queue_unit, record
 from broker_store.kernels import context as c
 from broker_store.kernels.lookup import find_records, read_record
@@ -63,7 +63,7 @@ class Reads:
         on_damage: Callable[[str, int], None],
     ):
         self._log, self._queues, self._index, self._times = log, queues, index, times
-        self._view = context.view
+        self._context, self._view = context, context.view
         self._readers = LogReaders(disk, log)
         self._cold = ColdReads(self._readers, wake, on_damage)
         self._wake, self._on_damage = wake, on_damage
@@ -299,6 +299,49 @@ class Reads:
             self._wake(lambda: self._on_damage(f"the record at {log_offset} of the log is not as it was stored", log_offset))
             return None
         return raw
+
+    def record_by_id(self, log_offset: int) -> bytes | str | None | Future[bytes | str | None]:
+        """The record at a log offset, how it is damaged in words, or None when none begins there. For the loop: what is old comes from a thread."""
+        if log_offset >= self._words[c.R_HOT_FROM]:
+            return self.record_now(log_offset)
+        return self._cold.run(self._compared, log_offset)
+
+    def _compared(self, log_offset: int) -> bytes | str | None:
+        """In a reader's thread."""
+        raw = self.record_at(log_offset, check_crc=False)
+        damage = self._damage_of(raw, log_offset) if raw is not None else None
+        if damage is None:
+            return raw
+        cause = f"the record at {log_offset} of the log is damaged: {damage}"
+        self._wake(lambda: self._on_damage(cause, log_offset))
+        return damage
+
+    def damage_at(self, log_offset: int) -> str | None:
+        """How the record at a log offset is damaged, None when it is not, or none begins there. Any thread; it may wait for the disk."""
+        raw = self.record_at(log_offset, check_crc=False)
+        return self._damage_of(raw, log_offset) if raw is not None else None
+
+    def _damage_of(self, raw: bytes, log_offset: int) -> str | None:
+        """By the rules of a read of its queue: it must be as it was stored, and state what its unit states."""
+        try:
+            stored = record.decode(raw, log_offset=log_offset)
+        except FormatError as error:
+            return str(error)
+        if not is_sound(raw, log_offset):
+            return "it is not as it was stored"
+        topic = self._context.topics.get(stored.topic)
+        if not stored.is_queued or (topic is not None and log_offset < topic.row[c.T_DELETED_BEFORE]):
+            return None
+        place = f"offset {stored.queue_offset} of {stored.topic}/{stored.queue_id}"
+        queue = self._queues.find(stored.topic, stored.queue_id)
+        if queue is None or stored.queue_offset >= queue.maximum:
+            return f"it states {place}, which is not there"
+        unit = queue.unit(stored.queue_offset)
+        if unit is None or stored.queue_offset < queue.minimum:
+            return None  # retention removed the unit, or soon will
+        if (unit.log_offset, unit.size) != (log_offset, len(raw)):
+            return f"it states {place}, whose unit leads to {unit.size} bytes at {unit.log_offset}"
+        return None if agrees(raw, unit, stored.queue_offset, queue) else f"its tag is not that of its unit, {place}"
 
     def log_bytes(self, log_offset: int, length: int) -> bytes:
         """Raw bytes of the log, cut at `wrote` and at a file's end. Any thread."""

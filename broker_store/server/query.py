@@ -65,12 +65,14 @@ class Query:
     def by_log_offset(self, command: Command, channel: Channel) -> Command | Coroutine:
         header = read_header(RequestCode.VIEW_MESSAGE_BY_ID, command.fields)
 
-        def answer(raw: bytes | None) -> Command:
+        def answer(raw: bytes | str | None) -> Command:
+            if isinstance(raw, str):
+                return command.answer(ResponseCode.SYSTEM_ERROR, f"the message at {header.offset} of the log is damaged: {raw}")
             if raw is None:
                 return command.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
             return command.answer(0, None, None, raw)
 
-        return when_read(channel, self._store.record_now(header.offset), answer)
+        return when_read(channel, self._store.record_by_id(header.offset), answer)
 
     async def offset_by_time(self, command: Command, channel: Channel) -> Command:
         """A binary search over the log, of which most is cold: it reads in a thread."""

@@ -119,7 +119,8 @@ async def message(request, log_offset):
     stored, raw = await clusters.current().message(log_offset)
     cluster = clusters.current()
     fate, found = cluster.fate(stored), await cluster.journey_of(log_offset)
-    return await draw(request, "message.html", lambda: {"fate": fate, **journey_context(found), **_facts(stored, raw)})
+    damage = await cluster.damage_at(log_offset)
+    return await draw(request, "message.html", lambda: {"fate": fate, "damage": damage, **journey_context(found), **_facts(stored, raw)})
 
 
 def _facts(stored, raw: bytes) -> dict:

@@ -394,6 +394,33 @@ def test_a_record_that_contradicts_its_unit_is_given_to_nobody(tags, which):
     assert bodies(read(tags, 7))[0] == b"007" * 200
 
 
+@pytest.mark.parametrize("which", range(4))
+def test_a_record_that_is_asked_for_by_its_place_is_held_against_its_unit(tags, which):
+    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
+    sound = tags.record_by_id(place).result(10)
+    assert record.decode(sound).body == b"007" * 200 and tags.damage_at(place) is None
+    _, at, bit = changed_places(sound)[which]
+    change(tags, place + at, bit)
+    said = ("it states offset 7 of topic/1, which is not there", "it states offset 39 of topic/0, whose unit leads to", "it states offset 7 of", "its tag is not that of its unit, offset 7 of topic/0")
+    damage = tags.record_by_id(place).result(10)
+    assert damage.startswith(said[which]) and tags.damage_at(place) == damage
+    tags.tick()
+    assert flags(tags) == ["damage_found"] and str(place) in tags.snapshot()["flags"][0]["cause"]
+    change(tags, place + at, bit)
+    assert tags.record_by_id(place).result(10) == sound
+
+
+def test_how_a_record_that_is_asked_for_by_its_place_is_broken_is_said(tags):
+    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
+    for at, said in ((100, "CRC"), (84, "length")):  # the body, the highest byte of its length
+        change(tags, place + at, 6)
+        assert said in tags.record_by_id(place).result(10)
+        change(tags, place + at, 6)
+    assert tags.record_by_id(place + 4).result(10) is None
+    new = tags.put(message(body=b"new")).log_offset
+    assert record.decode(tags.record_by_id(new)).body == b"new"
+
+
 def test_a_changed_tag_in_a_unit_does_not_give_the_message_to_whom_it_is_not_for(tags):
     path = tags.queue_table.find("topic", 0).files[0].path
     whole = path.read_bytes()

@@ -220,9 +220,10 @@ async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_
                 found = await cluster.find_by_time("orders", begin_ms, FOR_EVER_MS, 100)
                 assert len(found.messages) == 19 and not found.complete and found.reason.startswith("1 messages are left out")
             assert (await cluster.message(stored.log_offset))[0].body == b"Body 8"
+            assert "CRC" in await cluster.damage_at(stored.log_offset)
             (flag,) = cluster.store()["flags"]
             assert flag["name"] == "damage_found"
-    assert len((await cluster.messages_at(*queue, 0, 100)).messages) == 10
+    assert len((await cluster.messages_at(*queue, 0, 100)).messages) == 10 and await cluster.damage_at(stored.log_offset) is None
 
 
 async def test_traces_of_a_message_are_told_in_words(cluster):

@@ -13,6 +13,7 @@ from broker_store.errors import StoreClosedError
 from broker_store.formats import properties, record
 from broker_store.messages import Message
 from mqadmin import clusters
+from mqadmin.clusters import Found
 from tests.support.fake_cluster import FakeCluster
 
 PAGES = (
@@ -322,3 +323,24 @@ def test_chains_come_as_a_piece_and_only_of_a_file_that_is_there(fake_cluster, c
     assert "Count the chains" in client.get("/store/index/").content.decode()
     assert client.get("/store/index/?file=20010101000000000").status_code == 404
     assert client.get("/store/index/?file=../x").status_code == 404
+
+
+def test_the_page_of_a_damaged_message_says_how_it_is_damaged(fake_cluster, client_of_role, monkeypatch):
+    client = client_of_role("viewer")
+    assert "This message is damaged" not in client.get("/messages/40000/").content.decode()
+
+    async def damage_at(log_offset):
+        return f"the CRC at {log_offset} is wrong"
+
+    monkeypatch.setattr(fake_cluster, "damage_at", damage_at)
+    text = client.get("/messages/40000/").content.decode()
+    assert "<strong>This message is damaged:</strong> the CRC at 40000 is wrong. No consumer gets it" in text
+
+
+def test_a_search_that_is_complete_says_where_store_times_go_back(fake_cluster, client_of_role, monkeypatch):
+    async def find_by_time(*_):
+        return Found([], True, "store times go back once, at 12 of the log")
+
+    monkeypatch.setattr(fake_cluster, "find_by_time", find_by_time)
+    text = client_of_role("viewer").get("/messages/?by=time&topic=orders").content.decode()
+    assert "Complete, but store times go back once, at 12 of the log." in text

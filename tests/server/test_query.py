@@ -70,6 +70,12 @@ async def test_a_lookup_while_the_index_is_in_doubt_says_so(harness):
     assert none.remark == "can not find message: the index is being built again"
 
 
+async def test_a_damaged_message_that_is_asked_for_by_its_id_is_said_to_be_damaged(harness):
+    harness.store.record_by_id = lambda log_offset: "the body's CRC is wrong"
+    answer = await harness.ask(33, offset=12)
+    assert (answer.code, answer.remark) == (1, "the message at 12 of the log is damaged: the body's CRC is wrong")
+
+
 @pytest.mark.parametrize("fields", [{}, {"topic": "TopicX"}, {"topic": "TopicX", "queueId": "x"}, {"topic": "TopicX", "queueId": str(1 << 40)}])
 async def test_missing_and_wrong_fields_are_named(harness, fields):
     answer = await harness.ask(30, **fields)

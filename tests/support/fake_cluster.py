@@ -692,6 +692,9 @@ class FakeCluster:
         self.topic(topic)
         return Found([self._message(topic, at % 4, at) for at in range(40, 40 + min(limit, 20))], False, "limit of messages reached")
 
+    async def damage_at(self, log_offset) -> str | None:
+        return None
+
     async def message(self, log_offset) -> tuple:
         """(StoredMessage, raw bytes)"""
         self._running()

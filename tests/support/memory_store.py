@@ -225,7 +225,7 @@ class MemoryStore:
     def record_at(self, log_offset: int, check_crc: bool = True) -> bytes | None:
         return self._records.get(log_offset)
 
-    record_now = record_at
+    record_now = record_by_id = record_at
 
     def query_keys(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, wait: bool = True) -> KeyQueryResult:
         offsets, records, last_ms = [], [], 0
