@@ -46,7 +46,7 @@ from broker_store.engine.hash_index import HashIndex, IndexPlace
 from broker_store.engine.log_begin import MAX_NAMED_QUEUES, MissingBegin, lost_with, missing_begin, take_expired
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.proof import KnownTopics, Proof, Suspect
-from broker_store.engine.rehearsal import QueueEnd, Rehearsal, WayBack, missing_units
+from broker_store.engine.rehearsal import Disowned, QueueEnd, Rehearsal, WayBack, missing_units
 from broker_store.engine.report import SCAN, RecoveryReport
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.store_times import StoreTimes
@@ -100,6 +100,7 @@ class Recovery:
         self._suspects: dict[ConsumeQueue, Suspect] = {}
         self._trusts_index = False
         self._copied: set[Path] = set()
+        self._disowned: dict[ConsumeQueue, Disowned] = {}
         self.missing: list[tuple[ConsumeQueue, int]] = []  # queues that are shorter than the record says, and its next offset
         self.unread_index: tuple[IndexEnd, ...] = ()  # rows of index files that were not read as a whole
         # They go when it is sure that the start goes on: files to be kept, among them index files of a wrong length, and others.
@@ -153,6 +154,7 @@ class Recovery:
             self._demand_all(end)
         agreed = end if agreement.end is None else agreement.end
         kept = {queue: QueueEnd(0, 0) if self._is_headless(queue, agreement) else self._end_within(queue, end) for queue in self._queues}
+        self._disowned = self._find_disowned(kept, compared_from)
         if not self._settings.accept_damage:
             with report.step("see that the start can be finished") as step:
                 step.detail = self._rehearse(start.base, agreed, end, place, compared_from, kept)
@@ -405,10 +407,32 @@ class Recovery:
         found = None if unit is None else self._record_at(unit.log_offset)
         return found is not None and (found.topic, found.queue_id, found.queue_offset, found.size) == (queue.topic, queue.queue_id, number, unit.size)
 
+    def _find_disowned(self, kept: dict[ConsumeQueue, QueueEnd], compared_from: int) -> dict[ConsumeQueue, Disowned]:
+        """Queues whose last units lead to good records that state another place: dispatch would give their numbers once more.
+
+        Outside the CRC of its body a record's queue, number, topic and flags may be damaged and still be possible ones.
+        """
+        found = {}
+        for queue, end in kept.items():
+            if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or queue.row[c.Q_AGREED] == end.following or end.log_end <= compared_from:
+                continue
+            first, low = end.following, max(compared_from, self._context.topic(queue.topic).row[c.T_DELETED_BEFORE])
+            while (unit := queue.unit_in_files(first - 1) if first else None) is not None and unit.is_data and unit.log_offset >= low:
+                stated = self._record_at(unit.log_offset)
+                if stated is None or stated.size != unit.size:
+                    break
+                if stated.is_queued and (stated.topic, stated.queue_id, stated.queue_offset) == (queue.topic, queue.queue_id, first - 1):
+                    break
+                first -= 1
+                found[queue] = Disowned(first, end.following, unit.log_offset, stated)
+        return found
+
     # Whether the start can be finished ------------------------------------------------------------------------------
 
     def _rehearse(self, start: int, agreed: int, end: int, place: IndexPlace | None, compared_from: int, kept: dict[ConsumeQueue, QueueEnd]) -> str:
         """See that all steps that change files come to their end, as `kept` leaves the queues. Raises DamagedStoreError."""
+        for queue, disowned in self._disowned.items():
+            raise disowned.error(queue, self._log, self._root)
         dispatch_from = min([agreed, self._index_redo(start, agreed, end, place), *(max(self._log.minimum, kept[queue].log_end) for queue in self._shortened)])
         ends = dict(kept)
         if agreed != end:
@@ -467,12 +491,19 @@ class Recovery:
                 return False
             if not self._states_unit(queue, unit):
                 return False
+            if any(self._leads_to(self._queues.find(topic, number), offset) for number in self._queues.ids_of(topic)):
+                return False  # the topic's own unit leads to it: what it states of its number is damaged
             begins = [self._first_of_life(self._queues.find(topic, number)) for number in self._queues.ids_of(topic)]
             before = min([begin for begin in begins if begin > offset], default=offset + 1)
             self._bury(topic, before)
             return True
 
         return is_buried
+
+    def _leads_to(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Whether a unit of the queue points to the record at `offset`."""
+        unit = queue.unit_in_files(self._units_below(queue, queue.files, offset)[0])
+        return unit is not None and unit.is_data and unit.log_offset == offset
 
     def _first_of_life(self, queue: ConsumeQueue) -> int:
         """Log offset of unit 0, -1 without one."""
@@ -1180,6 +1211,13 @@ class Recovery:
             what = f"units {queue.maximum:,} to {following - 1:,} are missing and the log does not hold their records"
             self._report.finding("error", f"{what}; placeholders are put there", _name(queue), queue.maximum * UNIT)
             self.missing.append((queue, following))
+        known = {queue for queue, _ in self.missing}
+        for queue, disowned in self._disowned.items():
+            is_short = queue.maximum < disowned.following and queue not in known
+            done = "placeholders are put there" if is_short else "accepted"
+            self._report.finding("error", f"{disowned.what(queue)}; {done}", _name(queue), disowned.first * UNIT)
+            if is_short:
+                self.missing.append((queue, disowned.following))
         short = {queue for queue, _ in self.missing}
         for queue in self._suspects:
             if queue not in short:

@@ -18,6 +18,7 @@ from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.rows import Row, Words, WriterContext
 from broker_store.errors import DamagedStoreError
+from broker_store.formats.record import StoredMessage
 from broker_store.kernels import context as c
 
 _SCRATCH_UNITS = 4096  # that a queue may take between two stops of the kernel
@@ -28,6 +29,31 @@ class QueueEnd(NamedTuple):
 
     following: int
     log_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disowned:
+    """Units [first, following) at the end of a queue, whose records state other places; `stated` is that of unit `first`, at `log_offset`."""
+
+    first: int
+    following: int
+    log_offset: int
+    stated: StoredMessage
+
+    def what(self, queue: ConsumeQueue) -> str:
+        stated = self.stated
+        place = f"{stated.topic}/{stated.queue_id} {stated.queue_offset:,}" if stated.is_queued else "a message that is in no queue"
+        more = f", and so do those up to {self.following - 1:,}" if self.following - self.first > 1 else ""
+        return f"the record states {place}, and unit {self.first:,} of {queue.topic}/{queue.queue_id} leads to it{more}"
+
+    def error(self, queue: ConsumeQueue, log: CommitLog, root: Path) -> DamagedStoreError:
+        file = log.file_at(self.log_offset)
+        return DamagedStoreError(
+            self.what(queue) + ": one of both is damaged",
+            file=str(file.path), offset=self.log_offset - file.base,
+            advice=f"Nothing was changed. See `manage.py check_store {root}`; start with --accept-damage to believe the record, and to put"
+            " placeholders at the unit's offsets, so that none is given again.",
+        )
 
 
 @dataclass

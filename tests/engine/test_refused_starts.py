@@ -7,7 +7,7 @@ import pytest
 from broker_store.engine.recovery import Recovery
 from broker_store.errors import DamagedStoreError
 from tests.engine.test_known_ends import assert_served, filled, flip, poke, queue_file, tree
-from tests.support.hand_store import HandStore, small_settings
+from tests.support.hand_store import HandStore, message, small_settings
 
 OWN = ("lock",)  # made by each start
 
@@ -131,3 +131,46 @@ def test_a_start_that_changes_files_never_stops_in_dispatch(open_store, monkeypa
     shutil.rmtree(store.root / "consumequeue")
     assert_served(open_store(), stored)
     assert planned == ["the log from 0 on can be dispatched"]
+
+
+HEAD_FIELDS = {"queue number": (15, 2), "queue offset": (27, 4), "queue offset, high bit": (20, 0x80), "flags, rolled back": (39, 0x0C)}
+
+
+@pytest.mark.parametrize("field", HEAD_FIELDS)
+def test_a_last_record_that_states_another_place_than_its_unit_is_neither_lost_nor_is_its_number_given_again(directory, clock, field):
+    store = HandStore(small_settings(directory / "store"), clock).begin()
+    results = [store.put(message(queue_id=0)) for _ in range(6)]
+    last = results[-1].log_offset
+    store.die()
+    path = store.log.file_at(last).path
+    raw = bytearray(path.read_bytes())
+    at, bit = HEAD_FIELDS[field]
+    raw[last + at] ^= bit
+    path.write_bytes(raw)
+    before = tree(store.root)
+    again = HandStore(small_settings(store.root), clock)
+    with pytest.raises(DamagedStoreError, match=rf"{path.name} at {last}: the record states .* unit 5 of topic/0 leads to it"):
+        again.begin()
+    again.die()
+    after = tree(store.root)
+    assert {name: after[name] for name in after if name not in OWN} == {name: before[name] for name in before if name not in OWN}
+    accepted = HandStore(small_settings(store.root, accept_damage=True), clock).begin()
+    assert accepted.max_offset("topic", 0) == 6 and accepted.put(message(queue_id=0)).queue_offset == 6
+    assert [finding["severity"] for finding in accepted.recovery_report()["findings"] if "leads to it" in finding["what"]] == ["error"]
+    accepted.die()
+
+
+def test_a_flipped_number_does_not_make_a_topic_one_that_another_broker_deleted(directory, clock):
+    """It may state a number whose unit leads further on in the log, as a record of an earlier life of the topic does."""
+    store = HandStore(small_settings(directory / "store"), clock).begin()
+    results = [store.put(message(queue_id=0)) for _ in range(9)]
+    store.die()
+    path, place = store.log.files[0].path, results[2].log_offset
+    raw = bytearray(path.read_bytes())
+    raw[place + 27] ^= 4  # 2 becomes 6
+    path.write_bytes(raw)
+    again = HandStore(small_settings(store.root), clock)
+    with pytest.raises(DamagedStoreError, match="units 2 to 5 are missing"):
+        again.begin()
+    again.die()
+    assert not (store.root / "config/deletedTopics.json").exists()
