@@ -20,9 +20,9 @@ all: check test
 
 run: $(VENV)/.core
 	@mkdir -p $(DATA) && chmod 700 $(DATA)
+	@echo "Preparing the kernels (compiled once, which can take a minute)" && $(BIN)/python -m broker_store.kernels
 	@umask 077 && $(BIN)/python manage.py migrate -v 0 --noinput
 	@$(BIN)/python manage.py collectstatic -v 0 --noinput
-	@echo "Preparing the kernels (compiled once, which can take a minute)" && $(BIN)/python -m broker_store.kernels
 	@exec $(BIN)/python manage.py runbroker --data $(DATA) $(ARGS)
 serve: run
 
@@ -30,8 +30,8 @@ serve: run
 test: LEFT_OUT = -m "not slow and not client and not browser"
 test test-all: export BROKER_DATA_DIR = build/test-data
 test test-all: $(VENV)/.dev
-	@mkdir -p $(BROKER_DATA_DIR) && $(BIN)/python manage.py collectstatic -v 0 --noinput
 	@echo "Preparing the kernels (compiled once, which can take a minute)" && $(BIN)/python -m broker_store.kernels
+	@mkdir -p $(BROKER_DATA_DIR) && $(BIN)/python manage.py collectstatic -v 0 --noinput
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(LEFT_OUT) $(ARGS)
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
