@@ -51,8 +51,8 @@ class Disowned:
         return DamagedStoreError(
             self.what(queue) + ": one of both is damaged",
             file=str(file.path), offset=self.log_offset - file.base,
-            advice=f"Nothing was changed. See `manage.py check_store {root}`; start with --accept-damage to believe the record, and to put"
-            " placeholders at the unit's offsets, so that none is given again.",
+            advice=f"Nothing was changed. `manage.py check_store {root} --plan` shows what a repair would do; or start with --accept-damage: the record is believed, and"
+            " placeholders take the offsets of the units, so that none is given again.",
         )
 
 
