@@ -8,7 +8,7 @@ import pytest
 from broker_store.engine import recovery
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.errors import DamagedStoreError, OtherDiskError, StoreError
-from broker_store.formats import checkpoint, record
+from broker_store.formats import checkpoint, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.messages import GetRequest, PutStatus
 from tests.support.failing_disk import FailingDisk
@@ -390,3 +390,23 @@ def test_a_queue_that_retention_shortened_is_not_made_again(open_store, clock):
     assert store.min_offset("topic", 0) == minimum and store.recovery_report()["findings"] == []
     assert min((store.root / "consumequeue/topic/0").iterdir()) == first
     store.close()
+
+
+def test_a_deleted_topic_stays_deleted_when_the_first_of_the_files_that_a_power_cut_brings_back_is_torn(open_store):
+    store = open_store()
+    for _ in range(60):
+        store.put(message(body=b"x" * 250))
+    store.flush()
+    store.round()
+    directory = store.root / "consumequeue/topic/0"
+    first, _, third = (path.name for path in sorted(directory.iterdir()))
+    units = (directory / third).read_bytes()
+    assert store.delete_expired(any_age=True, most=1) == 1 and 0 < queue_unit.decode(units).log_offset < store.log.minimum
+    store.delete_topic("topic")
+    store.die()
+    directory.mkdir(parents=True)
+    (directory / first).write_bytes(bytes(len(units)))
+    (directory / third).write_bytes(units)
+    store = open_store()
+    assert store.min_offset("topic", 0) == store.max_offset("topic", 0) == 0
+    assert store.put(message()).queue_offset == 0
