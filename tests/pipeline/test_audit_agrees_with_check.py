@@ -18,6 +18,7 @@ from tests.support import stores
 from tests.support.faults import FAULTS, Scene
 from tests.support.reference import ReferenceStore
 
+STRETCH_BYTES = 1 << 16  # far less than a file of the log
 SIZES = stores.SIZES["clean-small"]
 NOT_COMPARED = {kind for kinds in audit.CHECKED_ELSEWHERE.values() for kind in kinds} | {"empty", "log-start"}
 # check_store names the record after a contradiction, the audit the one that contradicts its unit; of a missing key each names the
@@ -53,14 +54,14 @@ def test_a_planted_fault_is_named_alike(fault, sound, tmp_path):
 def test_times_that_go_back_where_two_stretches_meet_are_named_alike(sound, tmp_path):
     root, before = sound
     scene = Scene(shutil.copytree(root, tmp_path / "store"), SIZES, before)
-    cuts = [split.begin for split in splits.splits_of(scene.root, partition_bytes=1)][1:]
+    cuts = [split.begin for split in splits.splits_of(scene.root, partition_bytes=STRETCH_BYTES)][1:]
     for at in cuts:
         path, base, _ = next(file for file in splits.log_files(scene.root, Disk()) if file[1] <= at < file[2])
         with open(path, "r+b") as log:
             log.seek(at - base + record.FIXED_IPV4.offset["store_timestamp"])
             log.write((1).to_bytes(8, "big"))
     checked = {(str(Path(one.file).relative_to(scene.root)), one.offset, one.what) for one in check_store(scene.root).findings if one.kind == "store-time"}
-    result = InOneProcess(None, scene.root, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, 1).run()
+    result = InOneProcess(None, scene.root, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, STRETCH_BYTES).run()
     audited = {(one["file"], one["offset"], one["what"]) for one in result["findings"] if one["kind"] == "store-time"}
     assert audited == checked and len(checked) > 3
 
