@@ -297,7 +297,7 @@ class Recovery:
         self._ends.begin_at(self._log.minimum)
 
     def _name_unknown_begin(self) -> None:
-        """Without a record nobody can know whether retention removed what lay before the log's begin, as it does."""
+        """Report the messages before the log's begin: without a record it is unknown whether retention removed them."""
         minimum = self._log.minimum
         before = lost_with(MissingBegin(0, minimum, self._log.file_size, by_other_broker=False), self._queues)
         if before:
@@ -1211,14 +1211,14 @@ class Recovery:
             what = f"units {queue.maximum:,} to {following - 1:,} are missing and the log does not hold their records"
             self._report.finding("error", f"{what}; placeholders are put there", _name(queue), queue.maximum * UNIT)
             self.missing.append((queue, following))
-        known = {queue for queue, _ in self.missing}
+        short = dict(self.missing)
         for queue, disowned in self._disowned.items():
-            is_short = queue.maximum < disowned.following and queue not in known
+            is_short = queue.maximum < disowned.following
             done = "placeholders are put there" if is_short else "accepted"
             self._report.finding("error", f"{disowned.what(queue)}; {done}", _name(queue), disowned.first * UNIT)
             if is_short:
-                self.missing.append((queue, disowned.following))
-        short = {queue for queue, _ in self.missing}
+                short[queue] = max(disowned.following, short.get(queue, 0))
+        self.missing = list(short.items())
         for queue in self._suspects:
             if queue not in short:
                 self._ends.drop(queue.topic, queue.queue_id)
