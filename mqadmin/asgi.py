@@ -98,7 +98,7 @@ def load_pages() -> None:
 class FirstLoad:
     """Calls `load` in a thread when the first request comes; that request and those that come meanwhile wait for it.
 
-    On the loop it takes more than 0.1 s, in which no send is answered. At the start it would take memory though nobody may open a page.
+    On the loop it takes more than 0.1 s, in which no send is answered. At the start it would take memory that a broker without viewers does not need.
     """
 
     def __init__(self, application, load: Callable[[], None]):

@@ -129,11 +129,11 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
             if body.confirm != group:
                 raise Problem("confirmation_needed", f"moving the offsets of {group} makes it read again or skip", hint=f"repeat with confirm={group}")
             record["moves"] = moves = reset(False)
-    told = {}
+    searched = {}
     if body.to == "time":
         doubt = await clusters.current().time_doubt(body.topic, value, body.queue_id)
-        told = {"time_ms": value, "time": time_text(value), "doubt": doubt}
-    return {"group": group, "topic": body.topic, "dry_run": body.dry_run, "moves": moves} | told
+        searched = {"time_ms": value, "time": time_text(value), "doubt": doubt}
+    return {"group": group, "topic": body.topic, "dry_run": body.dry_run, "moves": moves} | searched
 
 
 def _value_of(to: str, text: int | str) -> int:
