@@ -8,7 +8,8 @@
     │   ├── ProtocolError       a frame cannot be parsed: close that connection
     │   ├── FieldError          one header field is missing or wrong: answer so
     │   ├── LimitError          there are as many of something as there may be
-    │   └── NameError_          the name of a topic, group or file is not allowed
+    │   └── NameError_          the name of a topic or group is not allowed
+    │       └── LookupNameError the name of a file, job or start, which one looks up, cannot be one
     ├── FormatError             bytes or values are not what their format says: who read them knows whose they are
     ├── StoreError              what is on disk, or the disk itself
     │   ├── StoreLockedError    somebody else holds the store
@@ -84,9 +85,13 @@ class FieldError(PeerError):
 
 
 class NameError_(PeerError):
-    """The name of a topic, group or file is not allowed."""
+    """The name of a topic or group is not allowed."""
 
     cause = "name not allowed"
+
+
+class LookupNameError(NameError_):
+    """What is looked up by a name of the broker's own (an index file, a job, a start) cannot be called so."""
 
 
 class LimitError(PeerError):

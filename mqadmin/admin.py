@@ -38,7 +38,9 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidge
 from broker_store.errors import BrokerStoreError, StoreClosedError
 from broker_store.server.problems import Problem, problem_of
 from mqadmin import audit, clusters, roles, tokens
+from mqadmin.admin_site import OF_QUEUES
 from mqadmin.store_models import Group, Topic
+from mqadmin.views.asked import refusal_alone, refusals
 
 SERVING = ("running", "read_only")
 
@@ -97,6 +99,8 @@ def _for_admins(view: Callable[..., HttpResponse], name: str) -> Callable[..., H
             return redirect_to_login(request.get_full_path())
         if not roles.is_admin(request):
             raise PermissionDenied
+        if wrong := refusals(request.GET, OF_QUEUES):
+            return refusal_alone(request, list(wrong.values()))
         try:
             if request.method != "POST" or name not in QUEUE_ACTIONS:
                 return view(request, *arguments, **named)

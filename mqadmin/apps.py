@@ -2,7 +2,13 @@
 
 from django.apps import AppConfig, apps
 from django.conf import settings
+from django.contrib.admin import apps as admin_apps
 from django.core.checks import Tags, Warning, register
+
+
+class AdminConfig(admin_apps.AdminConfig):
+    default = False  # of this module
+    default_site = "mqadmin.admin_site.Site"
 
 
 class MqadminConfig(AppConfig):

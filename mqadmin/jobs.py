@@ -43,7 +43,7 @@ from rq.registry import StartedJobRegistry
 from rq.serializers import JSONSerializer
 
 from broker_store.client import ClientError
-from broker_store.errors import MisuseError, NameError_
+from broker_store.errors import LookupNameError, MisuseError, NameError_
 from broker_store.formats import moment, names
 from broker_store.lab.experiment import MOST_MESSAGES, Experiment
 from broker_store.server.documents import time_text
@@ -583,7 +583,7 @@ def mark_of(found: list[dict]) -> str:
 
 def check_id(job_id: str) -> str:
     if not JOB_ID.fullmatch(job_id):
-        raise NameError_("that is no id of a job")
+        raise LookupNameError("that is no id of a job")
     return job_id
 
 

@@ -43,7 +43,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError
 
-from broker_store.errors import BrokerStoreError, NameError_, NotFoundError, StoreClosedError
+from broker_store.errors import BrokerStoreError, LookupNameError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import index_file, names
 from broker_store.pace import Pace, at_pace
 from broker_store.server.problems import Problem, problem_of
@@ -130,7 +130,7 @@ def _record(cluster, id: str) -> dict:
 
 def _log_offset(name: str) -> str:
     if not (name.isascii() and name.isdigit() and len(name) < 19):
-        raise NameError_("a message is named by its log offset")
+        raise LookupNameError("a message is named by its log offset")
     return name
 
 
@@ -489,7 +489,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 return f"stream {frame['stream']} takes no name"
             key = (frame["stream"], stream.check(name) if stream.check else "")
         except NameError_ as error:
-            return str(error)
+            return names.in_words(error)
         if kind == "unsubscribe":
             sampler.unsubscribe(self.watcher, key)
         elif len(self.watcher.wants) >= MAX_SUBSCRIPTIONS and key not in self.watcher.wants:

@@ -14,7 +14,7 @@ from django.http import QueryDict
 from django.template.loader import render_to_string
 from django.urls import Resolver404, resolve
 
-from broker_store.errors import NameError_
+from broker_store.errors import LookupNameError
 from mqadmin.views.inside import cache, disk, index, layout
 
 MOST_ADDRESS = 1_024
@@ -38,7 +38,7 @@ PARTS = {
 
 
 def check_address(address: str) -> str:
-    """`address` when a part stands there; else NameError_."""
+    """`address` when a part stands there; else LookupNameError."""
     path, _, query = address.partition("?")
     try:
         part = PARTS.get(resolve(path).url_name) if len(address) <= MOST_ADDRESS and address.isascii() and "#" not in address else None
@@ -48,7 +48,7 @@ def check_address(address: str) -> str:
     if part is not None and asked.keys() <= part.asks and (part.needs is None or part.needs in asked.items()):
         return address
     allowed = ", ".join(f"{name} ({', '.join(sorted(part.asks)) or 'nothing asked'})" for name, part in sorted(PARTS.items()))
-    raise NameError_(f"a part is named by an address of {allowed}")
+    raise LookupNameError(f"a part is named by an address of {allowed}")
 
 
 def render(cluster, address: str) -> str:

@@ -40,8 +40,8 @@ if WEB_CONNECTIONS < 0:
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *WEB_HOSTS]
 
 INSTALLED_APPS = [
-    "unfold",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",
+    "mqadmin.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -17,7 +17,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from broker_store.errors import NameError_
-from broker_store.formats.names import check_group, check_topic
+from broker_store.formats.names import check_group, check_topic, in_words
 
 MAX_QUEUES = 128
 PERMISSIONS = ((6, "read and write"), (4, "read only"), (2, "write only"))
@@ -217,14 +217,14 @@ def validate_topic(name: str) -> None:
     try:
         check_topic(name)
     except NameError_ as error:
-        raise ValidationError(str(error)) from None
+        raise ValidationError(in_words(error)) from None
 
 
 def validate_group(name: str) -> None:
     try:
         check_group(name)
     except NameError_ as error:
-        raise ValidationError(str(error)) from None
+        raise ValidationError(in_words(error)) from None
 
 
 QUEUE_COUNT = [MinValueValidator(1), MaxValueValidator(MAX_QUEUES)]

@@ -10,6 +10,7 @@ from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
 from mqadmin.views import account, dead_letters, groups, jobs, messages, overview, pipeline, store, topics, waiting
+from mqadmin.views.asked import only, text
 from mqadmin.views.inside import bytes, cache, disk, dispatch, doctor, index, journey, lab, layout, recoveries, write
 
 urlpatterns = [
@@ -54,14 +55,14 @@ urlpatterns = [
     path("pipeline/runs/<str:run_id>/log", pipeline.run_log, name="run_log"),
     path("pipeline/runs/<str:run_id>/cancel", pipeline.cancel_run, name="cancel_run"),
     path("pipeline/runs/<str:run_id>/retry", pipeline.retry_run, name="retry_run"),
-    path("login/", account.Login.as_view(), name="login"),
-    path("logout/", LogoutView.as_view(), name="logout"),
-    path("password/", account.password, name="password"),
-    path("admin/login/", RedirectView.as_view(pattern_name="login", query_string=True)),
-    path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
+    path("login/", only(account.Login.as_view(), next=text), name="login"),
+    path("logout/", only(LogoutView.as_view(), next=text), name="logout"),
+    path("password/", only(account.password), name="password"),
+    path("admin/login/", only(RedirectView.as_view(pattern_name="login", query_string=True), next=text)),
+    path("admin/password_change/", only(RedirectView.as_view(pattern_name="password"))),
     re_path("^admin/r/", page_not_found, {"exception": None}),  # "view on site": nothing of ours has such an address
     path("admin/", admin.site.urls),
     path("api/v1/", include("mqadmin.api.urls")),
     path("metrics", metrics, name="metrics"),
-    path("favicon.ico", RedirectView.as_view(url="/static/favicon.svg")),
+    path("favicon.ico", only(RedirectView.as_view(url="/static/favicon.svg"))),
 ]

@@ -83,12 +83,13 @@ class SubscriptionGroup:
             if item is None:
                 continue
             if type(item) is not kind or (kind is int and not -(1 << 63) <= item < 1 << 63):
-                raise FormatError(f"group {excerpt(group.name)}: {wire} must be {kind.__name__}", found=text_excerpt(item))
+                raise FormatError(f"group {excerpt(group.name)}: {wire} must be {_KIND_WORDS[kind]}", found=text_excerpt(item))
             setattr(group, name, item)
         group.others = {wire: item for wire, item in value.items() if wire not in _WIRE_NAMES}
         return group
 
 
+_KIND_WORDS = {dict: "an object", int: "an integer of 64 bits", bool: "true or false", str: "a text"}
 _FIELDS = (
     ("attributes", "attributes", dict),
     ("brokerId", "broker_id", int),

@@ -105,7 +105,7 @@ class TopicConfig:
             raise FormatError(f"topic {excerpt(value['topicName'])} needs integers", found=excerpt(numbers))
         attributes = value.get("attributes") or {}
         if not isinstance(attributes, dict):
-            raise FormatError("attributes must be an object", found=type(attributes).__name__)
+            raise FormatError("attributes must be an object", found=text_excerpt(attributes))
         return cls(
             value["topicName"],
             *numbers[:3],

@@ -14,6 +14,7 @@ from itertools import islice
 from json.encoder import encode_basestring
 
 from broker_store.errors import FormatError
+from broker_store.excerpts import text_excerpt
 
 # A string (passed over), or an object key that is a bare integer.
 _STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d{1,19})(\s*:)', re.DOTALL)
@@ -74,7 +75,7 @@ def read_table(text: str, file_name: str, name: str) -> tuple[dict, dict, DataVe
 def int_keys(value: object, what: str) -> dict[int, object]:
     """A table whose keys are integers, whether the writer quoted them or not; FormatError when one is not."""
     if not isinstance(value, dict):
-        raise FormatError(f"{what} must be an object", found=type(value).__name__)
+        raise FormatError(f"{what} must be an object", found=text_excerpt(value))
     try:
         return {int(key): item for key, item in value.items()}
     except ValueError as error:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker_store.errors import FormatError, NameError_
+from broker_store.errors import FormatError, LookupNameError
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.layout import Layout
 from broker_store.formats.properties import split_keys
@@ -84,9 +84,9 @@ def is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """`name` when a file of the index may be called so; else NameError_."""
+    """`name` when a file of the index may be called so; else LookupNameError."""
     if not is_name(name):
-        raise NameError_(f"An index file's name has {NAME_DIGITS} digits")
+        raise LookupNameError(f"An index file's name has {NAME_DIGITS} digits")
     return name
 
 

@@ -18,7 +18,8 @@ DLQ_PREFIX = "%DLQ%"
 
 _PATH = re.compile(r"[/\\\0]|\.{1,2}\Z")
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
-_ALLOWED_IN_WORDS = "^[%|a-zA-Z0-9_-]+$"
+_ALLOWED_OF_APACHE = "^[%|a-zA-Z0-9_-]+$"
+_ALLOWED_IN_WORDS = "letters, digits and % | - _"
 
 
 def check_topic(name: str) -> str:
@@ -41,10 +42,15 @@ def _check(what: str, name: str, limit: int) -> str:
     if not name or not name.strip():
         raise NameError_(f"The specified {what} is blank.")
     if not _ALLOWED.fullmatch(name):
-        raise NameError_(f"The specified {what} contains illegal characters, allowing only {_ALLOWED_IN_WORDS}")
+        raise NameError_(f"The specified {what} contains illegal characters, allowing only {_ALLOWED_OF_APACHE}")
     if len(name) > limit:
         raise NameError_(f"The specified {what} is longer than {what} max length.")
     return name
+
+
+def in_words(error: NameError_) -> str:
+    """The sentence of an error for people, without a full stop: what is allowed in words where Apache's has a regular expression."""
+    return str(error).replace(_ALLOWED_OF_APACHE, _ALLOWED_IN_WORDS).rstrip(".")
 
 
 def is_path(name: str) -> bool:

@@ -18,11 +18,13 @@ from broker_store.broker.groups import TooManyGroupsError
 from broker_store.broker.offsets import TooManyOffsetsError
 from broker_store.broker.topics import TooManyTopicsError
 from broker_store.excerpts import excerpt
+from broker_store.formats.names import in_words
 from broker_store.messages import PutStatus
 
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL_CHARACTERS = 500
 MAX_NAMED = 5  # of what a request has too much
+LOOKUP_HINT = "take the name from the list it should be in"
 
 # code -> (HTTP status, title, hint). The whole vocabulary of errors stands here.
 CODES: dict[str, tuple[int, str, str]] = {
@@ -124,8 +126,8 @@ def problem_of(error: BaseException) -> Problem:
     for kind, code in _CODE_OF_ERROR:
         if isinstance(error, kind):
             # Store errors name files; what the caller may know is that it failed and where the facts are.
-            detail = "" if isinstance(error, errors.StoreError) else str(error)
-            return Problem(code, detail)
+            detail = "" if isinstance(error, errors.StoreError) else in_words(error) if isinstance(error, errors.NameError_) else str(error)
+            return Problem(code, detail, LOOKUP_HINT if isinstance(error, errors.LookupNameError) else None)
     if isinstance(error, TimeoutError):
         return Problem("timeout")
     return Problem("internal")

@@ -9,7 +9,7 @@ import functools
 import threading
 from collections.abc import Callable
 
-from broker_store.errors import NameError_, NotFoundError
+from broker_store.errors import LookupNameError, NotFoundError
 from broker_store.formats import names
 from broker_store.inside.directory import GroupOffsets, StoreDirectory
 from broker_store.inside.layout import Layout, Start
@@ -106,7 +106,7 @@ def check_choice(name: str) -> str:
     kind, _, chosen = name.partition("/")
     if name:
         if kind not in CHECKS:
-            raise NameError_("it is topic/NAME or group/NAME, or nothing for every topic")
+            raise LookupNameError("it is topic/NAME or group/NAME, or nothing for every topic")
         CHECKS[kind](chosen)
     return name
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_store.engine.start_records import ID
-from broker_store.errors import NameError_
+from broker_store.errors import LookupNameError
 from broker_store.inside import recoveries
 from mqadmin.inside.recovery_paths import directory, without_paths
 
@@ -26,5 +26,5 @@ def of_lab(run: str) -> dict | None:
 
 def check_id(id: str) -> str:
     if not ID.fullmatch(id):
-        raise NameError_("that is no id of a start")
+        raise LookupNameError("that is no id of a start")
     return id

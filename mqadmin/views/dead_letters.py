@@ -10,17 +10,19 @@ from broker_store.formats import names
 from broker_store.server.problems import Problem
 from mqadmin import clusters, dead_letters, jobs
 from mqadmin.audit import aaudited
-from mqadmin.views.page import page, whole
+from mqadmin.views.asked import text, whole
+from mqadmin.views.page import page
 
 KIND = "resend_dead_letters"
 FEW = 1_000  # of one run, by default
+ASKED = ("to", "limit", "confirm")
 
 
-@page("operator")
+@page("operator", takes=dict.fromkeys(ASKED, text))
 async def resend(request, name):
     """Shows the plan; a form with the group's name typed once more starts the job. What was typed stays in the form."""
     names.check_group(name)
-    asked = {field: (request.POST or request.GET).get(field, "").strip() for field in ("to", "limit", "confirm")}
+    asked = {field: (request.POST or request.GET).get(field, "").strip() for field in ASKED}
     errors: dict[str, str] = {}
     try:
         limit = whole(asked["limit"], FEW, dead_letters.MAX_MESSAGES)
@@ -44,4 +46,4 @@ async def resend(request, name):
             else:
                 errors["form"] = f"{problem}"
     plan = await asyncio.to_thread(clusters.current().dead_letters, name, to, limit)
-    return render(request, "dead_letters.html", {"name": name, "plan": plan, "asked": asked | {"limit": asked["limit"] or limit}, "to": to, "errors": errors})
+    return render(request, "dead_letters.html", {"name": name, "plan": plan, "asked": asked | {"limit": asked["limit"] or limit}, "to": to, "errors": errors}, status=400 if errors and request.method == "GET" else 200)

@@ -8,21 +8,23 @@ from django.shortcuts import render
 
 from broker_store.formats import names
 from mqadmin import clusters
+from mqadmin.views.asked import PART, one_of, text
 from mqadmin.views.inside import timelines
 from mqadmin.views.page import drawn, page, part_of
 
+KINDS = ("normal", "system", "all")
 SORTS = ("name", "lag", "clients")
 
 
-@page()
+@page(takes={"kind": one_of(*KINDS), "q": text, "sort": one_of(*SORTS), "part": PART})
 async def groups(request):
     cluster = clusters.current()
     counts = cluster.group_counts()
-    kind = request.GET.get("kind", "normal")
+    kind = request.GET.get("kind") or "normal"
     search = request.GET.get("q", "").strip().lower()
-    sort = request.GET.get("sort", "lag")
+    sort = request.GET.get("sort") or "lag"
     context = {
-        **await part_of(request, lambda begin, count: cluster.groups_page(kind, search, sort if sort in SORTS else "lag", begin, count)),
+        **await part_of(request, lambda begin, count: cluster.groups_page(kind, search, sort, begin, count)),
         "kind": kind,
         "q": request.GET.get("q", ""),
         "sort": sort,

@@ -18,7 +18,7 @@ from mqadmin import jobs as background
 from mqadmin.audit import aaudited
 from mqadmin.templatetags import units
 from mqadmin.views import dead_letters
-from mqadmin.views.page import page
+from mqadmin.views.page import page, said
 
 MAX_ROWS = 200  # of a result's table; the file or REST has the rest
 GROUP = re.compile(r"[\w%|-]{1,255}", re.ASCII)  # what can stand in an address; the page that shows it checks it
@@ -53,7 +53,7 @@ async def _with_problem(request, kind: str, parameters: dict, problem: Problem |
     field = next((name for name in parameters.keys() | {"topic", "group"} if f"{problem}".startswith(f"{name} ")), "form")
     if field == "form" and isinstance(problem, NameError_):
         field = "group" if "group" in parameters else "topic"
-    context = {"asked": parameters, "by": kind, "errors": {field: f"{problem}"}}
+    context = {"asked": parameters, "by": kind, "errors": {field: said(problem)}}
     status = problem.status if isinstance(problem, Problem) else 400
     return render(request, "jobs.html", await _listing(request) | context, status=status)
 

@@ -16,25 +16,25 @@ from broker_store.inside.bytes import record_view
 from broker_store.server.http import MAX_LIMIT
 from mqadmin import clusters
 from mqadmin.answers import cut, in_pieces
+from mqadmin.views.asked import one_of, text, whole
 from mqadmin.views.inside.bytes import SHOWN_BYTES, shown
 from mqadmin.views.inside.journey import journey_context
-from mqadmin.views.page import WrongField, draw, of_field, page, trouble, whole
-from mqadmin.views.untaken import untaken
+from mqadmin.views.page import WrongField, draw, of_field, page, trouble
 
 LIMIT = 32
 DAY_MS = 24 * 3_600_000
 WAYS = (("offset", "Queue and offset"), ("key", "Key"), ("time", "Time"), ("id", "Id"))
 ASKED = ("topic", "queue", "offset", "key", "id", "from", "to", "limit")
-FIELDS = {"by": None, **dict.fromkeys(ASKED)}
 
 
-@page()
+@page(takes={"by": one_of(*(way for way, _ in WAYS)), **dict.fromkeys(ASKED, text)})
 async def messages(request):
     cluster = clusters.current()
     way = request.GET.get("by", "")
     asked = {name: request.GET.get(name, "").strip() for name in ASKED}
     topics = cluster.offered_topics()
-    context = {"ways": WAYS, "by": way or "offset", "asked": asked, "topics": topics, "found": None, "problem": "", "errors": {}, "untaken": untaken(request.GET, FIELDS), "now_ms": int(time.time() * 1000)}
+    context = {"ways": WAYS, "by": way or "offset", "asked": asked, "topics": topics, "found": None, "problem": "", "errors": {}, "now_ms": int(time.time() * 1000)}
+    status = 200
     if way:
         try:
             if way == "id":
@@ -46,12 +46,12 @@ async def messages(request):
             rows = await sync_to_async(lambda: [_row(message) for message in found.messages])()
             context |= {"found": found, "rows": rows, "pages": _neighbours(request, way, asked, found)}
         except WrongField as error:
-            context["problem"], context["errors"] = "Nothing was looked for.", {error.field: str(error)}
+            context["problem"], context["errors"], status = "Nothing was looked for.", {error.field: str(error)}, 400
         except ValueError as error:
-            context["problem"] = str(error)
+            context["problem"], status = str(error), 400
         except NotFoundError as error:
             context["problem"] = f"{error}."
-    return await draw(request, "messages.html", context)
+    return await draw(request, "messages.html", context, status)
 
 
 async def _search(cluster, way: str, asked: dict) -> clusters.Found:
@@ -68,13 +68,11 @@ async def _search(cluster, way: str, asked: dict) -> clusters.Found:
     if way == "time":
         begin_ms, end_ms = window(asked)
         return await cluster.find_by_time(topic, begin_ms if asked["from"] else None, end_ms, limit)
-    if way == "offset":
-        with of_field("queue"):
-            queue = whole(asked["queue"], 0, (1 << 31) - 1)
-        with of_field("offset"):
-            offset = whole(asked["offset"], 0)
-        return await cluster.messages_at(topic, queue, offset, limit)
-    raise ValueError("There is no such search.")
+    with of_field("queue"):
+        queue = whole(asked["queue"], 0, (1 << 31) - 1)
+    with of_field("offset"):
+        offset = whole(asked["offset"], 0)
+    return await cluster.messages_at(topic, queue, offset, limit)
 
 
 def window(asked: dict) -> tuple[int, int]:

@@ -7,12 +7,13 @@ import asyncio
 from django.shortcuts import render
 
 from mqadmin import clusters, condition, live
+from mqadmin.views.asked import one_of
 from mqadmin.views.page import page
 
 CONDITION_SECONDS = 1.0  # that the page waits for the first look; its stream brings what comes later
 
 
-@page()
+@page(takes={"part_of": one_of("condition")})
 async def overview(request):
     cluster = clusters.current()
     if request.htmx and request.GET.get("part_of") == "condition":

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.views import redirect_to_login
@@ -17,8 +18,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from broker_store.errors import NameError_, NotFoundError, StoreClosedError
-from broker_store.server.problems import Problem, unknown_parameters
+from broker_store.formats import names
+from broker_store.server.problems import Problem
 from mqadmin import clusters, roles
+from mqadmin.views.asked import Reader, refusals, refused, whole
 
 # (url name, title, icon); the first piece of an address finds its entry.
 NAVIGATION = (
@@ -34,8 +37,9 @@ NAVIGATION = (
 NOT_SERVING = frozenset({"starting", "opening", "recovering", "failed", "closed"})
 
 
-def page(role: str = "viewer"):
-    """A view for users who have at least `role`. Errors of the tree become pages that say what happened."""
+def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({})):
+    """A view for users who have at least `role`, asked for by an address that has no other names and values than those of `takes`.
+    Errors of the tree become pages that say what happened. What acts takes a form, and nothing in its address."""
 
     def decorate(view):
         @functools.wraps(view)
@@ -46,20 +50,20 @@ def page(role: str = "viewer"):
             if not request.caller.may(role):
                 request.refused = request.caller
                 return trouble(request, 403, "Not allowed", f"This needs the role {role}; you are {request.caller.role}.")
-            if request.method == "POST" and request.GET:  # what acts takes a form, and nothing in its address
-                return trouble(request, 400, "Request not understood", f"{unknown_parameters(request.GET, ())}.")
+            if wrong := refusals(request.GET, {} if request.method == "POST" else takes):
+                return render(request, "refused.html", refused(request.GET, wrong), status=400)
             try:
                 return await view(request, *arguments, **named)
             except StoreClosedError:
                 return render(request, "starting.html", starting_context(), status=503 if request.htmx else 200)
             except (NotFoundError, NameError_) as error:
-                sentence = f"{error}"
-                return trouble(request, 404, "Not found", f"{sentence[:1].upper()}{sentence[1:]}.")
+                return trouble(request, 404, "Not found", f"{capital(said(error))}.")
             except Problem as problem:
-                return trouble(request, problem.status, problem.document()["title"], f"{problem} — {problem.document()['hint']}")
+                return trouble(request, problem.status, problem.document()["title"], sentence_of(problem))
             except TimeoutError:
                 return trouble(request, 504, "Took too long", "The outcome is unknown; look again before you repeat it.")
 
+        guarded.takes = takes
         return guarded
 
     return decorate
@@ -83,6 +87,35 @@ def to_login(request: HttpRequest) -> HttpResponse:
 
 def trouble(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
     return render(request, "trouble.html", {"title": title, "sentence": sentence, "status": status}, status=status)
+
+
+# What to do, where the hint of the problem speaks of requests.
+HINTS = {
+    "invalid": "",
+    "topic_not_found": "the page Topics has those that are there",
+    "group_not_found": "the page Groups has those that are there",
+    "unauthorized": "log in",
+    "confirmation_needed": "type the name once more",
+    "starting": "wait: the page Store shows how far it is",
+    "unavailable": "the page Store shows why",
+    "read_only": "a sync failed or the store was opened for inspection: the page Store shows which",
+    "damaged": "the doctor of the page Store finds all damage",
+}
+
+
+def sentence_of(problem: Problem) -> str:
+    """A problem in the words of a page: what is wrong, and what to do about it."""
+    hint = HINTS.get(problem.code, problem.document()["hint"])
+    return f"{capital(said(problem))}." + (f" {capital(hint)}." if hint else "")
+
+
+def said(error: Exception) -> str:
+    """The sentence of an error for people, without a full stop."""
+    return names.in_words(error) if isinstance(error, NameError_) else f"{error}".rstrip(".")
+
+
+def capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def starting_context() -> dict:
@@ -125,25 +158,12 @@ def of_field(field: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, NameError_) as error:
-        raise WrongField(field, f"{error}") from None
-
-
-def whole(text: str | None, default: int | None, most: int = (1 << 63) - 1, least: int = 0) -> int | None:
-    """A number from a query string: `default` when there is none, ValueError when it is no number of least..most."""
-    text = (text or "").strip().replace(",", "").replace(" ", "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
-        raise ValueError(f"{text[:30]!r} is not a number from {least} to {most:,}")
-    return int(text)
+        raise WrongField(field, said(error)) from None
 
 
 async def part_of(request: HttpRequest, find: Callable[[int, int], Awaitable[tuple[list, int]]], size: int = 100) -> dict:
     """As `slice_of`, of a list that is not there as a whole: `find(begin, count)` gives a piece of it and its length."""
-    try:
-        part = max(whole(request.GET.get("part"), 1), 1)
-    except ValueError:
-        part = 1
+    part = whole(request.GET.get("part"), 1)
     rows, total = await find((part - 1) * size, size)
     parts = max(1, -(-total // size))
     if part > parts:
@@ -160,8 +180,5 @@ async def drawn(request: HttpRequest, template: str, context: dict) -> HttpRespo
 def slice_of(rows: list, request: HttpRequest, size: int = 100) -> dict:
     """One part of a long list, by ?part=; keys rows, part, parts, total."""
     parts = max(1, -(-len(rows) // size))
-    try:
-        part = min(max(whole(request.GET.get("part"), 1), 1), parts)
-    except ValueError:
-        part = 1
+    part = min(whole(request.GET.get("part"), 1), parts)
     return {"rows": rows[(part - 1) * size : part * size], "part": part, "parts": parts, "total": len(rows)}

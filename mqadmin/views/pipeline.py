@@ -19,7 +19,7 @@ from mqadmin.audit import aaudited
 from mqadmin.templatetags import units
 from mqadmin.views.jobs import with_share
 from mqadmin.views.messages import moment_of
-from mqadmin.views.page import WrongField, of_field, page
+from mqadmin.views.page import WrongField, of_field, page, said
 
 MAX_ROWS = 200  # of a table; REST has the rest
 MAX_BARS = 12
@@ -50,7 +50,7 @@ async def _listing(request) -> dict:
 async def _with_problem(request, form: str, problem: Problem | NameError_ | ValueError):
     """The page again with what was typed into one of its forms, and what is wrong beside the field where that is known."""
     field = problem.field if isinstance(problem, WrongField) else "topic" if isinstance(problem, NameError_) else "form"
-    asked = {"asked_of": form, "asked": {name: value[:1_024] for name, value in request.POST.items()}, "errors": {field: f"{problem}"}}
+    asked = {"asked_of": form, "asked": {name: value[:1_024] for name, value in request.POST.items()}, "errors": {field: said(problem)}}
     return render(request, "pipeline.html", await _listing(request) | asked, status=problem.status if isinstance(problem, Problem) else 400)
 
 

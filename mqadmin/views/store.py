@@ -8,12 +8,13 @@ from django.shortcuts import render
 
 from broker_store.errors import StoreClosedError
 from mqadmin import clusters, live
-from mqadmin.views.page import page, whole
+from mqadmin.views.asked import PART, one_of, text, whole
+from mqadmin.views.page import page
 
 QUEUES_A_PART = 50
 
 
-@page()
+@page(takes={"q": text, "part": PART, "part_of": one_of("log")})
 async def store(request):
     cluster = clusters.current()
     if request.htmx:
@@ -70,10 +71,7 @@ def _part_of(queues: list, request) -> tuple[set, int, int, str]:
 
 
 def _part(request) -> int:
-    try:
-        return max(1, whole(request.GET.get("part"), 1, 1 << 31))
-    except ValueError:
-        return 1
+    return whole(request.GET.get("part"), 1)
 
 
 async def _queue_files(cluster, request) -> dict:

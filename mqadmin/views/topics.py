@@ -6,29 +6,25 @@ from django.shortcuts import render
 
 from broker_store.formats import names
 from mqadmin import clusters
+from mqadmin.views.asked import PART, one_of, text
 from mqadmin.views.page import drawn, page, part_of
-from mqadmin.views.untaken import untaken
 
 KINDS = ("normal", "retry", "dlq", "system")
 KIND_WORDS = {"normal": "Topics", "retry": "Retry", "dlq": "Dead letters", "system": "System"}
 SORTS = ("name", "messages", "in", "out")
-FIELDS = {"kind": (*KINDS, "all"), "q": None, "sort": SORTS, "part": None}
 
 
-@page()
+@page(takes={"kind": one_of(*KINDS, "all"), "q": text, "sort": one_of(*SORTS), "part": PART})
 async def topics(request):
     cluster = clusters.current()
     counts = cluster.topic_counts()
-    kind, search = request.GET.get("kind", "normal"), request.GET.get("q", "").strip().lower()
-    kind = kind if kind in FIELDS["kind"] else "normal"
-    sort = request.GET.get("sort", "name")
-    sort = sort if sort in SORTS else "name"
+    kind, search = request.GET.get("kind") or "normal", request.GET.get("q", "").strip().lower()
+    sort = request.GET.get("sort") or "name"
     context = {
         **await part_of(request, lambda begin, count: cluster.topics_page(kind, search, sort, begin, count)),
         "kind": kind,
         "q": request.GET.get("q", ""),
         "sort": sort,
-        "untaken": untaken(request.GET, FIELDS),
         "kinds": [{"name": name, "word": KIND_WORDS[name], "count": counts[name]} for name in KINDS] + [{"name": "all", "word": "All", "count": sum(counts.values())}],
     }
     return await drawn(request, "topics_table.html" if request.htmx else "topics.html", context)

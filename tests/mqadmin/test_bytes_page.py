@@ -55,10 +55,10 @@ def test_one_goes_around_by_links_alone_from_queue_to_log_to_index_and_back(page
 
 def test_what_cannot_be_shown_is_said_beside_the_form(page):
     assert "is not in the commit log: its files hold 0 to 1,048,575." in page("/store/bytes/?offset=9999999999", 404)
-    assert "is not a number" in page("/store/bytes/?offset=x", 404)
+    assert "is not a number" in page("/store/bytes/?offset=x", 400)
     assert "Queue 7 of topic TopicX has no files." in page("/store/bytes/?kind=consumequeue&topic=TopicX&queue=7", 404)
     assert "The specified topic contains illegal characters" in page("/store/bytes/?kind=consumequeue&topic=../x", 404)
-    assert "kind" in page("/store/bytes/?kind=passwd", 404)
+    assert "kind cannot be taken" in page("/store/bytes/?kind=passwd", 400)
 
 
 def test_the_page_names_the_route_and_the_command_that_give_the_same(page, fake_cluster, client_of_role):

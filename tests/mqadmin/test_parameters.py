@@ -1,4 +1,4 @@
-"""A query parameter that a route does not have is refused by its name, at every route of REST, and at pages that act."""
+"""A query parameter that a route does not have is refused by its name, at every route of REST; of pages: test_asked.py."""
 
 from __future__ import annotations
 
@@ -32,34 +32,9 @@ def test_what_is_taken_is_named_and_a_stranger_is_told_nothing(client_of_role, f
     assert client_of_role("operator").get("/api/v1/topics?kind=normal&limit=2").status_code == 200
 
 
-def test_a_page_that_acts_takes_nothing_in_its_address(client_of_role, fake_cluster):
-    answer = client_of_role("operator").post("/jobs/start?kind=check_store", {"kind": "check_store"})
-    assert answer.status_code == 400 and "unknown query parameter &#x27;kind&#x27;" in answer.content.decode()
-
-
 @pytest.mark.parametrize("path", ["/api/v1/topics/orders/messages?", "/api/v1/messages?topic=orders&key=k&"])
 def test_a_window_that_ends_before_it_begins_is_refused(path, client_of_role, fake_cluster):
     client = client_of_role("viewer")
     answer = client.get(path + "from_ms=5&to_ms=1")
     assert answer.status_code == 400 and "from is after to" in answer.json()["detail"]
     assert client.get(path + "from_ms=5&to_ms=5").status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("/messages/?topic=orders&from_ms=abc", "The page has no field &#x27;from_ms&#x27;: it was not taken."),
-        ("/topics/?sort=evil", "sort &#x27;evil&#x27; was not taken: it is one of name, messages, in, out."),
-        ("/topics/?kind=evil", "kind &#x27;evil&#x27; was not taken"),
-        ("/topics/?page=999999999999", "The page has no field &#x27;page&#x27;"),
-        ("/topics/?" + "&".join(f"n{number}=1" for number in range(500)), "There is more in the address that was not taken."),
-    ],
-)
-def test_a_page_says_what_of_its_address_it_did_not_take(path, said, client_of_role, fake_cluster):
-    answer = client_of_role("viewer").get(path)
-    assert answer.status_code == 200 and said in answer.content.decode()
-
-
-@pytest.mark.parametrize("path", ["/topics/?kind=all&q=o&sort=in&part=1", "/messages/?by=offset&topic=orders&queue=0&offset=5&limit=3"])
-def test_a_page_that_took_all_of_its_address_says_nothing(path, client_of_role, fake_cluster):
-    assert "not taken" not in client_of_role("viewer").get(path).content.decode()

@@ -11,7 +11,8 @@ from broker_store.errors import FieldError, NameError_, NotFoundError
 from broker_store.inside.bytes import KINDS, Place
 from mqadmin import clusters
 from mqadmin.templatetags.units import moment_text
-from mqadmin.views.page import draw, page, whole
+from mqadmin.views.asked import one_of, text, whole
+from mqadmin.views.page import capital, draw, page, said
 
 LINE = 16
 SHOWN_BYTES = 4 << 10  # of one look on a page; more by REST and command
@@ -29,7 +30,7 @@ KIND_TITLES = {
 }
 
 
-@page()
+@page(takes={"kind": one_of(*KINDS), **dict.fromkeys(("topic", "name", *NUMBERS), text)})
 async def bytes_page(request):
     cluster = clusters.current()
     asked = {name: request.GET.get(name, "").strip() for name in ("kind", "topic", "name", *NUMBERS)}
@@ -41,10 +42,9 @@ async def bytes_page(request):
         look = await cluster.look_at(place_of(asked), SHOWN_BYTES)
         return await draw(request, "inside/bytes.html", lambda: context | shown(look))
     except ValueError as error:
-        context["problem"] = f"{error}."
+        return await draw(request, "inside/bytes.html", context | {"problem": f"{error}."}, status=400)
     except (FieldError, NameError_, NotFoundError) as error:
-        sentence = str(error).rstrip(".")
-        context["problem"] = f"{sentence[:1].upper()}{sentence[1:]}."
+        context["problem"] = f"{capital(said(error))}."
     return await draw(request, "inside/bytes.html", context, status=404 if len(request.GET) else 200)
 
 

@@ -9,7 +9,8 @@ from django.shortcuts import render
 
 from mqadmin import clusters
 from mqadmin.inside.forecast import MOST_RETENTION_HOURS
-from mqadmin.views.page import page, whole
+from mqadmin.views.asked import text, whole
+from mqadmin.views.page import page
 
 FACTS = "inside/disk_facts.html"
 # kind, what it is called, its colour
@@ -34,10 +35,10 @@ LEAST_SHARE = 0.15  # per cent of a bar that can be seen
 LABEL_SHARE, LABEL_HEIGHT = 12, 14  # per cent of the narrowest bar that the label of a mark takes, and pixels
 
 
-@page()
+@page(takes={"retention_hours": text})
 async def disk(request):
     context = await asyncio.to_thread(facts, clusters.current(), request.GET)
-    return render(request, FACTS if request.htmx else "inside/disk.html", context)
+    return render(request, FACTS if request.htmx else "inside/disk.html", context, status=400 if context["problem"] else 200)
 
 
 def facts(cluster, asked: QueryDict) -> dict:

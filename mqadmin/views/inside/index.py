@@ -10,22 +10,24 @@ from django.shortcuts import render
 from broker_store.formats import names
 from broker_store.formats.index_file import check_name
 from mqadmin import clusters
+from mqadmin.views.asked import one_of, text
 from mqadmin.views.messages import window
 from mqadmin.views.page import WrongField, of_field, page
 
 CHAINS = "inside/index_chains.html"
 COUNTED_AT_ONCE = 2_000_000  # entries of a file whose chains are counted with the page; a larger one's when they are asked for
 MOST_KEY = 1_024
+ASKED = ("topic", "key", "from", "to")
 
 
-@page()
+@page(takes={"file": check_name, "chains": one_of("1"), "part_of": one_of("chains"), **dict.fromkeys(ASKED, text)})
 async def index(request: HttpRequest):
     """`file` is shown, the newest when none is named."""
     cluster = clusters.current()
     if request.htmx and request.GET.get("part_of") == "chains":
         return render(request, CHAINS, await asyncio.to_thread(chains, cluster, request.GET))
     files = cluster.store_index()
-    chosen = check_name(request.GET["file"]) if request.GET.get("file") else files[-1]["name"] if files else None
+    chosen = request.GET["file"] if request.GET.get("file") else files[-1]["name"] if files else None
     context = {"files": files, "tab": "index", "chosen": chosen, "picture": None, "chains": None}
     if chosen is not None:
         picture = await cluster.index_slots(chosen)
@@ -35,7 +37,8 @@ async def index(request: HttpRequest):
         context["chains_at_once"] = picture["entries"] <= COUNTED_AT_ONCE
         if request.GET.get("chains"):
             context |= _drawn(await cluster.index_chains(chosen))
-    return render(request, "inside/index.html", context | await _lookup(cluster, request))
+    context |= await _lookup(cluster, request)
+    return render(request, "inside/index.html", context, status=400 if context["errors"] else 200)
 
 
 def chains(cluster, asked: QueryDict) -> dict:
@@ -49,8 +52,7 @@ def _drawn(chains: dict) -> dict:
 
 
 async def _lookup(cluster, request: HttpRequest) -> dict:
-    asked = {name: request.GET.get(name, "").strip() for name in ("topic", "key", "from", "to")}
-    asked["key"] = asked["key"][:MOST_KEY]
+    asked = {name: request.GET.get(name, "").strip() for name in ASKED}
     told = {"asked": asked, "steps": None, "outcome": None, "problem": "", "errors": {}}
     if not (asked["topic"] and asked["key"]):
         if asked["topic"] or asked["key"]:
@@ -60,6 +62,8 @@ async def _lookup(cluster, request: HttpRequest) -> dict:
         begin_ms, end_ms = window(asked)
         with of_field("topic"):
             topic = names.check_topic(asked["topic"])
+        if len(asked["key"]) > MOST_KEY:
+            raise WrongField("key", f"A key that is looked for has at most {MOST_KEY:,} characters; this has {len(asked['key']):,}.")
     except WrongField as error:
         return told | {"errors": {error.field: str(error)}}
     *steps, outcome = await cluster.explain(topic, asked["key"], begin_ms, end_ms)

@@ -8,30 +8,32 @@ import math
 from django.http import QueryDict
 from django.shortcuts import render
 
-from broker_store.errors import NotFoundError
+from broker_store.errors import NameError_, NotFoundError
 from broker_store.formats import names
 from mqadmin import clusters
 from mqadmin.inside.layout import check, for_page
+from mqadmin.views.asked import text, whole
 from mqadmin.views.messages import moment_of
-from mqadmin.views.page import page, whole
+from mqadmin.views.page import capital, page, said
 
 FACTS = "inside/layout_facts.html"
+ASKED = ("topic", "group", "from", "offset")
 
 
-@page()
+@page(takes=dict.fromkeys(ASKED, text))
 async def layout(request):
     cluster = clusters.current()
     context = _as_asked(request.GET)
     if context["asked"]["from"] or context["asked"]["offset"]:
         try:
             context |= _pictures(await cluster.layout_of_both(*_choice(context["asked"])))
-        except (ValueError, NotFoundError) as error:
-            context["problem"] = _sentence(error)
+        except (ValueError, NameError_, NotFoundError) as error:
+            context |= _problem(error)
     else:
         context = await asyncio.to_thread(facts, cluster, request.GET)
     if request.htmx:
         return render(request, FACTS, context)
-    return render(request, "inside/layout.html", context | {"topics": cluster.offered_topics()})
+    return render(request, "inside/layout.html", context | {"topics": cluster.offered_topics()}, status=400 if context["is_unreadable"] else 200)
 
 
 def facts(cluster, asked: QueryDict) -> dict:
@@ -40,12 +42,12 @@ def facts(cluster, asked: QueryDict) -> dict:
     try:
         topic, group, _, _ = _choice(context["asked"])
         return context | _pictures(cluster.watched_layout(topic, group)) | {"watched": True}
-    except (ValueError, NotFoundError) as error:
-        return context | {"problem": _sentence(error)}
+    except (ValueError, NameError_, NotFoundError) as error:
+        return context | _problem(error)
 
 
 def _as_asked(asked: QueryDict) -> dict:
-    return {"asked": {name: asked.get(name, "").strip() for name in ("topic", "group", "from", "offset")}, "tab": "layout", "problem": "", "one": None, "each": None}
+    return {"asked": {name: asked.get(name, "").strip() for name in ASKED}, "tab": "layout", "problem": "", "is_unreadable": False, "one": None, "each": None}
 
 
 def _choice(asked: dict) -> tuple[str | None, str | None, int | None, int | None]:
@@ -61,8 +63,10 @@ def _pictures(both: dict) -> dict:
     return found | {"one": one and _pictured(one, one["log"]), "rows": [_pictured(row, each["log"]) for row in each["items"]]}
 
 
-def _sentence(error: Exception) -> str:
-    return str(error) if isinstance(error, ValueError) else f"{str(error)[:1].upper()}{str(error)[1:]}."
+def _problem(error: Exception) -> dict:
+    if isinstance(error, NotFoundError):
+        return {"problem": f"{capital(said(error))}."}
+    return {"problem": f"{said(error)}.", "is_unreadable": True}
 
 
 def _pictured(found: dict, log: dict) -> dict:

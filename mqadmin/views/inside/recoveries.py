@@ -12,10 +12,11 @@ from broker_store.server.problems import Problem
 from mqadmin import clusters, jobs
 from mqadmin.audit import aaudited
 from mqadmin.inside import recoveries as kept
+from mqadmin.views.asked import PART, one_of
 from mqadmin.views.page import page, slice_of
 
 
-@page()
+@page(takes={"part": PART, "part_of": one_of("facts")})
 async def recovery(request):
     """This process's start, live while it runs, and the list of all."""
     found = clusters.current().recovery()

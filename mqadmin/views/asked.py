@@ -1,0 +1,108 @@
+"""What an address may ask of a page: each name with the reader of its value.
+
+A page refuses every other name, and every value that its reader does not take, by a sentence that says what is allowed. A field
+that a person types into is read by the page itself, which shows the form again; its reader here is `text`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+
+from broker_store.errors import NameError_
+from broker_store.formats.names import in_words
+
+Reader = Callable[[str], object]  # ValueError or NameError_ says why it does not take the value
+
+MAX_SHOWN = 3  # sentences; an address may hold thousands of names
+SHOWN_CHARACTERS = 30
+MAX_ROWS = 20  # of what was asked, on the page that refuses it
+
+
+def text(value: str) -> str:
+    """Whatever was typed."""
+    return value
+
+
+def one_of(*words: str) -> Reader:
+    """A reader of one of these words."""
+
+    def read(value: str) -> str:
+        if value not in words:
+            raise ValueError(f"{value[:SHOWN_CHARACTERS]!r} is {'none of ' if len(words) > 1 else 'not '}{', '.join(words)}")
+        return value
+
+    return read
+
+
+def number(most: int, least: int = 1) -> Reader:
+    """A reader of a number."""
+    return lambda value: whole(value, None, most, least)
+
+
+PART = number((1 << 31) - 1)  # of a long list
+
+
+def whole(typed: str | None, default: int | None, most: int = (1 << 63) - 1, least: int = 0) -> int | None:
+    """A number from a query string: `default` when there is none, ValueError when it is no number of least..most."""
+    typed = (typed or "").strip().replace(",", "").replace(" ", "")
+    if not typed:
+        return default
+    if not (typed.isascii() and typed.isdigit() and len(typed) < 20 and least <= int(typed) <= most):
+        raise ValueError(f"{typed[:SHOWN_CHARACTERS]!r} is not a number from {least} to {most:,}")
+    return int(typed)
+
+
+def refusals(asked: QueryDict, takes: Mapping[str, Reader]) -> dict[str, str]:
+    """name -> a sentence, for each name that a page does not take and each value that cannot be read. No value is none asked for."""
+    found: dict[str, str] = {}
+    for name, values in asked.lists():
+        if name not in takes:
+            found[name] = f"The page has no field {name[:SHOWN_CHARACTERS]!r}: it takes {', '.join(sorted(takes)) or 'nothing in its address'}."
+        elif len(set(values)) > 1:
+            found[name] = f"{name} is given {len(values)} times, with different values: give it once."
+        elif values[0].strip():
+            try:
+                takes[name](values[0])
+            except ValueError as error:
+                found[name] = f"{name} cannot be taken: {error}."
+            except NameError_ as error:
+                found[name] = f"{name} cannot be taken: {in_words(error)}."
+    return found
+
+
+def refused(asked: QueryDict, wrong: dict[str, str]) -> dict:
+    """What the page that refuses an address shows: the sentences, all that was asked, and the query string without what is wrong."""
+    right = asked.copy()
+    for name in wrong:
+        del right[name]
+    sentences = list(wrong.values())
+    rows = [{"name": name, "value": value, "is_wrong": name in wrong} for name, values in asked.lists() for value in values]
+    return {
+        "sentences": sentences[:MAX_SHOWN],
+        "more": max(0, len(sentences) - MAX_SHOWN),
+        "rows": rows[:MAX_ROWS],
+        "more_rows": max(0, len(rows) - MAX_ROWS),
+        "right": right.urlencode(),
+    }
+
+
+def only(view: Callable[..., HttpResponse], **takes: Reader) -> Callable[..., HttpResponse]:
+    """A synchronous view that stands outside the frame, which refuses what it does not take."""
+
+    @functools.wraps(view)
+    def guarded(request: HttpRequest, *arguments: Any, **named: Any) -> HttpResponse:
+        if wrong := refusals(request.GET, takes):
+            return refusal_alone(request, list(wrong.values()))
+        return view(request, *arguments, **named)
+
+    return guarded
+
+
+def refusal_alone(request: HttpRequest, sentences: list[str]) -> HttpResponse:
+    """The answer to such an address where the page has no frame."""
+    return render(request, "400.html", {"sentences": sentences[:MAX_SHOWN]}, status=400)
