@@ -135,6 +135,9 @@ class NameServer:
             try:
                 if len(command.body) > _MAX_BODY_BYTES and command.code != RequestCode.REGISTER_BROKER:
                     raise FieldError("body", len(command.body), f"at most {_MAX_BODY_BYTES} bytes for request {command.code}")
+                is_in_pieces = command.code == RequestCode.REGISTER_BROKER and len(command.body) > bodies.MAX_BODY_AT_ONCE
+                if not is_in_pieces and (too_many := fastjson.too_many(command.body)):
+                    raise FieldError("body", len(command.body), too_many)
                 answer = handler(command, channel)
                 if isinstance(answer, Generator):
                     if channel is not None and self.take_steps is not None:

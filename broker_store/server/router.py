@@ -13,6 +13,7 @@ from types import CoroutineType
 from broker_store.broker import flow
 from broker_store.broker.filters import FilterError
 from broker_store.errors import FieldError, FormatError, LimitError, NotFoundError, PeerError, StoreClosedError, StoreError
+from broker_store.protocol import fastjson
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
@@ -85,6 +86,9 @@ class Router:
         if len(command.body) > MAX_BODY_BYTES and command.code not in _WITH_MESSAGES:
             remark = f"a body of {len(command.body)} bytes, at most {MAX_BODY_BYTES} for request {command.code}"
             self._parts.statistics.refuse("body too large", value=len(command.body), limit=MAX_BODY_BYTES, who=channel.remote, said=remark)
+            return command.answer(ResponseCode.INVALID_PARAMETER, remark)
+        if command.code not in _WITH_MESSAGES and (remark := fastjson.too_many(command.body)):
+            self._parts.statistics.refuse("too many values", who=channel.remote, said=remark)
             return command.answer(ResponseCode.INVALID_PARAMETER, remark)
         try:
             answer = handler(command, channel)

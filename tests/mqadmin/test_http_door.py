@@ -154,6 +154,9 @@ async def test_a_connection_that_rests_between_two_requests_stays_and_a_blank_li
         assert status_of(await reader.read()) == 408
 
 
+UPGRADE = b"GET /ws/v1/ HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+
+
 @pytest.mark.parametrize(
     ("sent", "status", "cause"),
     [
@@ -165,6 +168,9 @@ async def test_a_connection_that_rests_between_two_requests_stays_and_a_blank_li
         (b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % n for n in range(102)), 431, "HTTP header fields"),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n", 413, "HTTP body too large"),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 16777217\r\n\r\n", 413, "HTTP body too large"),
+        (b"POST /api/v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n", 413, "HTTP body too large"),
+        (b"POST /login/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999999999\r\n\r\n", 413, "HTTP body too large"),
+        (UPGRADE + b"Content-Length: 1000000000000\r\n\r\n", 413, "HTTP body too large"),
         (b"GET / SMTP\r\n\r\n", 400, "malformed HTTP request"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "malformed HTTP request"),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400, "malformed HTTP request"),

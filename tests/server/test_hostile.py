@@ -1,11 +1,14 @@
 """Bad input to every request code: an answer, no trace of it in topics, groups, offsets or the store, and nothing of the inside told."""
 
 import asyncio
+import json
+import time
 
 import pytest
 
 from broker_store.protocol import headers
 from broker_store.protocol.codes import RequestCode
+from broker_store.protocol.codes import RequestCode as R
 from tests.support.broker_harness import Harness, turns
 
 PATHS = ("../../etc/passwd", "/etc/passwd", "..", ".", "a/b", "a\\b", "a\x00b", "", " ", "x" * 70_000, "ü", "\u202e", "$(id)", "';--", "{", "\r\n")
@@ -98,3 +101,75 @@ async def test_oneway_nonsense_is_never_answered(harness):
         harness.request(int(code), b"{", oneway=True, topic="../x")
     await turns(20)
     assert harness.channel.answers == []
+
+
+MIB = (1 << 20) - 100
+MAX_MS = 40.0  # of processor time; the worst of these took 400
+HEAVY = {
+    "lists": b"[" + b"[]," * (MIB // 3) + b"[]]",
+    "keys that are numbers": b"{" + b",".join(b"%d:1" % number for number in range(MIB // 10)) + b"}",
+    "few bytes of them": b"{" + b",".join(b"%d:1" % number for number in range(7_000)) + b"}",
+    "keys that are objects": b"{" + b",".join(b'{"a":%d}:1' % number for number in range(MIB // 20)) + b"}",
+    "opened": b"{" * MIB,
+    "commas": b"," * MIB,
+    "a number": b'{"a":' + b"1" * MIB + b"}",
+    "a fraction": b"0." + b"123456789" * (MIB // 9),
+    "a number as a key": b"{" + b"1" * MIB + b":1}",
+    "references": b"[" + b'{"$ref":"$[0]"},' * 10_000 + b"1]",
+    "a chain of references": b"[[" + b"],[".join(b'{"$ref":"$[%d]"}' % (number + 1) for number in range(3_000)) + b"]]",
+    "a reference to itself": b'{"a":{"$ref":"$.a"}}',
+    "depth": b'{"a":' * 30_000 + b"1" + b"}" * 30_000,
+}
+READS_A_BODY = sorted({R.HEART_BEAT, R.UPDATE_AND_CREATE_TOPIC_LIST, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ, R.CHECK_CLIENT_CONFIG, R.QUERY_ASSIGNMENT})
+
+
+@pytest.mark.parametrize("code", READS_A_BODY, ids=lambda code: code.name)
+async def test_no_body_keeps_the_loop_for_long(harness, code, monkeypatch):
+    before = picture(harness)
+    for name, body in HEAVY.items():
+        began = time.thread_time()
+        answer = await one_answer(harness, int(code), body, GOOD)
+        took_ms = (time.thread_time() - began) * 1e3
+        assert answer.code != 0 and took_ms < MAX_MS, (name, took_ms, answer)
+    assert picture(harness) == before
+
+
+def subscription(number: int, **more) -> dict:
+    return {"topic": f"t{number}", "subString": "*", "subVersion": 1, "expressionType": "TAG"} | more
+
+
+ODD_HEARTBEATS = {
+    "many subscriptions": [{"groupName": "G", "subscriptionDataSet": [subscription(number) for number in range(1_001)]}],
+    "many groups": [{"groupName": f"G{number}", "subscriptionDataSet": []} for number in range(201)],
+    "a path": [{"groupName": "../G", "subscriptionDataSet": []}],
+    "no list": {"groupName": "G"},
+    "a number for a group": [{"groupName": 7, "subscriptionDataSet": []}],
+    "subscriptions that are none": [{"groupName": "G", "subscriptionDataSet": [1, None, "x", []]}],
+    "a topic that is none": [{"groupName": "G", "subscriptionDataSet": [subscription(1, topic=["t"])]}],
+    "a version beyond 64 bits": [{"groupName": "G", "subscriptionDataSet": [subscription(1, subVersion=1 << 70)]}],
+    "a version that is no number": [{"groupName": "G", "subscriptionDataSet": [subscription(1, subVersion="soon")]}],
+    "an expression of a megabyte": [{"groupName": "G", "subscriptionDataSet": [subscription(1, subString="x" * 900_000)]}],
+    "an expression that is none": [{"groupName": "G", "subscriptionDataSet": [subscription(1, subString={"a": 1})]}],
+    "tags that are none": [{"groupName": "G", "subscriptionDataSet": [subscription(1, tagsSet="ab", codeSet={"a": 1})]}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD_HEARTBEATS)
+async def test_an_odd_heartbeat_is_answered_and_makes_nothing(name, caplog):
+    harness = Harness()
+    before = picture(harness)
+    body = {"clientID": "c@1", "producerDataSet": [], "consumerDataSet": ODD_HEARTBEATS[name]}
+    began = time.thread_time()
+    answer = await one_answer(harness, int(R.HEART_BEAT), json.dumps(body).encode(), {})
+    assert (time.thread_time() - began) * 1e3 < MAX_MS
+    assert answer.code != 0 and picture(harness) == before, answer
+    assert "failed" not in caplog.text
+
+
+async def test_a_heartbeat_with_an_expression_of_depth_is_taken_in_time():
+    harness = Harness()
+    group = {"groupName": "G", "subscriptionDataSet": [subscription(1, expressionType="SQL92", subString="(" * 10_000)]}
+    began = time.thread_time()
+    harness.request(int(R.HEART_BEAT), json.dumps({"clientID": "c@1", "producerDataSet": [], "consumerDataSet": [group]}).encode())
+    await turns()
+    assert (time.thread_time() - began) * 1e3 < MAX_MS and harness.channel.answers[-1].code == 0
