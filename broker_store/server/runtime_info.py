@@ -83,6 +83,7 @@ def _reads(parts: BrokerParts) -> dict[str, object]:
         "getMissTps": _three_rates(missed),
         "getTotalTps": _three_rates(found, missed),
         "getTransferredTps": _three_rates(statistics.got),
+        "getTransferedTps": _three_rates(statistics.got),  # its name in 4.x, by which rocketmq-exporter looks for it
         "getMessageEntireTimeMax": int(statistics.longest_read_s * 1000),
     }
 

@@ -120,6 +120,44 @@ class Admin {
                 }
                 break;
             }
+            case "export": rows.addAll(Export.run(admin, nameserver)); break;
+            case "consumer_connection": {   // group: what `mqadmin consumerConnection` shows
+                var found = admin.examineConsumerConnectionInfo(words[1]);
+                Map<String, Object> row = new TreeMap<>();
+                row.put("type", found.getConsumeType().name());
+                row.put("model", found.getMessageModel().name());
+                row.put("from", found.getConsumeFromWhere().name());
+                for (var entry : found.getSubscriptionTable().entrySet()) {
+                    var one = entry.getValue();
+                    row.put("subscription " + entry.getKey(), one.getTopic() + " " + one.getSubString() + " " + one.getExpressionType() + " " + new TreeSet<>(one.getTagsSet()) + " " + new TreeSet<>(one.getCodeSet()) + " " + one.isClassFilterMode());
+                }
+                for (var one : found.getConnectionSet()) row.put("client " + one.getLanguage().name() + " " + one.getVersion(), one.getClientAddr().split(":").length);
+                rows.add(row);
+                break;
+            }
+            case "producer_connection":   // group, topic: what `mqadmin producerConnection` shows
+                for (var one : admin.examineProducerConnectionInfo(words[1], words[2]).getConnectionSet())
+                    rows.add(Map.of("language", one.getLanguage().name(), "version", one.getVersion(), "address", one.getClientAddr().split(":").length));
+                break;
+            case "message": {   // topic, id: what `mqadmin queryMsgById` shows
+                var one = admin.viewMessage(words[1], words[2]);
+                Map<String, Object> row = new TreeMap<>(one.getProperties());
+                row.put("topic", one.getTopic());
+                row.put("tags", String.valueOf(one.getTags()));
+                row.put("keys", String.valueOf(one.getKeys()));
+                row.put("queue", one.getQueueId());
+                row.put("queue_offset", one.getQueueOffset());
+                row.put("log_offset", one.getCommitLogOffset());
+                row.put("store_size", one.getStoreSize());
+                row.put("tries", one.getReconsumeTimes());
+                row.put("flags", one.getFlag() + " " + one.getSysFlag());
+                row.put("body_crc", one.getBodyCRC());
+                row.put("body", new String(one.getBody()));
+                row.put("is_offset_id", one.getMsgId().equals(one.getProperty("UNIQ_KEY")));
+                for (var track : admin.messageTrackDetail(one)) row.put("track " + track.getConsumerGroup(), String.valueOf(track.getTrackType()) + " " + track.getExceptionDesc());
+                rows.add(row);
+                break;
+            }
             case "put_kv": admin.createAndUpdateKvConfig(words[1], words[2], words[3]); break;
             case "get_kv": rows.add(admin.getKVConfig(words[1], words[2])); break;
             default: throw new IllegalArgumentException(command);
