@@ -27,7 +27,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.headers import write_header
 from broker_store.server.parts import BrokerParts
 from broker_store.server.transport import Channel, connect
-from broker_store.server.turns import in_turns
+from broker_store.server.turns import in_turns, steps_in_turns
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +69,9 @@ class Registration:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        goodbye = self.command(RequestCode.UNREGISTER_BROKER)
-        if self._parts.nameserver is not None:
-            self._parts.nameserver.handle(goodbye, None)
+        parts = self._parts
+        if parts.nameserver is not None:
+            await steps_in_turns(parts.nameserver.routes.unregister_in_steps(parts.cluster, parts.address, parts.broker_name, parts.settings.broker_id))
         await asyncio.gather(*(peer.leave() for peer in self.peers), return_exceptions=True)
 
     def topics_changed(self, changed: list[TopicConfig]) -> None:

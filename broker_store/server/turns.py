@@ -29,6 +29,15 @@ async def in_turns(entries: Sequence[Entry], few: int = FEW) -> AsyncIterator[Se
             until_s = time.perf_counter() + TURN_S
 
 
+async def steps_in_turns(steps: Generator) -> None:
+    """Take all steps of a generator that wants nothing called in a thread; after TURN_S the loop runs other work."""
+    until_s = time.perf_counter() + TURN_S
+    for _ in steps:
+        if time.perf_counter() >= until_s:
+            await asyncio.sleep(0)
+            until_s = time.perf_counter() + TURN_S
+
+
 class StepsInTurn:
     """Takes the steps of generators one generator after another, TURN_S in each turn of the loop.
 

@@ -273,6 +273,19 @@ async def test_registering_all_at_the_name_server_of_the_process_goes_in_turns(t
     assert is_short(longest) and "t00005" in parts.nameserver.routes.topics, (longest.ms, longest.what)
 
 
+async def test_a_stop_takes_all_out_of_the_name_server_of_the_process_in_turns(tables, monkeypatch):
+    harness = await loaded(tables)
+    parts = harness.parts
+    parts.nameserver = NameServer(parts.clock)
+    registration = Registration(parts)
+    await registration.start()
+    assert len(parts.nameserver.routes.topics) == len(parts.topics)
+    with longest_turn(monkeypatch) as longest:
+        await asyncio.ensure_future(registration.stop())
+    assert longest.ms < longest.all_ms / 2, (longest.ms, longest.all_ms, longest.what)
+    assert parts.nameserver.routes.topics == {} == parts.nameserver.routes.brokers
+
+
 async def test_a_broker_with_very_many_topics_comes_and_goes(monkeypatch):
     count = TOPICS // 2
     nameserver = NameServer(lambda: 1_000)
