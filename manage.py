@@ -9,7 +9,9 @@ def prepare_broker() -> None:
     """Check the settings and take the store's lock before anything heavy is imported."""
     from broker_store import launch
     from broker_store.errors import BrokerStoreError
+    from broker_store.garbage import collect_seldom
 
+    collect_seldom()
     try:
         launch.prepare(sys.argv[2:])
     except BrokerStoreError as error:

@@ -25,9 +25,9 @@ from broker_store.server.http import HotRoutes  # noqa: E402
 from broker_store.server.problems import Problem  # noqa: E402
 from broker_store.slices import ask_for_long_slices  # noqa: E402
 from mqadmin import clusters, tokens  # noqa: E402
-from mqadmin.api.auth import local_caller  # noqa: E402
 from mqadmin.gateway import REPEATS, ClusterGateway  # noqa: E402
 from mqadmin.live import LiveConsumer  # noqa: E402
+from mqadmin.local_socket import local_caller  # noqa: E402
 from mqadmin.refused_requests import AllowedHosts, Websockets, refuse  # noqa: E402
 from mqadmin.web import count_refusal  # noqa: E402
 

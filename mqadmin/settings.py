@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hmac
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import environ
@@ -52,7 +53,6 @@ INSTALLED_APPS = [
     "csp",
     "django_htmx",
     "django_rq",
-    "ninja",
     "mqadmin",
 ]
 
@@ -169,7 +169,8 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "static/"
-STATICFILES_DIRS = [BASE_DIRECTORY / "static"]
+# Ninja is imported when the first page or REST request comes: as an application it would be part of every start.
+STATICFILES_DIRS = [BASE_DIRECTORY / "static", ("ninja", Path(find_spec("ninja").origin).parent / "static" / "ninja")]
 STATIC_ROOT = BASE_DIRECTORY / "staticfiles"
 # Collected files have names of their content and are compressed. In a checkout without collected files they are served as
 # they lie in the sources: a page without its manifest would be an error. The command that collects makes the manifest.

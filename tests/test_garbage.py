@@ -84,3 +84,15 @@ def test_cycles_that_died_after_they_were_set_apart_go_when_memory_has_doubled(l
     gc.collect()
     assert dead() is not None, "until it has doubled from there"
 
+
+def test_a_start_collects_seldom_until_the_process_runs():
+    thresholds, callbacks = gc.get_threshold(), list(gc.callbacks)
+    try:
+        garbage.collect_seldom()
+        assert gc.get_threshold() == garbage.WHILE_STARTING
+        LongLived().start()
+        assert gc.get_threshold() == garbage.THRESHOLDS
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks[:] = callbacks
+        gc.unfreeze()

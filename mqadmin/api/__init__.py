@@ -8,14 +8,17 @@ for the contract.
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
+from ninja.openapi.docs import Swagger
 
 from broker_store import __version__
 from broker_store.errors import BrokerStoreError
@@ -46,6 +49,15 @@ class Api(NinjaAPI):
         return schema
 
 
+class Docs(Swagger):
+    """The page that tries the interface, by our template: Ninja takes it only where it is an installed application."""
+
+    def render_page(self, request: HttpRequest, api: NinjaAPI, **path: Any) -> HttpResponse:
+        """The answer to a browser, with the CSRF token that a session needs for all but reading."""
+        options = self.settings | {"url": self.get_openapi_url(api, path)}
+        return render(request, self.template, {"swagger_settings": json.dumps(options)})
+
+
 api = Api(
     title="Broker",
     version=__version__,
@@ -53,6 +65,7 @@ api = Api(
     "errors are problem documents with a code and a hint.",
     urls_namespace="api",
     auth=AUTH,
+    docs=Docs(),
 )
 api.add_decorator(only_declared, mode="view")
 api.add_router("", system.router, tags=["System"])

@@ -7,8 +7,6 @@ The local socket lies in a directory that only the broker's own user may enter; 
 
 from __future__ import annotations
 
-import os
-import pwd
 import time
 
 from django.conf import settings
@@ -20,25 +18,7 @@ from ninja.security.base import AuthBase
 from broker_store.server.http import Caller
 from broker_store.server.problems import Problem
 from mqadmin import roles, tokens
-
-
-def local_caller(scope: dict) -> Caller | None:
-    """The caller at the other end of the Unix socket; None for a TCP connection.
-
-    By ASGI the server of a Unix socket is (path, None). The address a client claims in a header plays no part.
-    """
-    server = scope.get("server")
-    if not server or server[1] is not None:
-        return None
-    return Caller(f"local:{user_name()}", "admin")
-
-
-def user_name() -> str:
-    """The name of the user this process runs as; its number where the system knows no name."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
+from mqadmin.local_socket import local_caller
 
 
 class Token(HttpBearer):

@@ -53,3 +53,12 @@ def test_a_machine_for_which_there_is_no_redis_is_told_what_to_do(monkeypatch):
     monkeypatch.setattr(children.platform, "machine", lambda: "riscv64")
     with pytest.raises(ImportError, match="linux-riscv64/valkey-server is not there.*set REDIS_URL"):
         children.redis_program()
+
+
+def test_the_dashboard_starts_without_what_pages_and_rest_need(tmp_path):
+    look = "import json, sys, mqadmin.asgi; print(json.dumps(sorted(sys.modules)))"
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", look], cwd=PROJECT, env=environment, capture_output=True, text=True, check=True)
+    imported = json.loads(done.stdout)
+    assert [name for name in ("ninja", "pydantic", "mqadmin.api", "mqadmin.urls", "django.test") if name in imported] == []
+    assert "mqadmin.live" in imported

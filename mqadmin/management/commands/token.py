@@ -4,9 +4,9 @@ from django.core.management.base import CommandError
 
 from broker_store.server.http import ROLES, Caller
 from mqadmin import tokens
-from mqadmin.api.auth import user_name
 from mqadmin.api.system import token_facts
 from mqadmin.audit import audited
+from mqadmin.local_socket import user_name
 from mqadmin.management.base import BrokerCommand
 
 
