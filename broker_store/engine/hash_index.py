@@ -368,17 +368,33 @@ class HashIndex:
         return IndexPlace(0, FIRST_ENTRY, -1)
 
     def whole_place_of(self, log_offset: int, log_minimum: int) -> IndexPlace:
-        """As `place_of`, but before the entries of the last record there, if the log has it: damage may have taken some of them."""
+        """As `place_of`, but before the entries of the last record there that begin whole, if the log has it: damage may have taken some."""
         place = self.place_of(log_offset)
-        return place if place.log_offset < log_minimum else self.place_of(place.log_offset)
+        while place.log_offset >= log_minimum:
+            before = self.place_of(place.log_offset)
+            if self._goes_on_with(before, place.log_offset):
+                return before
+            place = before  # it stopped at damage: entries of its last record may lie there too
+        return place
+
+    def _goes_on_with(self, place: IndexPlace, log_offset: int) -> bool:
+        """Whether the entry at `place`, or the first of the next file, is of the record at `log_offset`."""
+        file, entry = self.files[place.file], place.entry
+        if entry >= file.bounded_count and place.file + 1 < len(self.files):
+            file, entry = self.files[place.file + 1], FIRST_ENTRY
+        return entry < file.bounded_count and file.entry(entry).log_offset == log_offset
 
     def place_before(self, number: int) -> IndexPlace:
         """Behind the entries that are whole in the files before number `number`: of its last record some may lie in the next file."""
         for before in reversed(range(number)):
             file = self.files[before]
-            entry, last = self._entries_below(file, file.header().end_offset)
-            if entry > FIRST_ENTRY:
-                return IndexPlace(before, entry, last)
+            end_offset = file.header().end_offset
+            place = IndexPlace(before, *self._entries_below(file, end_offset))
+            while place.entry > FIRST_ENTRY:
+                if self._goes_on_with(place, end_offset):
+                    return place
+                end_offset = place.log_offset
+                place = IndexPlace(before, *self._entries_below(file, end_offset))
         return IndexPlace(0, FIRST_ENTRY, -1)
 
     def place_at_end(self) -> IndexPlace:

@@ -827,21 +827,36 @@ class Recovery:
                     stopped = self._walk(words, file, agreement)
                     step.bytes += words[c.S_AT] - before
                     self._report.changed()
-                    if stopped != c.EXHAUSTED or words[c.S_AT] >= file.size or agreement.end is not None:
+                    if stopped == c.BAD_RECORD and agreement.end is None:
+                        self._times.read_to(file.base + words[c.S_AT])
+                        following = self._pass_damage(file, words, agreement)
+                        words[c.S_AT], words[c.S_TIMES] = following - file.base, self._times.read_from(following, self._ends.position)
+                    elif stopped != c.EXHAUSTED or agreement.end is not None:
+                        break
+                    if words[c.S_AT] >= file.size:
                         break
                 self._times.read_to(file.end if stopped == c.LOG_FILE_END else file.base + words[c.S_AT])
                 step.messages += words[c.S_COUNT]
                 if agreement.end is not None:
                     break
-                if stopped == c.BAD_RECORD:
-                    self._pass_damage(file, words[c.S_AT], _REASONS[words[c.S_REASON]])
-                    agreement.pass_entries(file.end)
             step.detail = f"from {begin:,} on, {step.messages:,} messages"
         return begin
 
-    def _pass_damage(self, file: MappedFile, at: int, reason: str) -> None:
-        """A record in the middle of the log is bad: reads say so, and what lies behind it in the file is not compared."""
-        self._report.finding("error", f"{reason}; units and entries of what follows in the file are believed. See `manage.py check_store {self._root}`", file.path.name, at)
+    def _pass_damage(self, file: MappedFile, words: Words, agreement: Agreement) -> int:
+        """A record in the middle of the log is bad: reads say so. Returns the log offset behind the damage, where the comparison goes on.
+
+        Units and entries of the bad bytes cannot be compared, so those that are there are kept.
+        """
+        bad, reason = file.base + words[c.S_AT], _REASONS[words[c.S_REASON]]
+        following = Bridge(self._log, self._begins_record).following(bad) or file.end
+        what = f"{reason}; the log goes on at {following:,}, and units and entries of what lies between are believed"
+        self._report.finding("error", f"{what}. See `manage.py check_store {self._root}`", file.path.name, words[c.S_AT])
+        agreement.pass_entries(following)
+        for queue in self._queues:
+            agreed, (believed, _) = queue.row[c.Q_AGREED], self._units_below(queue, queue.files, following)
+            if agreed < believed <= queue.maximum and queue.files[0].base < believed * UNIT:
+                queue.row[c.Q_AGREED] = believed
+        return following
 
     def _scan(self, start: MappedFile, agreement: Agreement) -> int:
         """Log offset behind the last good record from `start` on. Raises DamagedStoreError when synced bytes are bad."""

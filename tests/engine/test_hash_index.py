@@ -121,3 +121,20 @@ def test_the_store_at_a_glance_looks_at_the_newest_index_file_only(open_store, m
     for file in store.index.files[:-1]:
         monkeypatch.setattr(file, "header", None)
     assert len(store.index.files) > 1 and store.snapshot()["index"] == newest
+
+
+@pytest.mark.parametrize("damage", [(0, bytes(12)), (4, b"\1\2\3\4\5\6\7\0")], ids=["zero", "another log offset"])
+def test_a_comparison_begins_before_a_record_of_whose_entries_some_are_damaged(open_store, damage):
+    """Also where the damage lies at the end of a file, and the next file begins with whole entries."""
+    store = open_store()
+    for number in range(80):
+        store.put(message(keys=(f"k{number}",), tag="tag"))
+    first, second = store.index.files[:2]
+    torn, across = first.entry(62).log_offset, first.entry(63).log_offset
+    assert first.entry(61).log_offset == torn < across == second.entry(1).log_offset
+    at, raw = damage
+    sound = bytes(first.map().read(first.geometry.entry_at(62) + at, len(raw)))
+    first.map().write(first.geometry.entry_at(62) + at, raw)
+    for place in (store.index.whole_place_of(second.entry(2).log_offset, 0), store.index.place_before(1)):
+        assert (place.file, place.entry) == (0, 61) and place.log_offset < torn
+    first.map().write(first.geometry.entry_at(62) + at, sound)

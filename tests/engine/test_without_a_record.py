@@ -1,9 +1,10 @@
-"""The index of a store that was written on since the record of ends, or has none, as Apache's broker leaves it: compared with the log."""
+"""A store that was written on since the record of ends, or has none, as Apache's broker leaves it: queues and index are compared with the log."""
 
 import pytest
 
-from tests.engine.test_known_ends import assert_served, filled, flip, poke
-from tests.support.hand_store import message
+from broker_store.messages import GetRequest, GetStatus
+from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, flip, poke, queue_file
+from tests.support.hand_store import HandStore, message, small_settings
 
 _ENTRIES_AT = 40 + 4 * 16  # of the small index files: behind header and slots
 
@@ -116,3 +117,37 @@ def test_a_sound_index_keeps_every_byte(open_store):
     again = open_store()
     assert {path.name: path.read_bytes() for path in index_files(store.root)} == before
     assert again.recovery_report()["cut"]["index"].get("entries", 0) == 0
+
+
+def unit_of(root, topic, queue_id, number):
+    poke(queue_file(root, number // 20, topic, queue_id), number % 20 * 20, bytes(20))
+
+
+BEHIND_A_BAD_RECORD = {
+    "a unit": lambda root: unit_of(root, "T", 0, 30),
+    "two units": lambda root: (unit_of(root, "T", 0, 30), unit_of(root, "T", 0, 32)),
+    "the last units": lambda root: (root / "consumequeue/T/0/00000000000000000800").unlink(),
+    "entries of the index": lambda root: poke(index_files(root)[1], _ENTRIES_AT + 50 * 20, bytes(60)),
+}
+
+
+@pytest.mark.parametrize("hurt", BEHIND_A_BAD_RECORD)
+@pytest.mark.parametrize("bad", [range(40, 41), range(40, 44)])
+def test_what_lies_behind_a_bad_record_of_the_log_is_compared_and_made_again(directory, clock, bad, hurt):
+    store = HandStore(small_settings(directory / "store"), clock).begin()
+    stored = filled(store, 110)
+    places = [store.read_units(topic, queue_id, offset, 1)[0].log_offset for topic, queue_id, offset, *_ in stored]
+    store.close()
+    (store.root / "ends").unlink()
+    for number in bad:
+        poke(store.root / "commitlog/00000000000000000000", places[number] + 4, bytes(8))
+    BEHIND_A_BAD_RECORD[hurt](store.root)
+    store = HandStore(small_settings(store.root), clock).begin()
+    assert_served(store, [one for number, one in enumerate(stored) if number not in bad])
+    assert_next_is_new(store, stored)
+    errors = [(finding["file"], finding["offset"]) for finding in store.recovery_report()["findings"] if finding["severity"] == "error"]
+    assert errors == [("00000000000000000000", places[40])]
+    for number in bad:
+        topic, queue_id, offset, *_ = stored[number]
+        assert store.get(GetRequest(topic, queue_id, offset, 1)).status is GetStatus.MESSAGE_DAMAGED
+    store.die()
