@@ -159,6 +159,7 @@ class Recovery:
             with report.step("see that the start can be finished") as step:
                 step.detail = self._rehearse(start.base, agreed, end, place, compared_from, kept)
         self.has_changed_files = True
+        self._tombstones.write_noted()
         if expired := take_expired(self._log):
             what = f"{_counted(expired, 'file')} below {self._log.minimum:,}, which retention had begun to delete, went"
             report.finding("info", what, "commitlog")
@@ -477,7 +478,8 @@ class Recovery:
             self._bury(topic, self._ends.position)
 
     def _bury(self, topic: str, before: int) -> None:
-        self._tombstones.add(topic, before)
+        """Take records of `topic` below `before` for those of a deleted topic; the file of tombstones follows when it is sure that the start goes on."""
+        self._tombstones.note(topic, before)
         self._report.finding("info", f"topic {topic} was deleted by another broker: nothing of it below {before:,} of the log comes back")
 
     def _judge_record(self, topics: KnownTopics) -> Callable[[int, str, ConsumeQueue | None, int], bool]:

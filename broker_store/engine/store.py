@@ -199,8 +199,6 @@ class MessageStore:
                     # Before the first write of a run, so that no crash of recovery itself can pass for a clean stop.
                     self._disk.write_file(abort, str(os.getpid()).encode())
                     self._disk.sync_directory(self.root)
-                self._tombstones.load()
-                self.times.load()
             recovery = Recovery(
                 self._disk,
                 self.settings,
@@ -218,6 +216,9 @@ class MessageStore:
                 self.root,
             )
             try:
+                with report.step("load what this broker notes beside the log"):
+                    self._tombstones.load()
+                    self.times.load()
                 end = recovery.run(clean)
             except BaseException:
                 if clean and not recovery.has_changed_files:

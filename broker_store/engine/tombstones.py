@@ -23,6 +23,7 @@ class Tombstones:
     def __init__(self, load: Callable[[str, Callable[[str], None]], object], write: Callable[[str, bytes], None], context: WriterContext):
         self._load, self._write, self._context = load, write, context
         self._before: dict[str, int] = {}
+        self._is_noted = False
 
     def load(self) -> None:
         """Raises DamagedStoreError when the file and its .bak are no table of offsets."""
@@ -50,6 +51,18 @@ class Tombstones:
     def add(self, topic: str, before: int) -> None:
         """Records of `topic` below `before` are of a topic that is gone. Raises StoreError, and then nothing has changed."""
         self._replace({**self._before, topic: before})
+
+    def note(self, topic: str, before: int) -> None:
+        """As `add`, but the file follows with `write_noted`: a start that is refused leaves it as it was."""
+        self._before = {**self._before, topic: before}
+        self._is_noted = True
+        self._publish()
+
+    def write_noted(self) -> None:
+        """Raises StoreError."""
+        if self._is_noted:
+            self._write(FILE_NAME, json.dumps(self._before).encode())
+            self._is_noted = False
 
     def drop_below(self, log_minimum: int) -> None:
         """Forget those whose records the log does not hold any more."""

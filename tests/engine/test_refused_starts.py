@@ -1,5 +1,6 @@
 """A start that is refused has changed nothing, whatever it would have had to make again."""
 
+import json
 import shutil
 
 import pytest
@@ -174,3 +175,43 @@ def test_a_flipped_number_does_not_make_a_topic_one_that_another_broker_deleted(
         again.begin()
     again.die()
     assert not (store.root / "config/deletedTopics.json").exists()
+
+
+def assert_refused_unchanged(root, clock, match):
+    before = tree(root)
+    for _ in range(2):
+        again = HandStore(small_settings(root), clock)
+        with pytest.raises(DamagedStoreError, match=match):
+            again.begin()
+        again.die()
+        after = tree(root)
+        assert {name: raw for name, raw in after.items() if name not in OWN} == {name: raw for name, raw in before.items() if name not in OWN}
+
+
+def test_a_refused_start_notes_no_deleted_topic(open_store, clock):
+    """What looks like a topic that another broker deleted may be what is missing; its records would not come back with the files."""
+    store = open_store()
+    stored = filled(store)
+    store.write_config("topics.json", json.dumps({"topicConfigTable": {"T": {}}}).encode())
+    store.close()
+    root = store.root
+    whole = tree(root)
+    shutil.rmtree(root / "consumequeue/U")
+    bad_log(root)
+    NEEDS_THE_LOG["a unit of a queue"](root)
+    assert_refused_unchanged(root, clock, "no good record begins here|are missing")
+    for name, raw in whole.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(raw)
+    assert_served(open_store(), stored)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
+def test_a_damaged_table_of_deleted_topics_refuses_the_start_and_it_still_counts_as_stopped_in_order(directory, clock, content):
+    store = HandStore(small_settings(directory / "store"), clock).begin()
+    filled(store)
+    store.delete_topic("U")
+    store.close()
+    (store.root / "config/deletedTopics.json").write_bytes(content)
+    (store.root / "config/deletedTopics.json.bak").write_bytes(content)
+    assert_refused_unchanged(store.root, clock, "deletedTopics.json")
