@@ -207,7 +207,7 @@ class EndsFile:
         """The log ends at `position` now, below what the record says, and that was accepted: keep only where next offsets are."""
         with self._lock:
             bounds = {key: max(end.following for end in rows.values()) for key, rows in self.queues.items()}
-            self.queues = {key: {BOUND: FileEnd(BOUND, following, min(position, log_minimum), 0)} for key, following in bounds.items()}
+            self.queues = {key: {BOUND: FileEnd(BOUND, following, 0, 0)} for key, following in bounds.items()}
             self.position, self.log_minimum, self.index, self.is_final = position, log_minimum, (), False
             self._replace()
 

@@ -462,12 +462,16 @@ class Recovery:
     # Topics that are gone -------------------------------------------------------------------------------------------
 
     def _open_recorded(self, topics: KnownTopics) -> None:
-        """Queues that are in the record and not in the directory, but for those of deleted topics, which leave the record."""
+        """Queues that are in the record and not in the directory, but for those of deleted topics, which leave the record.
+
+        One that was begun behind lost messages has 0 for where its record ends. The tombstone may be of a life before that one,
+        so the queue stays: at worst a topic that is made again goes on with the numbers of the one that was deleted.
+        """
         deleted = set()
         for topic, queue_id in list(self._ends.queues):
             log_end = max(end.log_end for end in self._ends.queues[topic, queue_id].values())
             before = self._context.topics[topic].row[c.T_DELETED_BEFORE] if topic in self._context.topics else 0
-            if before and log_end <= before:
+            if 0 < log_end <= before:
                 self._ends.drop(topic, queue_id)
             elif topics.is_deleted(topic) and not any(self._queues.find(topic, number).files for number in self._queues.ids_of(topic)):
                 self._ends.drop(topic, queue_id)

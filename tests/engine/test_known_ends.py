@@ -253,3 +253,28 @@ def test_a_bit_that_flipped_in_the_record_is_found_and_what_follows_is_not_belie
         assert_next_is_new(store, stored)
         store.close()
     shutil.rmtree(kept)
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+@pytest.mark.parametrize("gone", [0, 1])
+def test_the_next_offset_of_a_topic_that_was_made_again_stays_known_after_its_messages_are_lost(open_store, clock, lives, gone):
+    """The tombstone is of the life before, also when nothing but the next offset is left of the new one."""
+    store = open_store()
+    if gone:  # retention has removed a file
+        while len(store.log.files) < 2:
+            store.put(message("V", 0, b"x" * 200))
+        store.flush(), store.round()
+        assert store.delete_expired(any_age=True, most=1) == 1
+    if lives == 2:
+        store.put(message("T", 0))
+        store.delete_topic("T")
+    files = len(store.log.files)
+    while len(store.log.files) == files:
+        store.put(message("U", 0, b"x" * 200))
+    for expected in range(7):
+        assert store.put(message("T", 0)).queue_offset == expected
+    store.close()
+    newest_log_gone(store.root)
+    open_store(accept_damage=True).close()
+    shutil.rmtree(store.root / "consumequeue/T")
+    assert open_store().put(message("T", 0)).queue_offset == 7
