@@ -1,5 +1,6 @@
 """What a start after a stop in order does not read is compared with its sum before it is read, or by the worker `prover`."""
 
+import shutil
 from unittest.mock import patch
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from broker_store.engine import end_sums
 from broker_store.engine import store as store_module
 from broker_store.engine.check import StoreCheck
-from broker_store.errors import StoreError
+from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import record
 from broker_store.kernels import context as c
 from broker_store.messages import GetRequest, GetStatus
@@ -249,3 +250,28 @@ def test_after_a_kill_the_recorded_entries_of_the_newest_index_file_are_compared
     store._rebuild_worker.run(store.clock())
     store.tick()
     assert_served(store, stored)
+
+
+def test_an_index_that_a_damaged_log_cannot_make_again_is_doubted_and_the_next_start_is_refused(directory, clock, monkeypatch):
+    monkeypatch.setattr(end_sums, "_MAX_ENTRIES", 8)
+    store = HandStore(small_settings(directory / "store"), clock).begin()
+    places = [store.put(message("T", 0, b"%d" % number * 40, keys=(f"k{number}",))).log_offset for number in range(200)]
+    assert len(store.index.files) > 3 and len(store.log.files) > 1
+    store.close()
+    flip(index_files(store.root)[0], 40 + 16 * 4 + 20 * 20 + 2, 3)
+    log = store.root / "commitlog/00000000000000000000"
+    raw = bytearray(log.read_bytes())
+    raw[places[30] + 4 : places[30] + 8] = bytes(4)
+    log.write_bytes(raw)
+    store = HandStore(small_settings(store.root), clock).begin()
+    prove(store)
+    store._rebuild_worker.run(store.clock())
+    store.tick()
+    assert store.rebuild_state()["state"] == "failed" and "damaged" in store.index_doubt
+    assert store.get(GetRequest("T", 0, 100, 1)).status is GetStatus.FOUND
+    store.close()
+    again = HandStore(small_settings(store.root), clock)
+    with pytest.raises(DamagedStoreError, match=f"{log.name} at {places[30]:,}".replace(",", "")):
+        again.begin()
+    again.die()
+    shutil.rmtree(store.root)
