@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,8 @@ from mqadmin.live import LiveConsumer  # noqa: E402
 from mqadmin.local_socket import local_caller  # noqa: E402
 from mqadmin.refused_requests import AllowedHosts, Websockets, refuse  # noqa: E402
 from mqadmin.web import count_refusal  # noqa: E402
+
+log = logging.getLogger(__name__)
 
 # A page of another site may open a socket to us with the user's cookie; its Origin gives it away.
 websockets = Websockets(AllowedHostsOriginValidator(AuthMiddlewareStack(LiveConsumer.as_asgi())), "/ws/v1/")
@@ -99,6 +102,7 @@ class FirstLoad:
     """Calls `load` in a thread when the first request comes; that request and those that come meanwhile wait for it.
 
     On the loop it takes more than 0.1 s, in which no send is answered. At the start it would take memory that a broker without viewers does not need.
+    A load that fails is logged and fails these requests; the next one loads again, since what failed may be there by then (memory, open files).
     """
 
     def __init__(self, application, load: Callable[[], None]):
@@ -107,9 +111,17 @@ class FirstLoad:
 
     async def __call__(self, scope, receive, send) -> None:
         if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(asyncio.to_thread(self._load), name="load pages")
+            self._loading = asyncio.get_running_loop().create_task(self._loaded(), name="load pages")
         await asyncio.shield(self._loading)
         await self._application(scope, receive, send)
+
+    async def _loaded(self) -> None:
+        try:
+            await asyncio.to_thread(self._load)
+        except Exception:
+            self._loading = None
+            log.exception("the pages cannot be loaded; the next request loads them again")
+            raise
 
 
 application = AllowedHosts(

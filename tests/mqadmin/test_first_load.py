@@ -44,6 +44,27 @@ async def test_a_request_of_an_installation_that_cannot_be_loaded_fails_with_the
         await FirstLoad(None, load)({}, None, None)
 
 
+async def test_a_load_that_failed_is_logged_and_made_again_for_the_next_request(caplog):
+    loads, handled = [], []
+
+    def load():
+        loads.append(len(loads))
+        if len(loads) == 1:
+            raise OSError("no more open files")
+
+    async def application(scope, receive, send):
+        handled.append(scope)
+
+    first = FirstLoad(application, load)
+    refused = await asyncio.gather(first(0, None, None), first(1, None, None), return_exceptions=True)
+    assert [str(error) for error in refused] == ["no more open files"] * 2 and loads == [0] and not handled
+    (logged,) = (entry for entry in caplog.records if entry.name == "mqadmin.asgi")
+    assert "the next request loads them again" in logged.getMessage() and logged.exc_info[1] is refused[0]
+    for number in (2, 3):
+        await first(number, None, None)
+    assert handled == [2, 3] and loads == [0, 1]
+
+
 def test_loading_leaves_no_address_and_no_template_to_the_first_request(monkeypatch):
     clear_url_caches()
     engine = engines["django"].engine
