@@ -18,12 +18,13 @@ from pathlib import Path
 
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.live_page import LivePosition, read_live_page
-from broker_store.errors import FormatError, NotFoundError, StoreError
+from broker_store.errors import FormatError, MisuseError, NotFoundError, StoreError
 from broker_store.formats import config_json, queue_unit, record
 from broker_store.pipeline.options import PARTITION_BYTES, Test, bounds
 
 MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker may be set to
 QUEUES_ASKED = 64  # the longest queues; more are not asked for a cut
+MAX_STRETCHES = 100_000  # for each some 2 KB are held while cuts are sought; of 64 MiB each they are 6 TiB of log
 CLOCK_MARGIN_US = 3600 * 1_000_000  # a stretch is passed over by its times only when it is this far away: clocks are set back
 
 
@@ -93,7 +94,9 @@ def splits_of(
     disk: Disk | None = None,
     files: list[tuple[Path, int, int]] | None = None,
 ) -> list[Split]:
-    """The stretches that may hold records the tests let pass, oldest first. `files` as of `log_files`, when they are known."""
+    """The stretches that may hold records the tests let pass, oldest first. `files` as of `log_files`, when they are known.
+
+    MisuseError when they would be more than MAX_STRETCHES."""
     disk = disk or Disk()
     live = position_of(live_page, disk)
     files = log_files(store, disk, live) if files is None else list(files)
@@ -102,6 +105,12 @@ def splits_of(
         files[-1] = path, base, min(end, base + data_end(path, disk))
     least, most = bounds(tests, "log_offset")
     wanted = [(path, base, end) for path, base, end in files if end > least and base <= most]
+    log_bytes = sum(end - base for _, base, end in wanted)
+    if log_bytes > partition_bytes * MAX_STRETCHES:
+        raise MisuseError(
+            f"partition_bytes is {partition_bytes}: of {log_bytes:,} bytes of log there are to be at most {MAX_STRETCHES:,} partitions;"
+            f" give at least {-(-log_bytes // MAX_STRETCHES)}"
+        )
     targets = [at for _, base, end in wanted for at in range(base + partition_bytes, end - partition_bytes // 2, partition_bytes)]
     # Those who read on where another has ended begin at a record: a cut there spares them what lies before.
     targets += [at for _, base, end in wanted for at in (least, most + 1) if base < at < end]

@@ -64,6 +64,15 @@ def test_partitions_are_small_and_even_and_follow_one_another(tmp_path):
     assert max(len(pickle.dumps(split)) for split in splits) < 1_000
 
 
+def test_a_partition_size_that_makes_too_many_stretches_is_refused_with_one_that_does_not(store):
+    with pytest.raises(MisuseError, match=r"partition_bytes is 1: .* at most 100,000 partitions; give at least \d+") as refused:
+        splits_of(store, partition_bytes=1)
+    least = int(str(refused.value).rsplit(" ", 1)[1])
+    assert least > 1 and 1 < len(splits_of(store, partition_bytes=least)) <= 100_000
+    with pytest.raises(MisuseError):
+        splits_of(store, partition_bytes=least - 1)
+
+
 def test_what_was_made_ready_and_never_written_is_not_read(store):
     before = splits_of(store)
     last = Path(before[-1].path)
