@@ -36,11 +36,12 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from broker_store.errors import BrokerStoreError, StoreClosedError
+from broker_store.formats import moment
 from broker_store.server.problems import Problem, problem_of
 from mqadmin import audit, clusters, roles, tokens
 from mqadmin.admin_site import OF_QUEUES
 from mqadmin.store_models import Group, Topic
-from mqadmin.views.asked import refusal_alone, refusals
+from mqadmin.views.asked import refusal_alone, refusals, whole
 
 SERVING = ("running", "read_only")
 
@@ -320,9 +321,7 @@ class ResetForm(forms.Form):
     to = forms.ChoiceField(
         choices=(("earliest", "the first message kept"), ("latest", "the end"), ("time", "a time"), ("offset", "an offset")), widget=UnfoldAdminSelectWidget
     )
-    value = forms.IntegerField(
-        min_value=0, max_value=(1 << 63) - 1, required=False, widget=UnfoldAdminIntegerFieldWidget, help_text="milliseconds since 1970, or the offset"
-    )
+    value = forms.CharField(required=False, widget=UnfoldAdminTextInputWidget, help_text=f"the time, UTC, such as {moment.EXAMPLE}, or milliseconds since 1970; or the offset")
     queue_id = forms.IntegerField(min_value=0, max_value=(1 << 31) - 1, required=False, widget=UnfoldAdminIntegerFieldWidget, help_text="empty: every queue")
     confirm = forms.CharField(required=False, widget=UnfoldAdminTextInputWidget, help_text="type the group's name to do it")
 
@@ -332,8 +331,13 @@ class ResetForm(forms.Form):
 
     def clean(self) -> dict:
         values = super().clean()
-        if (values.get("to") in ("time", "offset")) != (values.get("value") is not None):
+        to, typed = values.get("to"), values.get("value", "").strip()
+        if (to in ("time", "offset")) != bool(typed):
             raise ValidationError("A value goes with a time and with an offset, and only with these.")
+        try:
+            values["value"] = (moment.read(typed) if to == "time" else whole(typed, None)) if typed else None
+        except ValueError as error:
+            self.add_error("value", f"{error}.")
         return values
 
 

@@ -199,3 +199,18 @@ def test_while_the_broker_starts_the_admin_says_so(cluster):
     page = admin.get("/admin/mqadmin/topic/")
     assert page.status_code == 503
     assert b"starting" in page.content
+
+
+def test_a_reset_takes_a_time_in_words_and_keeps_what_it_cannot_read(client_of_role, fake_cluster, monkeypatch):
+    async def doubt(self, topic, time_ms, queue_id=None):
+        return f"asked for {time_ms}"
+
+    monkeypatch.setattr(type(fake_cluster), "time_doubt", doubt)
+    client = client_of_role("admin")
+    action = {"action": "reset_offset", "_selected_action": ["billing"], "topic": "orders", "to": "time"}
+    shown = client.post("/admin/mqadmin/group/", action | {"value": "2026-11-22T09:00"}).content.decode()
+    assert "Uncertain:</strong> asked for 1795338000000." in shown and 'value="2026-11-22T09:00"' in shown
+    for to, value, said in (("time", "soon", "is not a time"), ("offset", "soon", "is not a number from 0"), ("offset", "-1", "is not a number from 0")):
+        refused = client.post("/admin/mqadmin/group/", action | {"to": to, "value": value}).content.decode()
+        assert said in refused and f'value="{value}"' in refused and "What it would do" not in refused
+    assert [row for row in fake_cluster.asked if row[0] == "reset_offset"] == []

@@ -76,5 +76,6 @@ def test_pages_and_their_files_are_answered_without_collected_files_and_with_the
 
 def test_the_page_of_an_error_needs_nothing():
     source = get_template("500.html").template.source
-    assert "{%" not in source and "{{" not in source and "/static/" not in source
+    assert "{%" not in source and "{{" not in source and "<script" not in source
+    assert re.findall(r"/static/[^\"]*", source) == ["/static/css/dashboard.css"], "a name that is served with and without collected files"
     assert "Something went wrong" in source
