@@ -137,7 +137,7 @@ def test_what_is_asked_for_comes_back_as_text(fake_cluster, client_of_role, payl
         known = structure(client.get(address, {name: "word" for name in fields} | {name: value for name, value in fields.items() if value != payload}).content.decode()).elements
         answer = client.get(address, fields)
         text = answer.content.decode()
-        assert answer.status_code in (200, 302, 404), address
+        assert answer.status_code in (200, 302, 400, 404), address
         extra = structure(text).elements - known
         assert not {element for element in extra if element[0] in ("script", "img", "iframe", "object", "embed", "style", "base", "meta", "link") or str(element[-1]).startswith("on")}, (address, extra)
         assert urlsplit(answer.headers.get("Location", ""))[:2] == ("", ""), "it leads elsewhere"
