@@ -322,13 +322,21 @@ class StoreLock:
         self._key = os.path.realpath(path)
         if self._key in StoreLock._held:
             raise StoreLockedError(f"{path}: this process has opened this store already")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+        _require_file(path)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+        except OSError as error:
+            raise _store_error(error, "opening it for the lock", path) from error
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
             os.close(descriptor)
             raise StoreLockedError(f"{path} is locked by another process") from error
-        os.pwrite(descriptor, b"lock", 0)
+        try:
+            os.pwrite(descriptor, b"lock", 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise _store_error(error, "writing the lock", path) from error
         self._descriptor = descriptor
         StoreLock._held.add(self._key)
 
@@ -337,10 +345,13 @@ class StoreLock:
         """Whether this process or another has the lock; it is asked about, not taken."""
         if os.path.realpath(path) in cls._held:
             return True
+        _require_file(path)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             return False  # nobody made it
+        except OSError as error:
+            raise _store_error(error, "opening it to ask for the lock", path) from error
         try:
             found = fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
             return _FLOCK.unpack(found)[0] != fcntl.F_UNLCK
@@ -352,6 +363,18 @@ class StoreLock:
             os.close(self._descriptor)
             self._descriptor = -1
             StoreLock._held.discard(self._key)
+
+
+def _require_file(path: Path) -> None:
+    """Refuse what is there and is no regular file: to open a FIFO would wait for its other end."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _store_error(error, "looking at it", path) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise DamagedStoreError("is no regular file", file=str(path), advice="Move it out of the store.")
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

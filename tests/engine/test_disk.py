@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_store.engine import disk as disk_module
-from broker_store.engine.disk import PAGE, Disk, StoreLock
+from broker_store.engine.disk import PAGE, Disk, InspectDisk, StoreLock
 from broker_store.errors import DamagedStoreError, DiskFullError, OtherDiskError, StoreError, StoreLockedError, SyncError
 
 
@@ -195,6 +195,16 @@ def test_one_process_and_one_store_of_it_hold_the_lock(disk, tmp_path):
     lock.release()
     assert subprocess.run([sys.executable, "-c", _TRY, str(path)], capture_output=True).returncode == 0
     disk.lock(path).release()
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("lock", path)], ids=["directory", "FIFO", "link"])
+@pytest.mark.parametrize("take", [lambda path: Disk().lock(path), lambda path: InspectDisk().lock(path)], ids=["start", "inspection"])
+def test_what_is_no_file_in_the_place_of_the_lock_is_refused_by_its_name(tmp_path, make, take):
+    path = tmp_path / "lock"
+    make(path)
+    with pytest.raises(StoreError, match=f"{path}: is no regular file. Move it out of the store."):
+        take(path)
+    assert os.path.lexists(path)
 
 
 _ASK = "import sys; from broker_store.engine.disk import *; from pathlib import Path; print(StoreLock.is_held(Path(sys.argv[1])))"
