@@ -83,7 +83,7 @@ def _word_of(run_file: bytes | None, store: str) -> dict[str, object]:
     try:
         found = json.loads(run_file or b"{}")
         return {name: found[name] for name in _OF_THE_STORE if name in found and found.get("store") == store}
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return {}  # it was torn, or is none of ours
 
 
@@ -224,6 +224,6 @@ def _holder(data: Path, root: Path) -> str:
                 found = json.loads(raw)
                 ports = ", ".join(f"{name} {found[name]}" for name in ("broker", "nameserver", "web") if found.get(name))
                 return f"process {found['pid']} holds it ({ports}). Stop that one first, or use another --data"
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
     return "another program, perhaps an Apache broker, holds it. Stop that one first"

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 
 from broker_store.errors import DamagedStoreError, FormatError
+from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
 
 FILE_NAME = "transactionMetrics"
@@ -27,7 +28,7 @@ class TransactionMetrics:
     def load(self, text: str) -> None:
         """Take over a file. DamagedStoreError when it is none, and then nothing has changed."""
         try:
-            value = json.loads(text)
+            value = config_json.read(text)
             counts = {topic: (max(0, int(told["count"])), int(told["timeStamp"])) for topic, told in value["transactionCount"].items()}
             version = DataVersion.from_json(value.get("dataVersion"))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, FormatError) as error:

@@ -7,7 +7,6 @@ units before that file end, compares, and makes again what differs. Where there 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,7 +14,8 @@ from broker_store.engine.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.end_sums import ends_as_recorded, has_recorded_entries, mapped_sum
 from broker_store.engine.ends import BOUND, EndsFile, FileEnd
 from broker_store.engine.hash_index import HashIndex
-from broker_store.formats import queue_unit
+from broker_store.errors import FormatError
+from broker_store.formats import config_json, queue_unit
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,12 @@ class KnownTopics:
         if not was_clean:
             return
         try:
-            table = json.loads(read("topics.json") or "").get("topicConfigTable")
-        except (ValueError, AttributeError):
+            table = config_json.read(read("topics.json") or "")
+        except FormatError:
             return  # nothing is known; the reader of the table reports what is wrong with it
-        if isinstance(table, dict):
-            self._names = frozenset(table)
+        topics = table.get("topicConfigTable") if isinstance(table, dict) else None
+        if isinstance(topics, dict):
+            self._names = frozenset(topics)
 
     @property
     def is_known(self) -> bool:

@@ -111,7 +111,7 @@ def parsed(raw: bytes) -> dict | None:
     """A record; None for what is none. One whose process is gone before it ended says so."""
     try:
         found = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or not isinstance(found.get("id"), str) or not isinstance(found.get("steps"), list):
         return None

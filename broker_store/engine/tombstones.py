@@ -10,8 +10,9 @@ import json
 from collections.abc import Callable
 
 from broker_store.engine.rows import WriterContext
-from broker_store.errors import DamagedStoreError
-from broker_store.formats import queue_unit
+from broker_store.errors import DamagedStoreError, FormatError
+from broker_store.excerpts import text_excerpt
+from broker_store.formats import config_json, queue_unit
 from broker_store.kernels import context as c
 
 FILE_NAME = "deletedTopics.json"
@@ -32,8 +33,8 @@ class Tombstones:
 
     def _take(self, text: str) -> None:
         try:
-            self._before = {topic: int(before) for topic, before in json.loads(text).items()}
-        except (ValueError, TypeError, AttributeError) as error:
+            self._before = _table_of(text)
+        except FormatError as error:
             raise DamagedStoreError(
                 f"is no JSON table of log offsets by topic ({error})",
                 file=f"config/{FILE_NAME}",
@@ -78,3 +79,14 @@ class Tombstones:
         for topic, before in self._before.items():
             delayed = topic == queue_unit.SCHEDULE_TOPIC
             self._context.topic(topic, delayed).row[c.T_DELETED_BEFORE] = before
+
+
+def _table_of(text: str) -> dict[str, int]:
+    """Log offset by topic. Raises FormatError."""
+    table = config_json.read(text)
+    if not isinstance(table, dict):
+        raise FormatError("no table", found=text_excerpt(table))
+    for topic, before in table.items():
+        if type(before) is not int or not 0 <= before < 1 << 63:
+            raise FormatError(f"of {topic} it has no log offset", found=text_excerpt(before))
+    return table

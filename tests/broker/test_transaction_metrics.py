@@ -39,7 +39,7 @@ def test_there_are_never_fewer_than_none(metrics):
     "text",
     [
         "{", "[]", "{}", "7", '{"transactionCount":{"A":7}}', '{"transactionCount":{"A":{"count":"many","timeStamp":1}}}',
-        '{"transactionCount":{"A":{"count":Infinity,"timeStamp":1}}}', '{"dataVersion":3,"transactionCount":{}}',
+        "[" * 100_000, '{"transactionCount":{"A":{"count":Infinity,"timeStamp":1}}}', '{"dataVersion":3,"transactionCount":{}}',
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_and_changes_nothing(metrics, text):

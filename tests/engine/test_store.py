@@ -309,12 +309,22 @@ def test_unreadable_marks_refuse_the_start_with_the_file_and_what_to_do(open_sto
     store.close()
     path = store.root / "config/deletedTopics.json"
     good = path.read_bytes()
-    for bad in (b"{", b"[1]", b'{"a": "x"}', b'{"a": null}'):
+    for bad in (b"{", b"[1]", b'{"a": "x"}', b'{"a": null}', b'{"a": 1e400}', b'{"a": 9223372036854775808}', b'{"a": -1}', b"[" * 100_000):
         path.write_bytes(bad)
         with pytest.raises(DamagedStoreError, match=r"config/deletedTopics\.json.*deletedTopics\.json\.bak"):
             HandStore(small_settings(directory / "store"), clock).open()
     path.write_bytes(good)
     open_store()
+
+
+def test_a_topic_table_that_is_nested_without_end_ends_no_start_in_a_traceback(open_store):
+    store = open_store()
+    store.put(message())
+    store.close()
+    (store.root / "config").mkdir(exist_ok=True)
+    (store.root / "config/topics.json").write_bytes(b"[" * 100_000)
+    assert bodies(read(open_store(), 0)) == [b"body"]  # the reader of the table refuses it
+    (store.root / "config/topics.json").unlink()  # the check at the end is of a sound store
 
 
 # Sync flush ----------------------------------------------------------------------------------------------------------
