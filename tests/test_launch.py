@@ -63,13 +63,20 @@ def test_a_start_that_takes_no_store_leaves_what_a_killed_broker_told_of_it(prep
     assert path.read_bytes() == left
 
 
-@pytest.mark.parametrize("left", [b"", b"{", b"[]", b'{"store": "/other", "store_settings": {"max_index_num": 4}}'])
+@pytest.mark.parametrize("left", [b"", b"{", b"[]", b"[" * 100_000, b'{"store": "/other", "store_settings": {"max_index_num": 4}}'])
 def test_what_says_nothing_of_this_store_is_not_taken_for_its_settings(prepare, tmp_path, left):
     (tmp_path / "data" / "run").mkdir(parents=True)
     path = tmp_path / "data" / "run" / launch.RUN_FILE
     path.write_bytes(left)
     prepare("--inspect").write_run_file({})
     assert json.loads(path.read_bytes())["store_settings"] == {}
+
+
+def test_a_run_file_that_is_nested_without_end_is_none_of_the_holder(prepare, tmp_path):
+    prepare()
+    (tmp_path / "data" / "run" / launch.RUN_FILE).write_bytes(b"[" * 100_000)
+    with pytest.raises(StoreLockedError, match=r"another program, perhaps an Apache broker, holds it"):
+        prepare()
 
 
 def test_another_data_directory_may_look_at_the_same_store(prepare, tmp_path):

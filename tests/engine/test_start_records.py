@@ -172,6 +172,11 @@ HandStore(small_settings(root), records=StartRecords(root.parent / "recoveries",
     assert [record["state"] for record in records_of(tmp_path / "recoveries")] == ["ended midway", "done"]
 
 
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"id": "1"}', b"[" * 100_000], ids=["empty", "torn", "list", "bare", "nested"])
+def test_what_is_no_record_is_left_out(raw):
+    assert parsed(raw) is None
+
+
 def test_records_are_few_and_small(tmp_path, monkeypatch):
     kept = tmp_path / "recoveries"
     kept.mkdir()
