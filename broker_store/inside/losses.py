@@ -7,7 +7,8 @@ A message is lost when its queue, or its neighbours in the queue, state that it 
     recorded   queue offsets that the record of ends counts, where the log has lost its begin or end and units are gone too
     stale      whole records after the log's end that no queue knows: a repair makes the file zero there
 
-What lay in damaged or missing bytes that no queue names is known by its length alone (`unnamed_bytes`).
+Damaged or missing bytes that no unit points to are known by their length alone (`unnamed_bytes`). Where the record of ends counts
+their messages, those are named as well.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from broker_store.engine.check import Queue, StoreCheck
-from broker_store.formats.queue_unit import LIGHT_QUEUE, PRE_BLANK_SIZE
+from broker_store.engine.record_room import MAX_RECORD
+from broker_store.formats import record
+from broker_store.formats.queue_unit import LIGHT_QUEUE
 
 MAX_RANGES = 1_000  # named one by one; the others are counted
 _UNITS_AT_ONCE = 1 << 16
@@ -94,8 +97,8 @@ class _Finder:
         size = check.file_sizes.get(check.log_directory, 0)
         self._after_to = (check.log_end // size + 2) * size if size else check.log_end
         self._after: list[tuple[int, int]] = []  # parts of the log after its end that units name
-        self._knows_missing = False  # whether a unit points into the missing begin
-        self._named_bytes = 0
+        self._named_bytes = 0  # of damaged parts of the log, by units
+        self._named_missing_bytes = 0  # of the missing begin, by units
 
     def losses(self) -> Losses:
         ranges: list[LostRange] = []
@@ -109,8 +112,9 @@ class _Finder:
         messages = sum(one.messages for one in ranges)
         middle = sum(stretch.high - stretch.low for stretch in self._check.stretches if not stretch.is_tail)
         unnamed = max(0, middle - self._named_bytes) + self._unnamed_after()
-        if self._missing and self._missing[0] and not self._knows_missing:
-            unnamed += self._missing[1] - self._missing[0]
+        if self._missing is not None and (self._missing[0] or self._check.ends.position < self._missing[1]):
+            # Of a log that began at 0, numbers below the recorded ones are named. Units of a queue may be gone while others have theirs.
+            unnamed += max(0, self._missing[1] - self._missing[0] - self._named_missing_bytes)
         following: dict[tuple[str, int], int] = {}
         for one in ranges:
             key = (one.topic, one.queue_id)
@@ -135,13 +139,14 @@ class _Finder:
         return [LostRange(*key, first, last) for first, end in _merged(spans) for first, last in _without(first, end, back)]
 
     def _recorded_spans(self, key: tuple[str, int], queue: Queue | None) -> list[tuple[int, int]]:
-        """Numbers below the first that units or records state, where the log has lost its begin, and above the last, where it has lost its end."""
+        """Numbers below the first that a record states, where the log has lost its begin, and above the last that is known, where it has lost its end."""
         spans: list[tuple[int, int]] = []
         newest = self._recorded.get(key)
         recorded = newest.following if newest is not None else 0
         first, following = recorded, 0
-        if queue is not None and (queue.files or queue.covered_from is not None):
-            first = min(number for number in (queue.covered_from, queue.first if queue.files else None) if number is not None)
+        if queue is not None:
+            # Not the first unit: of a file that is zero or has random bytes no unit leads to a record that is missing.
+            first = queue.covered_from if queue.covered_from is not None else max(recorded, queue.first)
             following = max(queue.next or 0, queue.end)
         if self._missing is not None and self._missing[0] == 0 and first > 0:
             spans.append((0, first))
@@ -174,7 +179,7 @@ class _Finder:
             covered = at + count
             units = queue.units(at, count)
             offsets, sizes = units["log_offset"].astype(np.int64), units["size"].astype(np.int64)
-            is_unit = (sizes > 0) & (offsets >= 0) & ~((offsets == 0) & (sizes == PRE_BLANK_SIZE))
+            is_unit = (sizes >= record.MIN_RECORD) & (sizes <= MAX_RECORD) & (offsets >= 0)  # a pre-blank unit is larger
             if self._check.limit is not None:
                 is_unit &= offsets < self._check.limit
             inside = np.zeros(len(units), dtype=bool)
@@ -182,7 +187,8 @@ class _Finder:
                 place = np.searchsorted(self._lows, offsets, side="right") - 1
                 inside = (place >= 0) & (offsets < self._highs[place])
             if self._missing is not None:
-                self._knows_missing |= bool((is_unit & (offsets >= self._missing[0]) & (offsets < self._missing[1])).any())
+                is_missing = is_unit & (offsets >= self._missing[0]) & (offsets + sizes <= self._missing[1])
+                self._named_missing_bytes += int(sizes[is_missing].sum())
             after = np.flatnonzero(is_unit & (offsets >= self._check.log_end) & (offsets + sizes <= self._after_to))
             self._after += zip(offsets[after].tolist(), (offsets + sizes)[after].tolist(), strict=True)
             self._named_bytes += int(sizes[is_unit & inside & (offsets >= self._check.log_start)].sum())

@@ -14,8 +14,8 @@ from broker_store.engine.disk import Disk
 from broker_store.engine.ends import EndsFile
 from broker_store.formats import queue_unit, record
 from broker_store.inside.repair import Place, Repair, make_plan, put_where_free
-from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke
-from tests.support.hand_store import Clock, HandStore, small_settings
+from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke, queue_file
+from tests.support.hand_store import Clock, HandStore, message, small_settings
 
 FILE_BYTES = 16384  # of the log, as in small_settings
 
@@ -134,6 +134,36 @@ def test_messages_are_named_by_the_record_of_ends_when_log_files_and_all_units_a
     shutil.rmtree(store.root / "consumequeue")
     plan = make_plan(checked(store.root), small_settings(store.root))
     assert lost and named(plan) == lost
+
+
+@pytest.mark.parametrize("content", ["zero", "random"])
+def test_messages_of_a_lost_first_log_file_are_named_where_a_queue_file_says_nothing_of_them(store, content):
+    stored = filled(store)
+    store.flush(), store.close()
+    lost = {one[:3] for one in stored if _log_offset(store, one) < FILE_BYTES}
+    min((store.root / "commitlog").iterdir()).unlink()
+    path = queue_file(store.root, 0)
+    path.write_bytes(bytes(path.stat().st_size) if content == "zero" else random.Random(5).randbytes(path.stat().st_size))
+    plan = make_plan(checked(store.root), small_settings(store.root))
+    assert lost and named(plan) == lost
+
+
+def test_bytes_of_a_lost_first_log_file_are_counted_that_one_queue_no_longer_names(store):
+    """The record of ends reaches less far than that file. Units of the other queues name the rest of it, up to the blank at its end."""
+    filled(store, 2)
+    store.flush(), store.round()
+    quiet = store.put(message("quiet", 0, bytes(100)))
+    filled(store)
+    store.flush(), store.die()
+    first = min((store.root / "commitlog").iterdir())
+    content = first.read_bytes()
+    size, at = record.read_head(content, quiet.log_offset).total_size, 0
+    while record.read_head(content, at).is_record:
+        at += record.read_head(content, at).total_size
+    first.unlink()
+    shutil.rmtree(store.root / "consumequeue/quiet")
+    plan = make_plan(checked(store.root), small_settings(store.root))
+    assert plan.losses.unnamed_bytes == size + FILE_BYTES - at
 
 
 def test_a_log_without_its_first_file_that_another_file_was_copied_over_has_lost_it(store):
