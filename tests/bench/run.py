@@ -679,7 +679,7 @@ def measure(run: Run, wanted: list[str], write: bool) -> None:
         text = table(list(run.rows.values())[seen:])
         print(f"\n{text}", flush=True)
         if write:
-            how = f"{time.strftime('%Y-%m-%d')}, {machine()}. {run.repeats} repeat{"s" if run.repeats > 1 else ""}, load {load:.1f} before the run."
+            how = f"{time.strftime('%Y-%m-%d')}, {machine()}. {run.repeats} repeat{'s' if run.repeats > 1 else ''}, load {load:.1f} before the run."
             path = ROOT / "docs" / "BENCHMARKS.md"
             path.write_text(renewed(path.read_text(), section, f"{how}\n\n{text}"))
 
