@@ -219,6 +219,8 @@ class MessageStore:
                 with report.step("load what this broker notes beside the log"):
                     self._tombstones.load()
                     self.times.load()
+                    if self.times.note:
+                        report.finding("warning", self.times.note, f"config/{STORE_TIMES}")
                 end = recovery.run(clean)
             except BaseException:
                 if clean and not recovery.has_changed_files:

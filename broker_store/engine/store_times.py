@@ -7,6 +7,8 @@ where times do not go back, so it asks here.
     known_from   log offset from which on every step back is known; below it nothing is
     steps        (log offset of the record that is older than the one before it, time of that one, its own time)
 
+config/storeTimes.json holds both, with the log's end when it was written (`to`) and the CRC-32 of all that (`sum`).
+
 A start reads a part of the log, and notes the steps that it finds (kernels/scan.py). What it does not read was written by
 this broker since the start before, or stands in config/storeTimes.json: Apache's broker passes that file over. A start
 writes it again before it takes messages, with the end of the log (`to`), unless this broker closed the store in order. So
@@ -15,8 +17,10 @@ all between `to` and the position of the record of ends was written by this brok
 
 from __future__ import annotations
 
+import binascii
 import json
 from bisect import bisect_right
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,6 +66,15 @@ class TimeOrder(NamedTuple):
         return "; ".join(parts)
 
 
+def encode(known_from: int, to: int, steps: Iterable[StepBack]) -> bytes:
+    """The file's content."""
+    return json.dumps({"from": known_from, "to": to, "steps": list(steps), "sum": _sum_of(known_from, to, steps)}).encode()
+
+
+def _sum_of(known_from: int, to: int, steps: Iterable[StepBack]) -> int:
+    return binascii.crc32(json.dumps([known_from, to, list(steps)]).encode())
+
+
 class StoreTimes:
     """What a start found and wrote to the file at `path`. Changed by a start alone; read by any thread."""
 
@@ -69,6 +82,7 @@ class StoreTimes:
         self._disk, self._path = disk, path
         self.known_from = 0
         self.steps: tuple[StepBack, ...] = ()
+        self.note = ""  # what is wrong with the file, for the report
         self._to = -1
         self._loaded: tuple[int, tuple[StepBack, ...]] | None = None
         self._read_to: int | None = None
@@ -80,13 +94,20 @@ class StoreTimes:
 
     def load(self) -> None:
         """Read the file. Without a good one nothing is known: it has no `.bak`, which would be of an older end."""
-        self._to, self.known_from, self.steps = -1, 1 << 62, ()
+        self._to, self.known_from, self.steps, self.note = -1, 1 << 62, (), ""
         self._loaded = None
+        raw = self._disk.read_file(self._path)
+        if raw is None:
+            return
         try:
-            value = json.loads(self._disk.read_file(self._path) or b"{}")
+            value = json.loads(raw)
             known_from, to = int(value["from"]), int(value["to"])
             steps = tuple(StepBack(*map(int, step)) for step in value["steps"])
+            is_as_written = value["sum"] == _sum_of(known_from, to, steps)
         except (ValueError, TypeError, KeyError):
+            is_as_written = False
+        if not is_as_written:
+            self.note = "it is not as this broker wrote it, so where store times go back is known only of what the start reads"
             return
         self.known_from, self._to, self.steps = known_from, to, steps
         self._loaded = known_from, steps
@@ -127,7 +148,7 @@ class StoreTimes:
             return
         try:
             self._disk.make_directory(self._path.parent)
-            self._disk.replace_file(self._path, json.dumps({"from": self.known_from, "to": log_end, "steps": self.steps}).encode())
+            self._disk.replace_file(self._path, encode(self.known_from, log_end, self.steps))
         except DiskFullError:
             self._disk.unlink(self._path, missing_ok=True)  # it would be believed for what another broker writes
 
@@ -149,3 +170,10 @@ class StoreTimes:
         """True if times go back at a record in (begin, end] of the log."""
         at = bisect_right(self.steps, begin, key=lambda step: step.log_offset)
         return at < len(self.steps) and self.steps[at].log_offset <= end
+
+    def is_known_to_rise(self, begin: int, end: int, own_position: int) -> bool:
+        """True if no record in (begin, end] of the log states an older time than the one before it, and that is known.
+
+        This broker wrote what lies between the end of the log in the file and `own_position`.
+        """
+        return self.known_from <= begin and end <= max(self._to, own_position) and not self.is_step_between(begin, end)

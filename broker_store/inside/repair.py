@@ -47,6 +47,7 @@ from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.mapped_file import file_name
 from broker_store.engine.record_room import MAX_RECORD
 from broker_store.engine.store import MessageStore
+from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.errors import DamagedStoreError, FormatError, MisuseError, StoreError
@@ -166,7 +167,7 @@ class _Planner:
         actions = [*config, *timer]
         if log or derived or mended_by_start:
             following = [*log, *derived, *config, self._rebuild(), *timer]
-            actions = [*self._distrust(), *self._bounds(losses), *placed, *(self._after_moves(action) for action in following)]
+            actions = [*self._distrust(), *(self._forget_times() if log or placed else ()), *self._bounds(losses), *placed, *(self._after_moves(action) for action in following)]
         return Plan(self.root, actions, self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory, self.check.log_end, losses)
 
     # Before and after -------------------------------------------------------------------------------------------------
@@ -186,6 +187,12 @@ class _Planner:
         if stamps != wanted or content is None or len(content) != checkpoint.FILE_BYTES:
             what = "Let the checkpoint say that no queue and no index file is sure, so that the whole log is read."
             yield Action("checkpoint", path, 0, len(content or b""), what, wanted)
+
+    def _forget_times(self) -> Iterator[Action]:
+        """Before the log is another one. The next start reads all of it and notes them again."""
+        path = self.root / "config" / STORE_TIMES
+        if self.disk.exists(path):
+            yield self._away(path, "Take the note of where store times go back away: it is of the log as it was.")
 
     def _bounds(self, losses: Losses) -> Iterator[Action]:
         if losses.next_offsets:

@@ -17,7 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.ends import FILE_NAME as ENDS
+from broker_store.engine.ends import EndsFile
 from broker_store.engine.live_page import LivePosition, read_live_page
+from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
+from broker_store.engine.store_times import StoreTimes
 from broker_store.errors import FormatError, MisuseError, NotFoundError, StoreError
 from broker_store.formats import config_json, queue_unit, record
 from broker_store.pipeline.options import PARTITION_BYTES, Test, bounds
@@ -25,7 +29,6 @@ from broker_store.pipeline.options import PARTITION_BYTES, Test, bounds
 MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker may be set to
 QUEUES_ASKED = 64  # the longest queues; more are not asked for a cut
 MAX_STRETCHES = 100_000  # for each some 2 KB are held while cuts are sought; of 64 MiB each they are 6 TiB of log
-CLOCK_MARGIN_US = 3600 * 1_000_000  # a stretch is passed over by its times only when it is this far away: clocks are set back
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ def splits_of(
         for begin, until in zip(edges, edges[1:], strict=False):
             stretches.append(Split(str(path), begin, until, base + size, end == files[-1][2] and until == end))
     stretches = [split for split in stretches if split.end > least and split.begin <= most]
-    return _within_times(stretches, tests, disk)
+    return _within_times(stretches, tests, store, live, disk)
 
 
 def data_end(path: Path, disk: Disk) -> int:
@@ -184,19 +187,32 @@ def record_at(unit: queue_unit.QueueUnit, files: list[tuple[Path, int, int]], di
     return None
 
 
-def _within_times(splits: list[Split], tests: tuple[Test, ...], disk: Disk) -> list[Split]:
+def _within_times(splits: list[Split], tests: tuple[Test, ...], store: Path, live: LivePosition | None, disk: Disk) -> list[Split]:
+    """The stretches without those that hold no record of the time that is asked for.
+
+    The first store times of a stretch and of the next bound those between only where it is known that times do not go back
+    there (engine/store_times.py). All others are read: of a store without that note every one. Two first times that go back
+    although nothing was noted are those of a record that changed since. The last stretch has no next one, so it is read.
+    """
     least, most = bounds(tests, "store_time")
-    if not splits or not any(name == "store_time" for name, _, _ in tests):
+    if not any(name == "store_time" for name, _, _ in tests):
         return splits
+    order, ends = StoreTimes(disk, store / "config" / STORE_TIMES), EndsFile(disk, store / ENDS)
+    order.load()
+    ends.load()
+    # A running broker made its notes before it took messages, and writes no time that goes back.
+    own_position = ends.position if live is None else live.dispatched
     times = [_store_time(split, disk) for split in splits]
-    kept = []
-    for place, split in enumerate(splits):
-        begin, following = times[place], times[place + 1] if place + 1 < len(splits) else None
-        too_late = begin is not None and begin - CLOCK_MARGIN_US > most
-        too_early = following is not None and following + CLOCK_MARGIN_US < least
-        if not (too_late or too_early):
-            kept.append(split)
-    return kept
+
+    def may_hold(number: int) -> bool:
+        begin_us, next_us = times[number], times[number + 1]
+        if begin_us is None or next_us is None or begin_us > next_us:
+            return True
+        if not order.is_known_to_rise(splits[number].begin, splits[number + 1].begin, own_position):
+            return True
+        return begin_us <= most and next_us >= least
+
+    return [split for number, split in enumerate(splits) if number + 1 == len(splits) or may_hold(number)]
 
 
 def _store_time(split: Split, disk: Disk) -> int | None:

@@ -107,6 +107,34 @@ def test_without_the_note_nothing_is_known_of_what_a_start_does_not_read(stored,
     assert json.loads((root / "config" / FILE_NAME).read_text())["from"] == begin
 
 
+@pytest.mark.parametrize("change", ["a step is gone", "a digit of a step", "where known from", "no sum"])
+def test_a_note_that_is_not_as_it_was_written_is_not_believed_and_the_start_says_so(stored, open_store, clock, change):
+    root, _, times, set_times = stored
+    set_times({number: times[number] - 25 * MINUTE for number in range(40, 59)})
+    store = open_store()
+    while len(store.log.files) < 5:
+        clock.advance(MINUTE)
+        store.put(Message("topic", 0, bytes(1000)))
+    store.close()
+    path = root / "config" / FILE_NAME
+    value = json.loads(path.read_bytes())
+    assert len(value["steps"]) == 1 and value["from"] == 0
+    if change == "a step is gone":
+        value["steps"] = []
+    elif change == "a digit of a step":
+        value["steps"][0][1] ^= 1
+    elif change == "where known from":
+        value["from"] += 1
+    else:
+        del value["sum"]
+    path.write_text(json.dumps(value))
+    store = open_store()
+    begin = store.report.start["base"]
+    assert begin > 0 and (store.times.known_from, store.times.steps) == (begin, ())
+    assert [(one["severity"], one["file"]) for one in store.report.findings] == [("warning", f"config/{FILE_NAME}")]
+    assert "not as this broker wrote it" in store.report.findings[0]["what"]
+
+
 def test_more_steps_than_are_kept_leave_the_older_part_unknown(open_store, clock, monkeypatch):
     monkeypatch.setattr("broker_store.engine.store_times.MAX_STEPS", 4)
     store = open_store()

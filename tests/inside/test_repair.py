@@ -12,6 +12,9 @@ from broker_store.engine.check_ends import EndsCheck
 from broker_store.engine.check_report import CheckReport
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import EndsFile
+from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
+from broker_store.engine.store_times import StepBack
+from broker_store.engine.store_times import encode as encode_times
 from broker_store.formats import queue_unit, record
 from broker_store.inside.repair import Place, Repair, make_plan, put_where_free
 from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke, queue_file
@@ -72,6 +75,28 @@ def test_offsets_that_went_with_the_newest_log_file_of_a_killed_store_are_not_gi
     try:
         assert_served(again, [one for one in stored if one[:3] not in lost])
         assert_next_is_new(again, stored)
+    finally:
+        again.die()
+
+
+@pytest.mark.parametrize("damaged", ["log", "queue"])
+def test_the_note_of_times_that_go_back_goes_when_a_repair_changes_the_log_and_is_made_again(store, damaged):
+    filled(store)
+    store.flush(), store.close()
+    note = store.root / "config" / STORE_TIMES
+    stale = encode_times(0, 1 << 40, [StepBack(500, 9, 5)])
+    note.write_bytes(stale)
+    first = min((store.root / "commitlog").iterdir()) if damaged == "log" else min((store.root / "consumequeue").glob("*/*/*"))
+    poke(first, record.MIN_RECORD if damaged == "log" else 20, bytes(40))
+    plan = make_plan(checked(store.root), small_settings(store.root))
+    assert [action.kind for action in plan.actions if action.path == note] == (["move"] if damaged == "log" else [])
+    repair = Repair(plan)
+    repair.run()
+    if damaged == "log":
+        assert (repair.kept_in / f"config.{STORE_TIMES}").read_bytes() == stale
+    again = reopened(store)
+    try:
+        assert (again.times.known_from, again.times.steps) == (0, ())
     finally:
         again.die()
 

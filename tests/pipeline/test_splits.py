@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from pathlib import Path
@@ -9,11 +10,16 @@ from pathlib import Path
 import pytest
 
 from broker_store.engine.disk import Disk
+from broker_store.engine.ends import EndsFile
 from broker_store.engine.live_page import LivePage
+from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
+from broker_store.engine.store_times import encode as encode_times
 from broker_store.errors import MisuseError, NotFoundError, StoreError
+from broker_store.formats import record
 from broker_store.messages import Message
 from broker_store.pipeline.options import read_options
 from broker_store.pipeline.splits import check_topics, splits_of
+from tests.pipeline import plain
 from tests.support import stores
 from tests.support.hand_store import Clock, opened
 
@@ -81,6 +87,91 @@ def test_what_was_made_ready_and_never_written_is_not_read(store):
     (*others, split) = splits_of(store)
     assert (others, split.begin, split.file_end) == (before[:-1], before[-1].begin, before[-1].file_end + (1 << 30))
     assert before[-1].end <= split.end <= split.begin + written
+
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def went_back(tmp_path):
+    """(store, its records) of 200 messages a minute apart; the hundred and first to the last but one state two hours less, as if a clock had been set back."""
+    clock = Clock()
+    with opened(tmp_path / "store", clock, mapped_file_size_commit_log=300_000) as store:
+        for _ in range(200):
+            clock.advance(60_000)
+            store.put(Message("T", 0, bytes(2_000)))
+    for one in plain.records(tmp_path / "store")[100:-1]:
+        state_time(tmp_path / "store", one.log_offset, one.store_timestamp - 2 * HOUR)
+    return tmp_path / "store", plain.records(tmp_path / "store")
+
+
+def state_time(store: Path, log_offset: int, time_ms: int) -> None:
+    base = log_offset // 300_000 * 300_000
+    with open(store / "commitlog" / f"{base:020d}", "r+b") as log:
+        log.seek(log_offset - base + record.FIXED_IPV4.offset["store_timestamp"])
+        log.write(time_ms.to_bytes(8, "big"))
+
+
+def assert_nothing_is_passed_over(store: Path, records: list) -> int:
+    """For every begin and end of a time: the stretches hold all records of it. Returns the bytes of the smallest choice but for the last stretch, which is always read."""
+    least = 1 << 62
+    for begin in range(0, 200, 19):
+        for length_ms in (60_000, HOUR):
+            first_ms = records[begin].store_timestamp
+            tests = read_options({"path": "x", "from_time": str(first_ms), "to_time": str(first_ms + length_ms)}).tests
+            splits = splits_of(store, None, tests, 20_000)
+            wanted = [one for one in records if first_ms <= one.store_timestamp < first_ms + length_ms]
+            assert [one.log_offset for one in wanted if not any(split.begin <= one.log_offset < split.end for split in splits)] == []
+            least = min(least, sum(split.end - split.begin for split in splits[:-1]))
+    return least
+
+
+def forget_steps(store: Path) -> None:
+    (store / "config" / STORE_TIMES).unlink()
+    (store / "ends").unlink()
+
+
+def test_no_stretch_is_passed_over_where_the_clock_went_back_and_the_start_noted_it(went_back):
+    store, records = went_back
+    forget_steps(store)
+    with opened(store, Clock(), mapped_file_size_commit_log=300_000) as again:
+        assert [step.log_offset for step in again.times.steps] == [records[100].log_offset]
+    assert assert_nothing_is_passed_over(store, records) < 100_000
+
+
+def test_no_stretch_is_passed_over_where_nothing_is_known_of_steps_back(went_back):
+    store, records = went_back
+    forget_steps(store)
+    whole = sum(split.end - split.begin for split in splits_of(store, None, (), 20_000)[:-1])
+    assert assert_nothing_is_passed_over(store, records) == whole
+
+
+def test_what_lies_beyond_the_note_and_the_record_of_ends_is_not_passed_over(went_back):
+    """Another broker wrote it: the record of ends ends where this broker's own records do."""
+    store, records = went_back
+    forget_steps(store)
+    with opened(store, Clock(), mapped_file_size_commit_log=300_000):
+        pass
+    ends = EndsFile(Disk(), store / "ends")
+    ends.load()
+    value = json.loads((store / "config" / STORE_TIMES).read_bytes())
+    place = records[60].log_offset
+    (store / "config" / STORE_TIMES).write_bytes(encode_times(value["from"], place, ()))
+    ends.lower(place, 0)
+    assert assert_nothing_is_passed_over(store, records) < sum(split.end - split.begin for split in splits_of(store, None, (), 20_000)[:-1])
+
+
+def test_a_record_whose_time_changed_since_leaves_out_no_stretch_beside_it(went_back):
+    store, records = went_back
+    forget_steps(store)
+    with opened(store, Clock(), mapped_file_size_commit_log=300_000):
+        pass
+    for cut in [split.begin for split in splits_of(store, None, (), 20_000)][4:-1:6]:
+        (at,) = (one for one in records if one.log_offset == cut)
+        for by in (-1000 * HOUR, 1000 * HOUR):
+            state_time(store, cut, at.store_timestamp + by)
+            assert_nothing_is_passed_over(store, [one for one in records if one is not at])
+        state_time(store, cut, at.store_timestamp)
 
 
 def test_a_topic_that_is_not_there_is_named_with_those_that_are(store):
