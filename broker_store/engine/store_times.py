@@ -171,9 +171,13 @@ class StoreTimes:
         at = bisect_right(self.steps, begin, key=lambda step: step.log_offset)
         return at < len(self.steps) and self.steps[at].log_offset <= end
 
-    def is_known_to_rise(self, begin: int, end: int, own_position: int) -> bool:
-        """True if no record in (begin, end] of the log states an older time than the one before it, and that is known.
+    def is_known(self, begin: int, end: int, own_position: int) -> bool:
+        """True if every step back in (begin, end] of the log is known, by the file that was loaded.
 
         This broker wrote what lies between the end of the log in the file and `own_position`.
         """
-        return self.known_from <= begin and end <= max(self._to, own_position) and not self.is_step_between(begin, end)
+        return self.known_from <= begin and end <= max(self._to, own_position)
+
+    def is_known_to_rise(self, begin: int, end: int, own_position: int) -> bool:
+        """True if no record in (begin, end] of the log states an older time than the one before it, and that is known."""
+        return self.is_known(begin, end, own_position) and not self.is_step_between(begin, end)

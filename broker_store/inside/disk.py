@@ -18,9 +18,13 @@ from typing import NamedTuple
 from broker_store.config import StoreSettings
 from broker_store.engine import samples
 from broker_store.engine.disk import Usage
+from broker_store.engine.ends import FILE_NAME as ENDS
+from broker_store.engine.ends import EndsFile
 from broker_store.engine.file_facts import bytes_by_kind
 from broker_store.engine.retention import expires_ms, next_cleaning_ms
 from broker_store.engine.samples import Sample
+from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
+from broker_store.engine.store_times import StoreTimes
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.formats import config_json
 from broker_store.inside.directory import StoreDirectory
@@ -195,6 +199,7 @@ class DiskView:
         return {
             "until_ms": self._until_ms,
             "windows": windows,
+            "doubt": self._doubt(windows),
             "bytes_per_s": None if expected is None else expected["bytes_per_s"],
             "basis_ms": None if expected is None else expected["window_ms"],
             "low_bytes_per_s": min(per_s) if len(per_s) > 1 else None,
@@ -223,6 +228,27 @@ class DiskView:
             came = self._positions.log_end - begin
             found.append({"window_ms": length, "from_ms": until_ms - length, "bytes": came, "bytes_per_s": came * 1000 / length})
         return found
+
+    def _doubt(self, windows: list[dict]) -> str | None:
+        """Why the rates may be wrong: they take store times for the time that passed. None where these are known to go up."""
+        if not windows:
+            return None
+        order, end = StoreTimes(self._store.disk, self._store.root / "config" / STORE_TIMES), self._positions.log_end
+        order.load()
+        own_position = end  # a running broker wrote all since its start, and that start wrote the note
+        if not self._is_running:
+            ends = EndsFile(self._store.disk, self._store.root / ENDS)
+            ends.load()
+            own_position = ends.position
+        minimum, begin = self._positions.log_minimum, end - max(window["bytes"] for window in windows)
+        # Each step between, and each for which a search for the begin of a window may have found another part.
+        steps = (step for step in order.steps if minimum < step.log_offset <= end)
+        step = next((step for step in steps if begin <= step.log_offset or any(step.parts(window["from_ms"]) for window in windows)), None)
+        if step is None:
+            if order.is_known(minimum, end, own_position):
+                return None
+            return "it is not known of the whole log whether store times go back, so these rates may be wrong"
+        return f"store times go back at {step.log_offset:,} of the log by {step.before_ms - step.own_ms:,} ms, so these rates may be wrong"
 
     def _overhead(self) -> float | None:
         """Bytes of queues and index for each byte of the log."""

@@ -1,7 +1,7 @@
 """Which message of which queue lies where in the log, and when it was stored: one look at a store's files, by position.
 
     units     of a queue are in the order of their places in the log, so that a place is found by halving
-    records   begin where a unit says; their store times never step back along the log
+    records   begin where a unit says; their store times go up along the log, but where a clock was set back (engine/store_times.py)
 
 A running broker knows the ends of its queues and of its log better than its files do, and gives them along. A look keeps files
 open for reading until it is closed; what cannot be read (it was deleted meanwhile, or is damaged) is None.
@@ -205,7 +205,9 @@ class Positions:
         return unit is None or unit.log_offset >= log_offset
 
     def first_since(self, queue: Queue, time_ms: int) -> int:
-        """The first message of a queue that was stored at `time_ms` or later; the one behind the last when none was."""
+        """The first message of a queue that was stored at `time_ms` or later; the one behind the last when none was.
+
+        Where times go back it is one of those that follow an older one: the caller says so."""
         low, high = self.ends(queue)
         return self._halve(low, high, lambda number: (stored_ms := self._stored_ms_among(queue, number, low, high)) is None or stored_ms >= time_ms)
 

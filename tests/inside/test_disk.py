@@ -12,12 +12,14 @@ import pytest
 from broker_store.engine import samples
 from broker_store.engine.disk import Disk, Usage
 from broker_store.engine.samples import Sample
+from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
+from broker_store.formats import record
 from broker_store.inside.directory import StoreDirectory
 from broker_store.inside.disk import DAY_MS, HORIZON_MS, HOUR_MS, MINUTE_MS, DiskView, Rules, offsets_of
 from broker_store.inside.positions import Positions
 from broker_store.inside.timeline import Timeline
 from tests.support import plain_forecast as plain
-from tests.support.hand_store import START_MS, Clock, message, opened
+from tests.support.hand_store import START_MS, Clock, message, opened, small_settings
 from tests.support.stores import SIZES, unpack
 
 QUEUES = (("topic", 0), ("topic", 1), ("rare", 0))
@@ -229,6 +231,41 @@ def test_what_others_write_counts_when_samples_tell_it(world):
         assert view.facts()["rate"]["others_bytes_per_s"] is None
         assert knowing.facts()["rate"]["others_bytes_per_s"] == pytest.approx(grows)
         assert knowing.facts()["marks"][3]["at_ms"] - world.clock() == pytest.approx((1 << 25) / grows * 1000, rel=0.02)
+
+
+@pytest.mark.parametrize("back_at", [None, 100, 170])
+def test_rates_say_that_times_go_back_within_their_windows_or_that_it_is_not_known(tmp_path, back_at):
+    """A clock that went back by two hours, in 200 messages a minute apart: from number `back_at` on, to the last but one."""
+    clock, disk, root = Clock(), UsedDisk(), tmp_path / "store"
+    sizes = {"mapped_file_size_commit_log": 300_000}
+    with opened(root, clock, disk, **sizes) as store:
+        for _ in range(200):
+            clock.advance(MINUTE_MS)
+            store.put(message(body=bytes(100)))
+    found = plain.records(root)
+    (log,) = (root / "commitlog").glob("0" * 20)
+    with open(log, "r+b") as file:
+        for place, _, stored_ms in found[back_at:-1] if back_at else ():
+            file.seek(place + record.FIXED_IPV4.offset["store_timestamp"])
+            file.write((stored_ms - 2 * HOUR_MS).to_bytes(8, "big"))
+    for name in ("ends", f"config/{STORE_TIMES}"):
+        (root / name).unlink()
+
+    def doubt(is_running: bool) -> str | None:
+        directory = StoreDirectory(root)
+        with Positions(directory, log_end=found[-1][0] + found[-1][1]) as positions:
+            view = DiskView(directory, positions, Rules.of(small_settings(root, **sizes)), clock(), is_running=is_running, offsets=[])
+            assert view.facts()["rate"]["windows"]
+            return view.facts()["rate"]["doubt"]
+
+    assert "it is not known of the whole log whether store times go back" in doubt(is_running=False)
+    with opened(root, clock, disk, **sizes):
+        running = doubt(is_running=True)
+    assert running == doubt(is_running=False)
+    if back_at is None:
+        assert running is None
+    else:
+        assert running == f"store times go back at {found[back_at][0]:,} of the log by {2 * HOUR_MS - MINUTE_MS:,} ms, so these rates may be wrong"
 
 
 def test_too_little_history_is_no_rate_and_no_date(tmp_path):

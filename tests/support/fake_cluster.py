@@ -533,7 +533,7 @@ class FakeCluster:
             "rate": {
                 "until_ms": now_ms,
                 "windows": [{"window_ms": n * hour, "from_ms": now_ms - n * hour, "bytes": n * hour * 400, "bytes_per_s": 400_000.0 + n} for n in (1, 6, 24)],
-                "bytes_per_s": 400_024.0, "basis_ms": 24 * hour, "low_bytes_per_s": 400_001.0, "high_bytes_per_s": 400_024.0, "overhead": 0.11, "others_bytes_per_s": None,
+                "bytes_per_s": 400_024.0, "basis_ms": 24 * hour, "low_bytes_per_s": 400_001.0, "high_bytes_per_s": 400_024.0, "overhead": 0.11, "others_bytes_per_s": None, "doubt": None,
             },
             "marks": [
                 {"percent": percent, "what": what, "is_reached": False, "bytes_left": (percent << 30) * 5 // 2 - (159 << 30), "at_ms": now_ms + at * hour, "earliest_ms": now_ms + (at - 9) * hour,

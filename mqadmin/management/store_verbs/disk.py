@@ -50,7 +50,7 @@ def _rate(rate: dict) -> str:
     if rate["bytes_per_s"] is None:
         return "How fast the log grows is not known: the store holds less than a minute of messages."
     band = "" if rate["low_bytes_per_s"] is None else f", between {bytes_text(rate['low_bytes_per_s'])}/s and {bytes_text(rate['high_bytes_per_s'])}/s"
-    return f"The log grows by {bytes_text(rate['bytes_per_s'])}/s{band}, until {cell(rate['until_ms'], 'until_ms')}."
+    return f"The log grows by {bytes_text(rate['bytes_per_s'])}/s{band}, until {cell(rate['until_ms'], 'until_ms')}{'' if rate['doubt'] is None else '; ' + rate['doubt']}."
 
 
 def _losses(losses: list[dict]) -> str:
