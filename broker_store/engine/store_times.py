@@ -104,7 +104,7 @@ class StoreTimes:
             known_from, to = int(value["from"]), int(value["to"])
             steps = tuple(StepBack(*map(int, step)) for step in value["steps"])
             is_as_written = value["sum"] == _sum_of(known_from, to, steps)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, OverflowError, RecursionError, TypeError, KeyError):
             is_as_written = False
         if not is_as_written:
             self.note = "it is not as this broker wrote it, so where store times go back is known only of what the start reads"

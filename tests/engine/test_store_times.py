@@ -107,7 +107,7 @@ def test_without_the_note_nothing_is_known_of_what_a_start_does_not_read(stored,
     assert json.loads((root / "config" / FILE_NAME).read_text())["from"] == begin
 
 
-@pytest.mark.parametrize("change", ["a step is gone", "a digit of a step", "where known from", "no sum"])
+@pytest.mark.parametrize("change", ["a step is gone", "a digit of a step", "where known from", "no sum", "nested without end", "endless"])
 def test_a_note_that_is_not_as_it_was_written_is_not_believed_and_the_start_says_so(stored, open_store, clock, change):
     root, _, times, set_times = stored
     set_times({number: times[number] - 25 * MINUTE for number in range(40, 59)})
@@ -125,9 +125,14 @@ def test_a_note_that_is_not_as_it_was_written_is_not_believed_and_the_start_says
         value["steps"][0][1] ^= 1
     elif change == "where known from":
         value["from"] += 1
-    else:
+    elif change == "no sum":
         del value["sum"]
-    path.write_text(json.dumps(value))
+    text = json.dumps(value)
+    if change == "nested without end":
+        text = "[" * 100_000
+    elif change == "endless":
+        text = text.replace('"from": 0', '"from": 1e400')
+    path.write_text(text)
     store = open_store()
     begin = store.report.start["base"]
     assert begin > 0 and (store.times.known_from, store.times.steps) == (begin, ())
