@@ -369,6 +369,7 @@ class StoreCheck:
             self.index.finish()
             self._check_checkpoint()
             self._check_config()
+            self._check_lock()
             self._check_offsets()
             if self.limit is None:
                 TimerFilesCheck(self, self.queues.get((TIMER_TOPIC, 0)), getattr(self.wanted, "mapped_file_size_timer_log", None)).run()
@@ -419,9 +420,10 @@ class StoreCheck:
         files: list[StoreFile] = []
         for name in self.disk.list_names(directory):
             path = directory / name
-            if self.disk.is_directory(path):
-                continue  # Apache passes over directories
-            if len(name) != digits or not name.isascii() or not name.isdigit():
+            is_named = len(name) == digits and name.isascii() and name.isdigit()
+            if not is_named and self.disk.is_directory(path):
+                continue  # Apache passes over directories; one in the place of a file keeps a broker from making it
+            if not is_named:
                 self.report.add(ERROR, "stray-file", str(path), None, f"does not belong into {what}/, Apache refuses to start with it")
                 continue
             size = self.size_of(path, queue)
@@ -997,6 +999,10 @@ class StoreCheck:
             spared = self.disk.exists(backup) and self._json_problem(backup) is None
             what = f"{problem}; its .bak is good and is taken instead" if spared else f"{problem}; and there is no good .bak"
             self.report.add(WARNING if spared else ERROR, "config", str(directory / name), None, what)
+
+    def _check_lock(self) -> None:
+        if self.disk.exists(self.root / "lock"):
+            self.size_of(self.root / "lock")
 
     def _check_offsets(self) -> None:
         """What groups and delay levels have read cannot lie behind the end of a queue."""

@@ -87,7 +87,7 @@ class CommitLog:
         """
         names = self.disk.list_names(self.directory)
         self.expired = [self.directory / name for name in names if is_expired_name(name, minimum, names)]
-        self.files, hole = load_up_to_hole(self.disk, self.directory, self.file_size, delete, self.expired)
+        self.files, hole = load_up_to_hole(self.disk, self.directory, self.file_size, "mappedFileSizeCommitLog", delete, self.expired)
         if hole is not None:
             raise hole.error
 

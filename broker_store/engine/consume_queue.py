@@ -71,7 +71,7 @@ class ConsumeQueue:
 
         DamagedStoreError for another length or name, and for a hole in a light queue, which the log cannot make.
         """
-        self.files, self.hole = load_up_to_hole(self.disk, self.directory, self.file_size, delete, leave_out)
+        self.files, self.hole = load_up_to_hole(self.disk, self.directory, self.file_size, "mappedFileSizeConsumeQueue", delete, leave_out)
         if self.hole is not None and not self.is_made_from_log:
             raise self.hole.error
 

@@ -21,6 +21,10 @@ def file_name(base: int) -> str:
     return f"{base:020d}"
 
 
+def is_file_name(name: str) -> bool:
+    return len(name) == 20 and name.isascii() and name.isdigit()
+
+
 class MappedFile:
     """`base` is the offset of its first byte in the sequence; all positions are relative to the file."""
 
@@ -88,30 +92,31 @@ class Hole(NamedTuple):
     error: DamagedStoreError
 
 
-def load_sequence(disk: Disk, directory: Path, size: int, delete: bool = True) -> list[MappedFile]:
+def load_sequence(disk: Disk, directory: Path, size: int, setting: str, delete: bool = True) -> list[MappedFile]:
     """The files of a directory, ascending, not mapped; wrote, flushed and allocated stand at the file's end.
 
     Last files of length 0 are deleted, as Apache does with one (they were made ahead and never used). A hole, another
-    length and a name that is no offset are refused: DamagedStoreError with what to do.
+    length and a name that is no offset are refused: DamagedStoreError with what to do. `setting` names what `size` comes from.
+    Directories are passed over, as Apache does, but for one in the place of a file: that file could not be made.
     """
-    files, hole = load_up_to_hole(disk, directory, size, delete)
+    files, hole = load_up_to_hole(disk, directory, size, setting, delete)
     if hole is not None:
         raise hole.error
     return files
 
 
 def load_up_to_hole(
-    disk: Disk, directory: Path, size: int, delete: bool = True, leave_out: Container[Path] = ()
+    disk: Disk, directory: Path, size: int, setting: str, delete: bool = True, leave_out: Container[Path] = ()
 ) -> tuple[list[MappedFile], Hole | None]:
     """As `load_sequence`, but of an interrupted sequence the files before the hole, and the hole. For what the log can make.
 
     Files of `leave_out` count as gone.
     """
     files: list[MappedFile] = []
-    paths = [directory / name for name in disk.list_names(directory) if not disk.is_directory(directory / name)]
-    paths = [path for path in paths if path not in leave_out]
+    names = [name for name in disk.list_names(directory) if is_file_name(name) or not disk.is_directory(directory / name)]
+    paths = [path for path in (directory / name for name in names) if path not in leave_out]
     for path in paths:
-        if len(path.name) != 20 or not (path.name.isascii() and path.name.isdigit()):
+        if not is_file_name(path.name):
             raise DamagedStoreError(
                 "is no file of the store (its name must be a start offset of 20 digits)",
                 file=str(path),
@@ -130,7 +135,7 @@ def load_up_to_hole(
             error = DamagedStoreError(
                 f"has {length} bytes, expected {size}",
                 file=str(path),
-                advice="Set the file size this store was written with, or put the file back from a copy;"
+                advice=f"Set {setting} to the file size this store was written with, or put the file back from a copy;"
                 " `manage.py check_store DIR` tells more.",
             )
             if length:
@@ -147,7 +152,7 @@ def load_up_to_hole(
             raise DamagedStoreError(
                 f"starts at {base}, which is no multiple of the file size {size}",
                 file=str(path),
-                advice="Set the file size this store was written with.",
+                advice=f"Set {setting} to the file size this store was written with.",
             )
         file = MappedFile(disk, path, base, size, None)
         file.wrote = file.flushed = file.allocated = size
@@ -157,4 +162,4 @@ def load_up_to_hole(
 
 def is_expired_name(name: str, minimum: int, names: Container[str]) -> bool:
     """Whether a file lies below `minimum`, where the sequence is known to begin and a file of `names` does."""
-    return len(name) == 20 and name.isascii() and name.isdigit() and int(name) < minimum and file_name(minimum) in names
+    return is_file_name(name) and int(name) < minimum and file_name(minimum) in names

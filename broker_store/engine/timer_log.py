@@ -34,7 +34,7 @@ class TimerLog:
 
     def load(self) -> None:
         """Find the files. DamagedStoreError when they do not fit each other or the setting."""
-        self.files = load_sequence(self._disk, self._directory, self._file_size)
+        self.files = load_sequence(self._disk, self._directory, self._file_size, "mappedFileSizeTimerLog")
         for file in self.files:
             # What was found is not known to be on the disk, nor to have blocks behind what is used.
             file.flushed = file.allocated = 0

@@ -44,7 +44,7 @@ from broker_store.engine.disk import Disk
 from broker_store.engine.ends import FILE_NAME as ENDS
 from broker_store.engine.ends import EndsFile
 from broker_store.engine.file_facts import LOST_AND_FOUND
-from broker_store.engine.mapped_file import file_name
+from broker_store.engine.mapped_file import file_name, is_file_name
 from broker_store.engine.record_room import MAX_RECORD
 from broker_store.engine.store import MessageStore
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
@@ -251,8 +251,12 @@ class _Planner:
                 what = f"Cut the file to {self.log_size:,} bytes." if more else f"Let the file go on with zeros to {self.log_size:,} bytes."
                 yield Action("length", file.path, min(file.actual, file.size), more, what, file.size)
         for finding in self.report.findings:
-            if finding.kind == "unreadable" and Path(finding.file).parent == self.check.log_directory:
+            if finding.kind != "unreadable":
+                continue
+            if Path(finding.file).parent == self.check.log_directory:
                 self.left.append(f"{Path(finding.file).name} is no regular file: put the file itself in its place.")
+            elif finding.file == str(self.root / "lock"):
+                self.left.append("lock is no regular file: move it out of the store.")
 
     def _bridges(self) -> Iterator[Action]:
         stretches = [stretch for stretch in self.check.stretches if not stretch.is_tail]
@@ -452,7 +456,7 @@ class _Planner:
                 continue
             # The newest first: what is left by a repair that ends in the middle is a queue that ends early.
             for name in reversed(self._names(directory)):
-                if not self.disk.is_directory(directory / name) and len(name) == 20 and name.isdigit():
+                if is_file_name(name):
                     yield self._away(self._now_at(directory / name), f"Take the file away; queue {topic}/{queue_id} is made again from the log.")
 
     def _index(self, changed_log: bool) -> Iterator[Action]:

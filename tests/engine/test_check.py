@@ -237,6 +237,15 @@ def test_stray_missing_and_misshapen_files_are_named(clean):
     assert told(report, "empty-file")[0].severity == "warning"
 
 
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("lock", path)], ids=["directory", "FIFO", "link"])
+@pytest.mark.parametrize("name", ["lock", "commitlog/00000000000001572864", "consumequeue/FixA/0/00000000000000004000"])
+def test_what_is_no_file_in_the_place_of_one_is_an_error(clean, name, make):
+    (clean / name).unlink(missing_ok=True)
+    make(clean / name)
+    report = check_store(clean)
+    assert [finding.file for finding in told(report, "unreadable")] == [str(clean / name)] and not report.ok
+
+
 def test_a_log_file_of_another_length_is_an_error(clean):
     with open(clean / LOG_FILE, "r+b") as file:
         file.truncate(262143)

@@ -58,6 +58,32 @@ def test_a_file_that_does_not_belong_refuses_the_start_and_is_named(open_store, 
     assert open_store().max_offset("topic", 0) == 1
 
 
+@pytest.mark.parametrize("name", ["commitlog/00000000000000016384", "consumequeue/topic/0/00000000000000000400", "timerlog/00000000000000000000"])
+def test_a_directory_in_the_place_of_the_next_file_refuses_the_start(open_store, clock, name):
+    """The file could not be made when the one before it is full."""
+    store = open_store()
+    store.put(message())
+    store.close()
+    path = store.root / name
+    path.mkdir(parents=True)
+    with pytest.raises(DamagedStoreError, match=f"{name}: is no regular file. Move it out of the store."):
+        HandStore(small_settings(store.root), clock).open()
+    path.rmdir()
+    assert open_store().max_offset("topic", 0) == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "field", "size"),
+    [("mappedFileSizeCommitLog", "mapped_file_size_commit_log", 32768), ("mappedFileSizeConsumeQueue", "mapped_file_size_consume_queue", 800)],
+)
+def test_another_file_size_refuses_the_start_with_the_name_of_the_setting(open_store, clock, setting, field, size):
+    store = open_store()
+    store.put(message())
+    store.close()
+    with pytest.raises(DamagedStoreError, match=f"bytes, expected {size}. Set {setting} to the file size"):
+        HandStore(small_settings(store.root, **{field: size}), clock).open()
+
+
 def test_a_directory_that_is_no_queue_id_refuses_the_start(open_store, clock):
     store = open_store()
     store.put(message())

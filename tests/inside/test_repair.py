@@ -287,3 +287,26 @@ def test_the_work_for_messages_without_a_unit_grows_as_their_count(has_room):
         return codes
 
     assert work(1600) < 5 * work(400)
+
+
+@pytest.mark.parametrize("name", ["lock", "commitlog/00000000000000131072"])
+def test_what_is_no_file_in_the_place_of_the_lock_or_the_log_is_left_with_a_sentence(store, name):
+    filled(store)
+    store.close()
+    (store.root / name).unlink(missing_ok=True)
+    (store.root / name).mkdir()
+    plan = make_plan(checked(store.root), small_settings(store.root))
+    assert [sentence.split(":")[0] for sentence in plan.left] == [f"{name.split('/')[-1]} is no regular file"]
+
+
+def test_a_directory_in_the_place_of_a_queue_file_is_moved_away(store):
+    stored = filled(store)
+    store.close()
+    last = max((store.root / "consumequeue/T/0").iterdir())
+    path = last.with_name(f"{int(last.name) + 400:020d}")
+    path.mkdir()
+    repaired(store.root)
+    assert not path.exists() and checked(store.root).report.ok
+    again = reopened(store)
+    assert_served(again, stored)
+    again.close()
