@@ -343,6 +343,7 @@ class StoreCheck:
         self.deleted_to: dict[str, int] = {}  # where the records of a deleted topic end, by what the queues say
         self.topics: dict[int, str] = {}  # by the hash the kernel gives
         self.file_sizes: dict[Path, int] = {}  # what each file of a directory should have
+        self.misnamed: dict[tuple[str, int], list[StoreFile]] = {}  # files of queues that no number of their own names
         self.newest_ms = 0
         self.last_ms = 0  # store time of the last good record in the order of the log
         self._units_before_log = 0
@@ -456,6 +457,8 @@ class StoreCheck:
                 )
             if file.base % size:
                 self.report.add(ERROR, "file-name", str(file.path), None, f"its name is no multiple of the file size {size}", queue=queue)
+                if queue is not None:
+                    self.misnamed.setdefault(queue, []).append(file)
                 continue
             if sound and file.base != sound[-1].base + size:
                 what = f"the file before it ends at {sound[-1].base + size}, this begins at {file.base}"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from broker_store.engine.check import Queue, StoreCheck
+from broker_store.engine.check import Queue, StoreCheck, StoreFile
 from broker_store.engine.record_room import MAX_RECORD
 from broker_store.formats import record
 from broker_store.formats.queue_unit import LIGHT_QUEUE
@@ -135,8 +135,24 @@ class _Finder:
                 for first, end in gaps:
                     # A record that states a wrong number makes gaps too: there the units point to good records, or there are none.
                     spans += self._lost_units(queue, first, min(end, max(queue.end, queue.next)), with_absent=True)
+            spans += self._misnamed(queue)
         back = self._restored.get(key, set())
         return [LostRange(*key, first, last) for first, end in _merged(spans) for first, last in _without(first, end, back)]
+
+    def _misnamed(self, queue: Queue) -> list[tuple[int, int]]:
+        """Numbers of lost units in files whose names are no multiple of the file size: they are taken to follow those that are known.
+
+        A file of whose records one is sound is at its place before this. How many files lie between is not known. A file whose
+        units come before a known one belongs into a gap.
+        """
+        following = max(queue.next or 0, queue.end)
+        known = queue.units(following - 1, 1)["log_offset"][0] if following else -1
+        units = 0
+        for file in self._check.misnamed.get(queue.key, ()):
+            alone = Queue(self._check.disk, queue.key, queue.name, [StoreFile(file.path, 0, file.size, file.actual)])
+            if alone.end and alone.units(0, 1)["log_offset"][0] > max(known, queue.last_at):
+                units += max((end for _, end in self._lost_units(alone, 0, alone.end)), default=0)
+        return [(following, following + units)] if units else []
 
     def _recorded_spans(self, key: tuple[str, int], queue: Queue | None) -> list[tuple[int, int]]:
         """Numbers below the first that a record states, where the log has lost its begin, and above the last that is known, where it has lost its end."""

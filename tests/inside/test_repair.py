@@ -191,6 +191,25 @@ def test_bytes_of_a_lost_first_log_file_are_counted_that_one_queue_no_longer_nam
     assert plan.losses.unnamed_bytes == size + FILE_BYTES - at
 
 
+def test_messages_that_only_a_misnamed_queue_file_knows_are_named_and_their_offsets_not_given_again(store):
+    """The newest log file is lost, so no record says where the last file of the queue belongs: it is the one behind the others."""
+    stored = filled(store, 60)
+    store.flush(), store.round()
+    stored += filled(store, 200)
+    store.flush(), store.die()
+    (store.root / "ends").unlink()
+    newest = max((store.root / "commitlog").iterdir())
+    lost = {one[:3] for one in stored if _log_offset(store, one) >= int(newest.name)}
+    newest.unlink()
+    queue = next(iter(sorted(lost)))[:2]
+    last = max((store.root / f"consumequeue/{queue[0]}/{queue[1]}").iterdir())
+    assert any(one[:2] == queue and one[2] * 20 >= int(last.name) for one in lost)
+    last.rename(last.with_name(f"{int(last.name) + 7:020d}"))
+    plan = repaired(store.root)
+    assert named(plan) == lost
+    assert plan.losses.next_offsets[queue] == max(one[2] for one in lost if one[:2] == queue) + 1
+
+
 def test_a_log_without_its_first_file_that_another_file_was_copied_over_has_lost_it(store):
     """The record of ends is gone, so retention may have removed files; but it leaves none of such a name."""
     stored = filled(store)
