@@ -157,8 +157,9 @@ def test_a_group_continues_where_it_stopped(java):
     finally:
         consumer.kill()
     assert len(first) == 100
-    # At least once: what was in a listener's hands when the first consumer stopped may come again, and no more than that.
-    assert len([line for line in second if line.get("key", "").startswith("akey")]) < 20
+    # At least once: what 20 threads of the first consumer had in hand when it stopped may come again, and in each queue what lies
+    # behind the oldest of these, since one offset is committed. The rest does not.
+    assert len([line for line in second if line.get("key", "").startswith("akey")]) < 50
 
 
 def test_the_lite_pull_consumer_reads_and_commits(java):
