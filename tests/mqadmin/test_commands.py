@@ -225,10 +225,11 @@ def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings):
     (finding,) = report["findings"]
     assert (finding["grade"], finding["file"], finding["offset"]) == ("lost", "commitlog/00000000000000000000", places[4])
     assert finding["means"] and finding["repair"] and report["grades"]["lost"] == 1
-    assert [action["action"] for action in report["plan"]["actions"]] == ["mark", "checkpoint", "bridge", "move", "rebuild"]
+    assert [action["action"] for action in report["plan"]["actions"]] == ["mark", "checkpoint", "move", "bridge", "move", "rebuild"]
+    assert report["plan"]["actions"][2]["file"] == "config/storeTimes.json"
     (lost,) = report["plan"]["lost"]["ranges"]
     assert (lost["topic"], lost["queue_id"], lost["first"], lost["last"], report["plan"]["lost"]["messages"]) == ("T", 0, 4, 4, 1)
-    bridge = report["plan"]["actions"][2]
+    bridge = report["plan"]["actions"][3]
     assert (bridge["file"], bridge["offset"], bridge["bytes"]) == ("commitlog/00000000000000000000", places[4], places[5] - places[4])
 
     settings.DATA_DIRECTORY = tmp_path
