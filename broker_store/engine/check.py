@@ -343,7 +343,7 @@ class StoreCheck:
         self.deleted_to: dict[str, int] = {}  # where the records of a deleted topic end, by what the queues say
         self.topics: dict[int, str] = {}  # by the hash the kernel gives
         self.file_sizes: dict[Path, int] = {}  # what each file of a directory should have
-        self.misnamed: dict[tuple[str, int], list[StoreFile]] = {}  # files of queues that no number of their own names
+        self.misnamed: dict[tuple[str, int], list[StoreFile]] = {}  # queue files whose name is no multiple of the file size
         self.newest_ms = 0
         self.last_ms = 0  # store time of the last good record in the order of the log
         self._units_before_log = 0

@@ -91,7 +91,7 @@ def loads(data: bytes) -> object:
 # How much may stand in a body that is read on the loop. 1,000 groups as Apache writes them have 43,000 marks.
 MAX_MARKS = 65_536
 MAX_DIALECT_KEYS = 4_096
-_SHORT = 16 << 10  # bytes, in which there is not much
+_SHORT = 16 << 10  # bytes; a shorter body is read without counting: it takes some milliseconds at most
 _DIALECT_KEY = re.compile(rb"[{,]\s*+(?:-?\d{1,19}+\s*+:|\{)")
 
 

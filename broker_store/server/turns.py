@@ -30,7 +30,7 @@ async def in_turns(entries: Sequence[Entry], few: int = FEW) -> AsyncIterator[Se
 
 
 async def steps_in_turns(steps: Generator) -> None:
-    """Take all steps of a generator that wants nothing called in a thread; after TURN_S the loop runs other work."""
+    """Take all steps of a generator that yields no function to call; after TURN_S the loop runs other work."""
     until_s = time.perf_counter() + TURN_S
     for _ in steps:
         if time.perf_counter() >= until_s:

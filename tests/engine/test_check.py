@@ -39,7 +39,7 @@ def kinds(report):
     return set(report.kinds)
 
 
-def told(report, kind):
+def findings_of(report, kind):
     return [finding for finding in report.findings if finding.kind == kind]
 
 
@@ -142,7 +142,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_a_finding(clean, monkeypatch):
             os.truncate(clean / LOG_FILE, 60_000)
 
     report = check_store(clean, on_progress=cut)
-    assert any(finding.file == str(clean / LOG_FILE) for finding in told(report, "bad-record"))
+    assert any(finding.file == str(clean / LOG_FILE) for finding in findings_of(report, "bad-record"))
 
 
 @pytest.mark.parametrize("slice_bytes", [10_000, 400])
@@ -216,7 +216,7 @@ def test_a_queue_offset_given_twice_or_left_out_is_named(tmp_path):
     for offsets, what in (((0, 1, 1, 2), "given again"), ((0, 1, 3, 4), "in no record")):
         root = tmp_path / what
         write_store(root, [(f"k{n}", offset) for n, offset in enumerate(offsets)])
-        assert any(what in finding.what for finding in told(check_store(root), "queue-offset"))
+        assert any(what in finding.what for finding in findings_of(check_store(root), "queue-offset"))
 
 
 def test_stray_missing_and_misshapen_files_are_named(clean):
@@ -228,13 +228,13 @@ def test_stray_missing_and_misshapen_files_are_named(clean):
         file.write(b"x")
     (clean / "commitlog/00000000000001572864").write_bytes(b"")
     report = check_store(clean)
-    assert [finding.file.removeprefix(str(clean)) for finding in told(report, "stray-file")] == [
+    assert [finding.file.removeprefix(str(clean)) for finding in findings_of(report, "stray-file")] == [
         "/commitlog/notes.txt",
         "/consumequeue/FixA/x",
         "/index/readme",
     ]
     assert kinds(report) >= {"stray-file", "file-missing", "file-length", "empty-file", "unit-missing"}
-    assert told(report, "empty-file")[0].severity == "warning"
+    assert findings_of(report, "empty-file")[0].severity == "warning"
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("lock", path)], ids=["directory", "FIFO", "link"])
@@ -243,7 +243,7 @@ def test_what_is_no_file_in_the_place_of_one_is_an_error(clean, name, make):
     (clean / name).unlink(missing_ok=True)
     make(clean / name)
     report = check_store(clean)
-    assert [finding.file for finding in told(report, "unreadable")] == [str(clean / name)] and not report.ok
+    assert [finding.file for finding in findings_of(report, "unreadable")] == [str(clean / name)] and not report.ok
 
 
 def test_a_log_file_of_another_length_is_an_error(clean):
@@ -268,7 +268,7 @@ def test_log_files_deleted_from_the_front_are_retention_and_no_damage(clean):
 def test_a_file_that_turns_to_zero_before_the_next_begins_is_an_error(clean):
     poke(clean / LOG_FILE, 200_000, bytes(62144))
     report = check_store(clean)
-    (finding,) = told(report, "bad-record")
+    (finding,) = findings_of(report, "bad-record")
     assert "zero" in finding.what or "go on" in finding.what or "goes on" in finding.what
     assert not report.ok
 
