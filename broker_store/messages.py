@@ -129,10 +129,30 @@ class GetResult:
     cold: bool = False
 
 
+class DamagedRecord(NamedTuple):
+    """What an entry of the index leads to, and how it is damaged in words."""
+
+    log_offset: int
+    damage: str
+
+
+def damage_doubt(damaged: Sequence[DamagedRecord]) -> str | None:
+    """Why a lookup may miss messages, None without damage."""
+    if not damaged:
+        return None
+    first, more = damaged[0], len(damaged) - 1
+    others = f", and {more} more" if more else ""
+    return f"the record at {first.log_offset:,} of the log is damaged ({first.damage}){others}: messages may be missing"
+
+
 class KeyQueryResult(NamedTuple):
-    """Records whose key hash matched, oldest first; hash collisions are left for the caller to drop."""
+    """Records whose key hash matched, oldest first; hash collisions are left for the caller to drop.
+
+    `damaged` are those that are left out: messages may be missing.
+    """
 
     offsets: list[int]
     records: list[bytes]
     index_last_timestamp: int = 0
     index_last_offset: int = 0
+    damaged: tuple[DamagedRecord, ...] = ()

@@ -71,7 +71,7 @@ from broker_store.inside.explain import explain
 from broker_store.inside.journey import journey
 from broker_store.inside.knowing import FromFiles, Knowing
 from broker_store.inside.slots import header_of, heat_map
-from broker_store.messages import LOOPBACK_HOST, GetRequest, GetStatus, Message
+from broker_store.messages import LOOPBACK_HOST, DamagedRecord, GetRequest, GetStatus, Message, damage_doubt
 from broker_store.protocol.command import VERSION
 from broker_store.server.admin import Admin
 from broker_store.server.http import MAX_LIMIT, NewMessage
@@ -117,7 +117,11 @@ NOT_BY_REST = frozenset({"TRAN_MSG", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIME
 
 @dataclass(slots=True)
 class Found:
-    """Messages of a search. `complete` False says that more may exist, and `reason` why; with `complete` it says what is unusual."""
+    """Messages of a search. `complete` False says that more may exist, and `reason` why; with `complete` it says what is unusual.
+
+    `damaged` are records to which the index leads: each may be a message that was searched for, and is among the messages where
+    its topic and keys can still be read.
+    """
 
     messages: list[StoredMessage] = field(default_factory=list)
     complete: bool = True
@@ -125,6 +129,7 @@ class Found:
     next_offset: int | None = None
     min_offset: int | None = None
     max_offset: int | None = None
+    damaged: tuple[DamagedRecord, ...] = ()
 
 
 @dataclass(slots=True)
@@ -963,31 +968,33 @@ class EmbeddedCluster:
         asked = min(limit, MAX_LIMIT)
         walk = store.index.walk(topic, key, asked, begin_ms, end_ms)
 
-        def look_up() -> tuple[list[int], list[StoredMessage], bool]:
+        def look_up() -> tuple[int, list[StoredMessage], list[DamagedRecord], bool]:
             offsets, _, _ = walk.find()
-            messages, taken = [], 0
+            messages, damaged, taken = [], [], 0
             for offset in sorted(offsets):
                 if taken >= MAX_ANSWER_BYTES:
-                    return offsets, messages, True
-                raw = store.record_at(offset, False)
-                if raw is None:
-                    continue
-                stored = record.decode(raw, check_crc=False)
-                if stored.topic == topic and (key in stored.keys or key == stored.unique_key):
+                    return len(offsets), messages, damaged, True
+                raw, damage = store.record_of_entry(offset, walk.hashed)
+                if damage is not None:
+                    damaged.append(DamagedRecord(offset, damage))
+                stored = _as_far_as_readable(raw)
+                if stored is not None and stored.topic == topic and (key in stored.keys or key == stored.unique_key):
                     messages.append(stored)
                     taken += len(raw)
-            return offsets, messages, False
+            return len(offsets), messages, damaged, False
 
-        offsets, messages, is_full = await self._in_thread(look_up)
+        entries, messages, damaged, is_full = await self._in_thread(look_up)
+        positions, reasons = store.positions(), []
+        if damaged:
+            reasons.append(damage_doubt(damaged))
         if is_full:
-            return Found(messages, False, _FULL)
-        positions = store.positions()
-        if positions["dispatched"] < positions["confirmed"]:
-            return Found(messages, False, f"the index is being filled and has come to position {positions['dispatched']:,} of {positions['confirmed']:,}")
-        if len(offsets) >= asked:
-            return Found(messages, False, f"the index gave as many entries as were asked for ({asked})")
-        doubt = store.key_times_doubt(begin_ms, end_ms)
-        return Found(messages, doubt is None, doubt or "")
+            reasons.append(_FULL)
+        elif positions["dispatched"] < positions["confirmed"]:
+            reasons.append(f"the index is being filled and has come to position {positions['dispatched']:,} of {positions['confirmed']:,}")
+        elif entries >= asked:
+            reasons.append(f"the index gave as many entries as were asked for ({asked})")
+        reasons += filter(None, (store.index_doubt, store.key_times_doubt(begin_ms, end_ms)))
+        return Found(messages, not reasons, "; ".join(reasons), damaged=tuple(damaged))
 
     async def traces_of(self, message_id: str) -> Traces:
         """What its clients wrote about a message, if they write traces (msgTraceTopicName)."""
@@ -1005,39 +1012,49 @@ class EmbeddedCluster:
     async def find_by_id(self, id: str, topic: str | None = None) -> Found:
         """The message of an offset message id; or of a message id, which the index knows only together with its topic."""
         store, id = self._parts.store, id.strip()
+        if not id:
+            return Found()
         try:
             _, log_offset = message_id.decode_offset_id(id)
         except FormatError:
             log_offset = -1
-        positions = store.positions()
+        positions, reasons, damaged = store.positions(), [], []
         if positions["min"] <= log_offset < positions["confirmed"]:
-            raw = await self._in_thread(store.record_at, log_offset, False)
-            if raw is not None and (stored := record.decode(raw, check_crc=False)).offset_id == id.upper():
-                return Found([stored])
-        if not id:
-            return Found()
+            raw, damage = await self._in_thread(lambda: (store.record_at(log_offset, False), store.damage_at(log_offset)))
+            stored = _as_far_as_readable(raw)
+            if stored is not None and stored.offset_id == id.upper():
+                return Found([stored], damaged=(DamagedRecord(log_offset, damage),) if damage is not None else ())
+            if raw is None:
+                reasons.append(f"no record that can be read begins at {log_offset:,} of the log")
+            elif stored is None:
+                damaged.append(DamagedRecord(log_offset, damage or "it cannot be read"))
         topics = [topic] if topic else sorted({name for name, _ in store.queues()})
         for name in topics[:TOPICS_OF_AN_ID]:
             found = await self._by_key(name, id, 0, FOR_EVER_MS, MAX_IDS)
             if matching := [stored for stored in found.messages if stored.unique_key == id]:
-                return Found(matching)
+                return replace(found, messages=matching)
+            damaged += found.damaged
             await asyncio.sleep(0)
+        if damaged:
+            reasons.append(damage_doubt(damaged))
         if len(topics) > TOPICS_OF_AN_ID:
-            return Found([], False, f"{TOPICS_OF_AN_ID} of {len(topics)} topics were looked through; name the topic")
-        return Found()
+            reasons.append(f"{TOPICS_OF_AN_ID} of {len(topics)} topics were looked through; name the topic")
+        reasons += filter(None, (store.index_doubt,))
+        return Found([], not reasons, "; ".join(reasons), damaged=tuple(damaged))
 
     async def message(self, log_offset: int) -> tuple[StoredMessage, bytes]:
-        """The message whose record begins at a place of the log, and its bytes; its CRC may be wrong."""
+        """The message whose record begins at a place of the log, and its bytes; its CRC may be wrong.
+
+        NotFoundError without a record, a Problem where its parts cannot be told apart.
+        """
         store = self._parts.store
-
-        def read() -> tuple[StoredMessage, bytes] | None:
-            raw = store.record_at(log_offset, False)
-            return None if raw is None else (record.decode(raw, check_crc=False), raw)
-
-        found = await self._in_thread(read)
-        if found is None:
-            raise NotFoundError(f"no message begins at position {log_offset:,} of the log; it may have been cleaned away")
-        return found
+        raw = await self._in_thread(store.record_at, log_offset, False)
+        if raw is None:
+            raise NotFoundError(f"no record that can be read begins at {log_offset:,} of the log")
+        try:
+            return record.decode(raw, check_crc=False), raw
+        except FormatError as error:
+            raise Problem("damaged", f"the record at {log_offset:,} of the log cannot be read: {error}") from None
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
@@ -1187,6 +1204,16 @@ class EmbeddedCluster:
         if parts is None or self._process.store.state in ("closed", "failed"):
             raise StoreClosedError(self.state()["sentence"])
         return parts
+
+
+
+
+def _as_far_as_readable(raw: bytes | None) -> StoredMessage | None:
+    """The message of a record that may be damaged, None when its parts cannot be told apart."""
+    try:
+        return None if raw is None else record.decode(raw, check_crc=False)
+    except FormatError:
+        return None
 
 
 _FULL = f"the answer is full: its records have {MAX_ANSWER_BYTES >> 20} MiB or more; narrow the time"

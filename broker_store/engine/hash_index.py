@@ -550,7 +550,7 @@ class IndexWalk:
 
     def __init__(self, files: list[tuple[IndexFile, Reader]], topic: str, key: str, most: int, begin_ms: int, end_ms: int):
         self._files, self._most, self._begin_ms, self._end_ms = files, most, begin_ms, end_ms
-        self._hashed = index_file.key_hash(index_file.key_text(topic, key))
+        self.hashed = index_file.key_hash(index_file.key_text(topic, key))
         self._found: list[int] = []
 
     def find(self) -> tuple[list[int], int, int]:
@@ -573,12 +573,12 @@ class IndexWalk:
 
     def _chain(self, file: IndexFile, reader: Reader, file_begin_ms: int) -> None:
         geometry = file.geometry
-        number = index_file.decode_slot(reader.read(geometry.slot_at(self._hashed % geometry.slots), SLOT.size))
+        number = index_file.decode_slot(reader.read(geometry.slot_at(self.hashed % geometry.slots), SLOT.size))
         # Bounded by the file, not by the header's count: that was read before, and the loop may have linked entries since.
         while 0 < number < geometry.entries and len(self._found) < self._most:
             entry = index_file.decode_entry(reader.read(geometry.entry_at(number), ENTRY.size))
             at_ms = file_begin_ms + entry.seconds * 1000
-            if entry.key_hash == self._hashed and entry.seconds >= 0 and self._begin_ms <= at_ms <= self._end_ms:
+            if entry.key_hash == self.hashed and entry.seconds >= 0 and self._begin_ms <= at_ms <= self._end_ms:
                 self._found.append(entry.log_offset)
             if entry.seconds < 0 or at_ms < self._begin_ms or entry.previous >= number:
                 break

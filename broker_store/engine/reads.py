@@ -4,7 +4,8 @@
     query_keys ──► find_records (kernels/lookup.py) ──► the records
                      │ stops: a file to enter or map, pages to ask about (engine/residency.py), and it goes on
                      └ cold: a thread reads by position (engine/cold.py)
-                     └ damaged: a record that an earlier run wrote is not as it was stored; nobody gets it, and `on_damage` hears of it
+                     └ damaged: a record that an earlier run wrote is not as it was stored, or contradicts its unit or its entry of the
+                       index. It is left out, the answer of a lookup names it, and `on_damage` is called
 
 What this run wrote last is in memory and touched at once. Of what is older each page is asked about first, because a
 fault on the loop would stop every connection. Loop thread, unless a docstring says otherwise.
@@ -28,11 +29,12 @@ from broker_store.engine.hash_index import HashIndex, IndexWalk
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.store_times import StoreTimes, TimeOrder
 from broker_store.errors import FormatError, StoreError
-from broker_store.formats import queue_unit, record
+from broker_store.formats import index_file, queue_unit, record
+from broker_store.formats.properties import KEYS
 from broker_store.kernels import context as c
 from broker_store.kernels.lookup import find_records, read_record
 from broker_store.kernels.read import limits, read_queue
-from broker_store.messages import GetRequest, GetResult, GetStatus, KeyQueryResult
+from broker_store.messages import DamagedRecord, GetRequest, GetResult, GetStatus, KeyQueryResult
 
 FOR_EVER_MS = 1 << 62
 _ROUND_MS = 1000  # so long counts what was heard about pages
@@ -312,17 +314,25 @@ class Reads:
         damage = self._damage_of(raw, log_offset) if raw is not None else None
         if damage is None:
             return raw
+        self._report_damage(log_offset, damage)
+        return damage
+
+    def _report_damage(self, log_offset: int, damage: str) -> None:
+        """Any thread."""
         cause = f"the record at {log_offset} of the log is damaged: {damage}"
         self._wake(lambda: self._on_damage(cause, log_offset))
-        return damage
 
     def damage_at(self, log_offset: int) -> str | None:
         """How the record at a log offset is damaged, None when it is not, or none begins there. Any thread; it may wait for the disk."""
         raw = self.record_at(log_offset, check_crc=False)
         return self._damage_of(raw, log_offset) if raw is not None else None
 
-    def _damage_of(self, raw: bytes, log_offset: int) -> str | None:
-        """By the rules of a read of its queue: it must be as it was stored, and state what its unit states."""
+    def _damage_of(self, raw: bytes, log_offset: int, entry_hash: int | None = None) -> str | None:
+        """By the rules of a read of its queue: it must be as it was stored, and state what its unit states.
+
+        With the hash of an entry of the index, it must have a key with that hash. One that has is served without a unit when there
+        is no queue of its topic: that was deleted.
+        """
         try:
             stored = record.decode(raw, log_offset=log_offset)
         except FormatError as error:
@@ -330,11 +340,17 @@ class Reads:
         if not is_sound(raw, log_offset):
             return "it is not as it was stored"
         topic = self._context.topics.get(stored.topic)
+        if entry_hash is not None:
+            texts = index_file.texts_of(stored.topic, stored.unique_key, stored.properties.get(KEYS), stored.tags)
+            if entry_hash not in map(index_file.key_hash, texts):
+                return "its topic or its keys are not those of the index entry that leads to it"
+            if topic is None:
+                return None
         if not stored.is_queued or (topic is not None and log_offset < topic.row[c.T_DELETED_BEFORE]):
             return None
         place = f"offset {stored.queue_offset} of {stored.topic}/{stored.queue_id}"
         queue = self._queues.find(stored.topic, stored.queue_id)
-        if queue is None or stored.queue_offset >= queue.maximum:
+        if queue is None or not 0 <= stored.queue_offset < queue.maximum:
             return f"it states {place}, which is not there"
         unit = queue.unit(stored.queue_offset)
         if unit is None or stored.queue_offset < queue.minimum:
@@ -501,20 +517,38 @@ class Reads:
         walk = self._index.walk(*question)
         return self._query_cold(walk) if wait else self._cold.run(self._query_cold, walk)
 
+    def query_compared(self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = FOR_EVER_MS) -> Future[KeyQueryResult]:
+        """`query_keys` in another thread, which compares each older record with its unit and its entry once more."""
+        return self._cold.run(self._query_cold, self._index.walk(topic, key, min(max_count, self._most_found), begin_ms, end_ms))
+
     def _query_cold(self, walk: IndexWalk) -> KeyQueryResult:
         """Any thread."""
         found, last_ms, last_offset = walk.find()
-        offsets, records = [], []
+        offsets, records, damaged = [], [], []
         for offset in sorted(found):
-            raw = self.record_at(offset)
-            if raw is not None:
+            raw, damage = self.record_of_entry(offset, walk.hashed)
+            if damage is not None:
+                damaged.append(DamagedRecord(offset, damage))
+                self._report_damage(offset, damage)
+            elif raw is not None:
                 offsets.append(offset)
                 records.append(raw)
-        return KeyQueryResult(offsets, records, last_ms, last_offset)
+        return KeyQueryResult(offsets, records, last_ms, last_offset, tuple(damaged))
+
+    def record_of_entry(self, log_offset: int, entry_hash: int) -> tuple[bytes | None, str | None]:
+        """(the record to which an entry of the index leads, how it is damaged): a damaged record may be there or not.
+
+        Neither where retention removed the record. Any thread; it may wait for the disk.
+        """
+        raw = self.record_at(log_offset, check_crc=False)
+        if raw is None:
+            is_inside = self._log.minimum <= log_offset < self._view[c.CONFIRMED]
+            return None, "no record begins there, but an entry of the index leads to it" if is_inside else None
+        return raw, self._damage_of(raw, log_offset, entry_hash)  # a record's unit is written before its entries
 
     def _can_look_on(self, stopped: int) -> bool:
-        """Do what a lookup stopped for; False when it would wait for the disk, or when one record is to be left out. Raises StoreError."""
-        if stopped == c.LOOKUP_DAMAGED:
+        """Do what a lookup stopped for; False when it would wait for the disk, or a record may have to be left out. Raises StoreError."""
+        if stopped == c.LOOKUP_DOUBTFUL:
             return False
         if stopped == c.LOOKUP_UNENTERED:
             self._index.enter_files()
@@ -523,6 +557,10 @@ class Reads:
         number, place, size = words[c.R_ASK_FILE], words[c.R_ASK_PLACE], words[c.R_ASK_BYTES]
         if stopped == c.LOOKUP_ASK_INDEX:
             return self._index.ask_pages(number, place, size, words[c.R_ROUND])
+        if stopped == c.LOOKUP_UNENTERED_UNITS:
+            return self._queues.by_row(number).enter_for_reading(place)
+        if stopped == c.LOOKUP_ASK_UNITS:
+            return self._queues.by_row(number).read_file.residency.ask(place, size, words[c.R_ROUND])
         file = self._log.files[number]
         if stopped == c.LOOKUP_UNMAPPED:
             self._log.map_for_reading(file)

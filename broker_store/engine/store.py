@@ -158,6 +158,7 @@ class MessageStore:
         self.get, self.get_blocking, self.query_keys = self.reads.get, self.reads.get_blocking, self.reads.query_keys
         self.record_now, self.record_at = self.reads.record_now, self.reads.record_at
         self.record_by_id, self.damage_at = self.reads.record_by_id, self.reads.damage_at
+        self.query_compared, self.record_of_entry = self.reads.query_compared, self.reads.record_of_entry
         self.get_records = self.reads.get_records
         self.log_bytes, self.read_units = self.reads.log_bytes, self.reads.read_units
         self.min_offset, self.max_offset = self.reads.min_offset, self.reads.max_offset

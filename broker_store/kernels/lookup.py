@@ -3,11 +3,16 @@
 Header, slot, entries and records may lie in any page of files that together are larger than memory, so each page is
 touched only when it is known to be in memory (engine/residency.py). At the first one that is not the lookup stops, and
 begins again when it was asked about. Hash collisions stay in: who asks compares the keys.
+
+A record of an earlier run is compared with its queue's unit when it is first read, as a read of its queue does it
+(kernels/read.py). An entry that leads to no sound record stops the lookup: a thread then says what is damaged
+(engine/reads.py).
 """
 
 from __future__ import annotations
 
 from broker_store.kernels import context as c
+from broker_store.kernels.dispatch import find_queue, find_topic
 from broker_store.kernels.index import ENTRY_BYTES, HEADER_BYTES, java_hash, key_hash
 from broker_store.kernels.memory import copy_memory, get, inlined, load64, load_be32, load_be64, put, store64
 from broker_store.kernels.objects import (
@@ -22,17 +27,22 @@ from broker_store.kernels.objects import (
     new_int,
     new_list,
     new_named,
+    new_tuple,
     put_into_list,
     put_into_tuple,
     text_argument,
     wrong_call,
 )
-from broker_store.kernels.read import LEAST_RECORD, ask
-from broker_store.kernels.residency import is_in_memory, is_sound
+from broker_store.kernels.of_unit import states_topic_and_tag
+from broker_store.kernels.read import LEAST_RECORD, UNIT_BYTES, ask, units_holding
+from broker_store.kernels.residency import is_checked, is_in_memory, is_sound, mark_checked
+from broker_store.kernels.scan import is_as_stored
+from broker_store.kernels.walk import parts_of
 
 _NUMBER_SIGN = 35  # between topic and key
 _MAGIC_V1 = -626843481
 _MAGIC_V2 = -626843477
+_TRANSACTION, _COMMIT = 0xC, 0x8  # of the system flag
 
 
 @inlined
@@ -126,9 +136,45 @@ def _sort(offsets, count):
 
 
 @inlined
-def _plan(context, lookup, found):
+def _compare(context, known, file_size, place, record, size, log_offset):
+    """LOOKUP_DONE when an earlier run's record, all of it in memory, is as it was stored and what its unit states; else what has
+    to be done first, or LOOKUP_DOUBTFUL. Looked at once."""
+    if is_checked(known, file_size, place):
+        return c.LOOKUP_DONE
+    if not is_as_stored(record, size, log_offset):
+        return c.LOOKUP_DOUBTFUL
+    sys_flag, _, _, _, name, name_length, _, _ = parts_of(record)
+    topic = find_topic(get(context, c.R_WRITER), name, name_length)
+    if topic == 0:
+        return c.LOOKUP_DOUBTFUL
+    transaction = sys_flag & _TRANSACTION
+    if (transaction == 0 or transaction == _COMMIT) and log_offset >= get(topic, c.T_DELETED_BEFORE):
+        queue, number = find_queue(topic, load_be32(record + 12)), load_be64(record + 20)
+        if queue == 0 or number < get(queue, c.Q_MINIMUM) or number >= get(queue, c.Q_DISPATCHED):
+            return c.LOOKUP_DOUBTFUL
+        units, first, _, units_known = units_holding(queue, number)
+        if units == 0:
+            ask(context, queue, number, 0)
+            return c.LOOKUP_UNENTERED_UNITS
+        at = (number - first) * UNIT_BYTES
+        if units_known != 0 and not is_in_memory(units_known, at, UNIT_BYTES, get(context, c.R_ROUND)):
+            ask(context, queue, at, UNIT_BYTES)
+            return c.LOOKUP_ASK_UNITS
+        unit = units + at
+        if load_be64(unit) != log_offset or load_be32(unit + 8) != size:
+            return c.LOOKUP_DOUBTFUL
+        if not states_topic_and_tag(record, name, name_length, get(topic, c.T_DELAYED) == 1, load_be64(unit + 12)):
+            return c.LOOKUP_DOUBTFUL
+    mark_checked(known, file_size, place)
+    return c.LOOKUP_DONE
+
+
+@inlined
+def _plan(context, lookup, found, is_by_key):
     """Keep in K_FOUND the offsets at which a sound record begins, and put those records into R_RUNS: (LOOKUP_DONE, how many).
-    Or say what has to be done first, when a record is not known to be in memory."""
+    Or say what has to be done first, when a record is not known to be in memory.
+
+    By key, LOOKUP_DOUBTFUL where none begins: an entry of the index leads to each."""
     writer = get(context, c.R_WRITER)
     offsets = get(lookup, c.K_FOUND)
     runs = get(context, c.R_RUNS)
@@ -144,6 +190,8 @@ def _plan(context, lookup, found):
         number = (log_offset - log_first) // file_size
         place = (log_offset - log_first) - number * file_size
         if place + LEAST_RECORD > file_size:
+            if is_by_key:
+                return c.LOOKUP_DOUBTFUL, 0
             continue
         address = get(get(writer, c.LOG_MAPS), number)
         if address == 0:
@@ -158,15 +206,20 @@ def _plan(context, lookup, found):
         record = address + place
         size = load_be32(record)
         magic = load_be32(record + 4)
-        if (magic != _MAGIC_V1 and magic != _MAGIC_V2) or size < LEAST_RECORD or size > max_record or place + size > file_size:
-            continue
-        if log_offset + size > confirmed or load_be64(record + 28) != log_offset:
+        is_whole = (magic == _MAGIC_V1 or magic == _MAGIC_V2) and LEAST_RECORD <= size <= min(max_record, file_size - place, confirmed - log_offset)
+        if not is_whole or load_be64(record + 28) != log_offset:
+            if is_by_key:
+                return c.LOOKUP_DOUBTFUL, 0
             continue
         if not is_hot and not is_in_memory(known, place, size, round_number):
             ask(context, number, place, size)
             return c.LOOKUP_ASK, 0
-        if not is_hot and not is_sound(known, file_size, place, record, size, log_offset):
-            return c.LOOKUP_DAMAGED, 0
+        if not is_hot and is_by_key:
+            stopped = _compare(context, known, file_size, place, record, size, log_offset)
+            if stopped != c.LOOKUP_DONE:
+                return stopped, 0
+        elif not is_hot and not is_sound(known, file_size, place, record, size, log_offset):
+            return c.LOOKUP_DOUBTFUL, 0
         put(offsets, sound, log_offset)
         store64(runs + 16 * sound, record)
         store64(runs + 16 * sound + 8, size)
@@ -233,18 +286,19 @@ def find_records(self, arguments, count):
     sound, end_ms, end_offset = 0, 0, 0
     if found > 0:
         _sort(get(lookup, c.K_FOUND), found)
-        stopped, sound = _plan(context, lookup, found)
+        stopped, sound = _plan(context, lookup, found, True)
         if stopped != c.LOOKUP_DONE:
             return new_int(stopped)
         newest = get(get(lookup, c.K_FILES), 0)  # its header was touched
         end_ms, end_offset = load_be64(newest + 8), load_be64(newest + 24)
-    made = new_named(kind, 4)
+    made = new_named(kind, 5)
     if made == 0:
         return 0
     put_into_tuple(made, 0, _as_list(lookup, sound))
     put_into_tuple(made, 1, _records(context, sound))
     put_into_tuple(made, 2, new_int(end_ms))
     put_into_tuple(made, 3, new_int(end_offset))
+    put_into_tuple(made, 4, new_tuple(0))
     return answer(made)
 
 
@@ -257,7 +311,7 @@ def read_record(self, arguments, count):
     if has_failed():
         return 0
     put(get(get(context, c.R_LOOKUP), c.K_FOUND), 0, log_offset)
-    stopped, sound = _plan(context, get(context, c.R_LOOKUP), 1)
+    stopped, sound = _plan(context, get(context, c.R_LOOKUP), 1, False)
     if stopped != c.LOOKUP_DONE:
         return new_int(stopped)
     return _as_bytes(context, 0) if sound else new_bytes(0, 0)

@@ -103,28 +103,32 @@ def _hides_damage(context, queue, number, log_offset, size, tags_code):
 
 
 @inlined
+def units_holding(queue, number):
+    """(address, number of the first unit, number behind the last, what is known of its pages) of the mapped file that holds unit
+    `number`. Address 0: it is to be entered. Nothing (0) has to be known of the pages that this run writes."""
+    units, first, end = get(queue, c.Q_FILE_ADDRESS), get(queue, c.Q_FILE_FIRST), get(queue, c.Q_DISPATCHED)
+    if units != 0 and number >= first and number >= get(queue, c.Q_HOT):
+        return units, first, end, 0
+    # Not at the end that this run writes: the file is another one, or its pages may be on the disk only.
+    units, first, end = get(queue, c.Q_READ_ADDRESS), get(queue, c.Q_READ_FIRST), min(end, get(queue, c.Q_READ_END))
+    if units == 0 or number < first or number >= end:
+        return 0, 0, 0, 0
+    return units, first, end, get(queue, c.Q_READ_RESIDENCY)
+
+
+@inlined
 def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
     """Fill R_RUNS from what is in memory; READ_* says why it stopped. R_OFFSET is then the next unit to look at."""
     writer = get(context, c.R_WRITER)
-    maximum = get(queue, c.Q_DISPATCHED)
     put(context, c.R_OFFSET, offset)
     put(context, c.R_COUNT, 0)
     put(context, c.R_BYTES, 0)
     put(context, c.R_RUN_COUNT, 0)
-    if offset < get(queue, c.Q_MINIMUM) or offset >= maximum:
+    if offset < get(queue, c.Q_MINIMUM) or offset >= get(queue, c.Q_DISPATCHED):
         return c.READ_OUTSIDE
-    units = get(queue, c.Q_FILE_ADDRESS)
-    first = get(queue, c.Q_FILE_FIRST)
-    end = maximum
-    units_known = 0
-    if units == 0 or offset < first or offset < get(queue, c.Q_HOT):
-        # Not at the end that this run writes: the file is another one, or its pages may be on the disk only.
-        units = get(queue, c.Q_READ_ADDRESS)
-        first = get(queue, c.Q_READ_FIRST)
-        if units == 0 or offset < first or offset >= get(queue, c.Q_READ_END):
-            return c.READ_UNENTERED
-        end = min(maximum, get(queue, c.Q_READ_END))
-        units_known = get(queue, c.Q_READ_RESIDENCY)
+    units, first, end, units_known = units_holding(queue, offset)
+    if units == 0:
+        return c.READ_UNENTERED
     looked_to = min(end, offset + max(max_count, get(context, c.R_MAX_UNITS)))
     log_first = get(writer, c.LOG_FIRST)
     confirmed = get(writer, c.CONFIRMED)

@@ -79,9 +79,15 @@ def _fields_after_body(message: StoredMessage, is_compressed: bool) -> dict:
     }
 
 
-async def message_json(message: StoredMessage) -> list[bytes]:
-    """A message as JSON in pieces."""
-    return await _made([message], lambda: _pieces_of([message]))
+async def message_json(message: StoredMessage, facts: dict) -> list[bytes]:
+    """A JSON object of `facts` and of a message, in pieces."""
+
+    def pieces() -> Iterator[bytes]:
+        of_message = _pieces_of([message])
+        yield orjson.dumps(facts)[:-1] + b"," + next(of_message)[1:]
+        yield from of_message
+
+    return await _made([message], pieces)
 
 
 async def messages_json(facts: dict, messages: Sequence[StoredMessage]) -> list[bytes]:

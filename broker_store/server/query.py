@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 
 from broker_store.formats.names import check_topic
-from broker_store.messages import KeyQueryResult
+from broker_store.messages import KeyQueryResult, damage_doubt
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
@@ -41,11 +41,15 @@ class Query:
         check_topic(header.topic)
         count = UNIQUE_KEY_MESSAGES if header.unique_key_query else max(1, min(header.max_num, MAX_MESSAGES))
         found = self._store.query_keys(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp, wait=False)
+        if isinstance(found, KeyQueryResult) and any(header.key.encode() not in one for one in found.records):
+            # Another key with the same hash is very rare, so a record without this key may have changed.
+            found = self._store.query_compared(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
         times_doubt = self._store.key_times_doubt(header.begin_timestamp, header.end_timestamp)
         return when_read(channel, found, lambda found: self._by_key(command, found, times_doubt))
 
     def _by_key(self, command: Command, found: KeyQueryResult, times_doubt: str | None) -> Command:
-        doubt = self._store.index_doubt or times_doubt  # then messages may be missing
+        doubts = (self._store.index_doubt, times_doubt, damage_doubt(found.damaged))  # of each messages may be missing
+        doubt = "; ".join(filter(None, doubts)) or None
         records, size = [], 0
         for one in found.records:
             if size + len(one) > MAX_ANSWER_BYTES:
@@ -69,7 +73,9 @@ class Query:
             if isinstance(raw, str):
                 return command.answer(ResponseCode.SYSTEM_ERROR, f"the message at {header.offset} of the log is damaged: {raw}")
             if raw is None:
-                return command.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
+                at = self._store.positions()
+                where = ": no record that can be read begins there" if at["min"] <= header.offset < at["confirmed"] else ""
+                return command.answer(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}{where}")
             return command.answer(0, None, None, raw)
 
         return when_read(channel, self._store.record_by_id(header.offset), answer)

@@ -10,6 +10,7 @@ from ninja import Query, Router
 
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.formats.names import check_topic
+from broker_store.formats.record import StoredMessage
 from broker_store.server import http
 from broker_store.server.documents import message_json, messages_json, time_text
 from broker_store.server.problems import Problem
@@ -114,10 +115,11 @@ async def find_by_key(
     return await _found(await clusters.current().find_by_key(topic, key, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit))
 
 
-@router.get("/messages/{message_id}", response=schemas.Message)
+@router.get("/messages/{message_id}", response=schemas.FoundMessage)
 async def find_by_id(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
     """One message by its offset_message_id or its message_id; the index knows the latter, best together with its topic."""
-    return in_pieces(await message_json(await _message(message_id, topic)), JSON)
+    message, damage = await _found_message(message_id, topic)
+    return in_pieces(await message_json(message, {"damage": damage}), JSON)
 
 
 @router.get("/messages/{message_id}/trace", response=schemas.Traces)
@@ -145,7 +147,7 @@ async def raw_message(request: HttpRequest, message_id: str, topic: Annotated[st
     return response
 
 
-async def _message(message_id: str, topic: str | None):
+async def _message(message_id: str, topic: str | None) -> StoredMessage:
     if len(message_id) > 255:
         raise Problem("message_not_found", "no id is that long")
     try:
@@ -153,9 +155,16 @@ async def _message(message_id: str, topic: str | None):
     except (NotFoundError, FormatError) as error:
         raise Problem("message_not_found", str(error)) from None
     if not found.messages:
-        raise Problem("message_not_found", found.reason or "no message has this id")
+        raise Problem("damaged" if found.damaged else "message_not_found", found.reason or "no message has this id")
     return found.messages[0]
 
 
+async def _found_message(message_id: str, topic: str | None) -> tuple[StoredMessage, str | None]:
+    """The message, and how its record is damaged."""
+    message = await _message(message_id, topic)
+    return message, await clusters.current().damage_at(message.log_offset)
+
+
 async def _found(found: clusters.Found) -> HttpResponseBase:
-    return in_pieces(await messages_json({"complete": found.complete, "reason": found.reason}, found.messages), JSON)
+    facts = {"complete": found.complete, "reason": found.reason, "damaged": [one._asdict() for one in found.damaged]}
+    return in_pieces(await messages_json(facts, found.messages), JSON)

@@ -350,12 +350,22 @@ class Message(Schema):
     sys_flag: int
 
 
+class FoundMessage(Message):
+    damage: str | None = Field(description="how its record is damaged; null when it is as it was stored and agrees with its queue")
+
+
+class DamagedRecord(Schema):
+    log_offset: Int64
+    damage: str
+
+
 class Found(Schema):
     """`complete` false: more may exist, and `reason` says why. With `complete` it says where store times go back."""
 
     messages: list[Message]
     complete: bool
     reason: str
+    damaged: list[DamagedRecord] = Field(description="by key: damaged records to which the index leads; those that can still be read are among the messages too")
 
 
 class TraceEvent(Schema):

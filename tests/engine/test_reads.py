@@ -283,13 +283,15 @@ def test_a_lookup_by_map_gives_what_one_by_position_gives(open_store, monkeypatc
 
 
 @pytest.mark.parametrize(("at", "damage"), [(0, b"\0\0\0\5"), (0, b"\x7f\0\0\0"), (4, b"\0"), (28, b"\1"), (35, b"\1")])
-def test_an_entry_whose_record_is_not_sound_is_left_out(open_store, at, damage):
+def test_an_entry_whose_record_is_not_sound_is_left_out_and_named(open_store, at, damage):
     store = open_store()
     places = [store.put(message(body=b"x" * 50, keys=("k",))).log_offset for _ in range(3)]
     region = store.log.files[0].region
     sound = region.read(places[1] + at, len(damage))
     region.write(places[1] + at, damage)
-    assert store.query_keys("topic", "k", 9).offsets == [places[0], places[2]]
+    found = store.query_keys("topic", "k", 9)
+    assert found.offsets == [places[0], places[2]]
+    assert found.damaged == ((places[1], "no record begins there, but an entry of the index leads to it"),)
     assert store.record_at(places[1]) is None
     region.write(places[1] + at, sound)
     assert store.query_keys("topic", "k", 9).offsets == places
@@ -348,7 +350,8 @@ def test_a_record_that_changed_on_the_disk_is_given_to_nobody(old, seed):
     assert (seen, offset) == ([b"%03d" % before * 100 for before in range(number)], number)
     for result in (old.get(GetRequest("topic", 0, number)), old.get_blocking(GetRequest("topic", 0, number))):
         assert (result.status, result.next_offset, result.body) == (GetStatus.MESSAGE_DAMAGED, number, b"")
-    assert old.query_keys("topic", f"k{number}", 9).records == [] and old.record_at(old.places[number]) is None
+    found = old.query_keys("topic", f"k{number}", 9)
+    assert (found.records, [one.log_offset for one in found.damaged]) == ([], [old.places[number]]) and old.record_at(old.places[number]) is None
     assert bodies(read(old, number + 1))[0] == b"%03d" % (number + 1) * 100
     assert flags(old) == ["damage_found"] and str(old.places[number]) in old.snapshot()["flags"][0]["cause"]
     assert old.put(message(body=b"goes on")).ok
@@ -358,7 +361,7 @@ def test_a_record_that_changed_on_the_disk_is_given_to_nobody(old, seed):
 
 def tagged(open_store, count=60):
     """A store of which the first files were written by an earlier run; odd messages have another tag."""
-    return reopened(open_store, [message(body=b"%03d" % number * 200, tag="odd" if number % 2 else "even") for number in range(count)])
+    return reopened(open_store, [message(body=b"%03d" % number * 200, tag="odd" if number % 2 else "even", keys=(f"k{number}",)) for number in range(count)])
 
 
 @pytest.fixture(params=["in memory", "cold"])
@@ -377,7 +380,7 @@ def changed_places(raw):
         ("queue", fields["queue_id"] + 3, 0),
         ("queue offset", fields["queue_offset"] + 7, 5),
         ("topic", properties_at - 3, 1),
-        ("tag", properties_at + 5, 1),
+        ("tag", raw.index(b"TAGS\1", properties_at) + 5, 1),
     ]
 
 
@@ -392,6 +395,49 @@ def test_a_record_that_contradicts_its_unit_is_given_to_nobody(tags, which):
     assert bodies(read(tags, 8))[0] == b"008" * 200
     change(tags, place + at, bit)
     assert bodies(read(tags, 7))[0] == b"007" * 200
+
+
+@pytest.mark.parametrize("reads_first", [False, True])
+@pytest.mark.parametrize(("which", "said"), list(enumerate((
+    "it states offset 7 of topic/1, which is not there",
+    "it states offset 39 of topic/0, whose unit leads to",
+    "its topic or its keys are not those of the index entry",
+    "its tag is not that of its unit, offset 7 of topic/0",
+))))
+def test_a_lookup_by_key_compares_a_record_with_its_unit_and_its_entry(tags, which, said, reads_first):
+    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
+    name, at, bit = changed_places(tags.record_at(place))[which]
+    change(tags, place + at, bit)
+    if reads_first:  # then the file of its unit is entered
+        read(tags, 6)
+    for key, wanted in (("k7", []), ("k7", []), ("k8", [b"008" * 200])):
+        found = tags.query_keys("topic", key, 9)
+        assert [record.decode(raw).body for raw in found.records] == wanted, name
+        assert [(one.log_offset, one.damage.startswith(said)) for one in found.damaged] == [(place, True)] * (not wanted), found.damaged
+    assert flags(tags) == ["damage_found"] and str(place) in tags.snapshot()["flags"][0]["cause"]
+    assert tags.get(GetRequest("topic", 0, 7)).status is GetStatus.MESSAGE_DAMAGED, "the lookup had it taken for sound"
+    change(tags, place + at, bit)
+    found = tags.query_keys("topic", "k7", 9)
+    assert [record.decode(raw).body for raw in found.records] == [b"007" * 200] and found.damaged == ()
+
+
+def test_a_record_whose_key_has_changed_is_named_by_a_lookup_that_compares_keys(tags):
+    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
+    raw = tags.record_at(place)
+    at = place + raw.index(b"KEYS\1k7") + 6
+    change(tags, at, 0)
+    assert all(b"k7" not in raw for raw in tags.query_keys("topic", "k7", 9).records)  # who asks sees that, and asks again
+    found = tags.query_compared("topic", "k7", 9).result(10)
+    change(tags, at, 0)
+    assert (found.records, found.damaged) == ([], ((place, "its topic or its keys are not those of the index entry that leads to it"),))
+    assert tags.query_compared("topic", "k8", 9).result(10).damaged == ()
+
+
+def test_records_of_a_deleted_topic_are_found_by_key(tags):
+    place = tags.read_units("topic", 0, 7, 1)[0].log_offset
+    tags.delete_topic("topic")
+    found = tags.query_compared("topic", "k7", 9).result(10)
+    assert found.offsets == [place] and found.damaged == () and tags.query_keys("topic", "k7", 9).offsets == [place]
 
 
 @pytest.mark.parametrize("which", range(4))

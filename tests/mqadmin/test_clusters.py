@@ -223,7 +223,50 @@ async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_
             assert "CRC" in await cluster.damage_at(stored.log_offset)
             (flag,) = cluster.store()["flags"]
             assert flag["name"] == "damage_found"
+            for found in (await cluster.find_by_key("orders", "key-8", 0, FOR_EVER_MS, 9), await cluster.find_by_id(stored.unique_key), await cluster.find_by_id(stored.offset_id)):
+                assert [message.body for message in found.messages] == [b"Body 8"] and [one.log_offset for one in found.damaged] == [stored.log_offset]
+            assert (await cluster.find_by_key("orders", "key-7", 0, FOR_EVER_MS, 9)).complete
     assert len((await cluster.messages_at(*queue, 0, 100)).messages) == 10 and await cluster.damage_at(stored.log_offset) is None
+
+
+@pytest.mark.parametrize(
+    ("part", "changed", "said"),
+    [
+        (b"key-8", b"key-9", "its topic or its keys are not those of the index entry"),
+        (b"orders", b"Orders", "its topic or its keys are not those of the index entry"),
+        (b"\0\0\0\6body 8", b"\0\0\1\6body 8", "the record at {:,} of the log is damaged (the body length is out of bounds"),
+        (None, b"\0\0\0\0", "the record at {:,} of the log is damaged (no record begins there"),
+    ],
+)
+async def test_a_search_names_the_damage_that_keeps_a_message_from_being_found(cluster, process, part, changed, said):
+    receipts = await _fill(cluster)
+    stored, raw = await cluster.message(int(receipts[8]["log_offset"]))
+    at = 0 if part is None else raw.index(part)
+    with open(process.store.log.files[0].path, "r+b", buffering=0) as log:
+        log.seek(stored.log_offset + at)
+        log.write(changed)
+        by_key = await cluster.find_by_key("orders", "key-8", 0, FOR_EVER_MS, 9)
+        by_id = await cluster.find_by_id(stored.unique_key)
+        elsewhere = await cluster.find_by_key("orders", "key-7", 0, FOR_EVER_MS, 9)
+        if "length" in said:
+            with pytest.raises(Problem, match=f"the record at {stored.log_offset:,} of the log cannot be read: the body length") as raised:
+                await cluster.message(stored.log_offset)
+            assert raised.value.code == "damaged"
+        log.seek(stored.log_offset)
+        log.write(raw)
+    for found in (by_key, by_id):
+        if found is by_id and part == b"key-8":
+            assert found.complete and len(found.messages) == 1, "its id is still there, and nothing contradicts its key"
+            continue
+        assert (found.messages, found.complete) == ([], False) and said.format(stored.log_offset) in found.reason
+        assert [one.log_offset for one in found.damaged] == [stored.log_offset]
+    assert elsewhere.complete and elsewhere.damaged == () and len(elsewhere.messages) == 1
+
+
+async def test_an_id_that_leads_into_the_log_where_no_record_begins_says_so(cluster):
+    await _fill(cluster)
+    found = await cluster.find_by_id("7F00000100002A9F0000000000000005")
+    assert (found.messages, found.complete, found.reason) == ([], False, "no record that can be read begins at 5 of the log")
 
 
 async def test_traces_of_a_message_are_told_in_words(cluster):

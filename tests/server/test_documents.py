@@ -84,7 +84,7 @@ async def test_large_messages_become_json_in_a_thread_in_short_pieces_and_say_th
     assert 0 < max(longest) <= documents.PIECE_BYTES * 4 // 3 and threading.get_ident() not in threads
     assert max(map(len, pieces)) <= documents.JOINED_BYTES and len(pieces) < 2 + 2 * sum(map(len, pieces)) // documents.JOINED_BYTES
     threads.clear()
-    assert orjson.loads(b"".join(await documents.message_json(messages[0]))) == wanted["messages"][0]
+    assert orjson.loads(b"".join(await documents.message_json(messages[0], {"damage": None}))) == {"damage": None} | wanted["messages"][0]
     assert len(await documents.messages_json({}, messages[:1])) == 1 and threads == {threading.get_ident()}
 
 

@@ -165,7 +165,8 @@ async def test_a_deleted_topic_stays_deleted_and_may_begin_anew(tmp_path):
 
 async def test_a_message_that_changed_on_the_disk_is_an_error_and_never_what_it_became(tmp_path):
     async with Running(tmp_path) as broker:
-        ends = [int((await broker.send(b"%d" % number * 3_000)).fields["msgId"][16:], 16) for number in range(30)]
+        sent = [await broker.send(b"%d" % number * 3_000, properties=f"KEYS\x01k{number} all\x02") for number in range(30)]
+        ends = [int(answer.fields["msgId"][16:], 16) for answer in sent]
     log = tmp_path / f"commitlog/{0:020d}"
     whole = log.read_bytes()
     log.write_bytes(whole[: ends[2] + 500] + bytes([whole[ends[2] + 500] ^ 1]) + whole[ends[2] + 501 :])
@@ -177,6 +178,10 @@ async def test_a_message_that_changed_on_the_disk_is_an_error_and_never_what_it_
         assert [(answer.code, bool(answer.body)) for answer in answers] == [(1, False)] * 3 and answers[0].remark == "MESSAGE_DAMAGED"
         assert first.fields["nextBeginOffset"] == answers[0].fields["nextBeginOffset"] == "2"
         assert (await broker.pull(offset=3)).code == 0
+        by_key = [await broker.ask(12, topic="Orders", key=key, maxNum=64, beginTimestamp=0, endTimestamp=clock()) for key in ("k2", "k3", "all")]
+        assert [(answer.code, len(list(record.decode_all(answer.body)))) for answer in by_key] == [(22, 0), (0, 1), (0, 29)]
+        named = f"the record at {ends[2]:,} of the log is damaged (the body of a record has another CRC"
+        assert named in by_key[0].remark and by_key[1].remark is None and named in by_key[2].remark
         assert [flag["name"] for flag in broker.store.snapshot()["flags"]] == ["damage_found"]
         log.write_bytes(whole)
 
