@@ -115,8 +115,8 @@ class FormatError(BrokerStoreError):
     def __init__(self, what: str, *, offset: int | None = None, expected: object = None, found: object = None):
         self.what, self.offset, self.expected, self.found = what, offset, expected, found
         place = "" if offset is None else f" at {offset}"
-        numbers = "" if expected is None and found is None else f": expected {expected}, found {found}"
-        super().__init__(f"{what}{place}{numbers}")
+        numbers = [f"{word} {value}" for word, value in (("expected", expected), ("found", found)) if value is not None]
+        super().__init__(f"{what}{place}" + (": " if numbers else "") + ", ".join(numbers))
 
 
 class StoreError(BrokerStoreError):

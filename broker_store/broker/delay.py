@@ -223,7 +223,7 @@ class Delay:
         try:
             value = config_json.read(text)
             if not isinstance(value, dict):
-                raise FormatError("delayOffset.json must hold an object")
+                raise FormatError("must be an object that holds offsetTable", found=text_excerpt(value))
             version = DataVersion.from_json(value.get("dataVersion"))
             for number, offset in config_json.int_keys(value.get("offsetTable") or {}, "offsetTable").items():
                 if type(offset) is not int:
@@ -231,7 +231,7 @@ class Delay:
                 if 1 <= number <= self.max_level:
                     found[number] = max(0, offset)
         except FormatError as error:
-            advice = "put a sound copy in its place; without it and its .bak all that is kept in the delay queues is delivered again"
+            advice = "Put a sound copy in its place; without it and its .bak all that is kept in the delay queues is delivered again."
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         for number, offset in found.items():

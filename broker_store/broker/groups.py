@@ -260,14 +260,14 @@ class Groups:
     def load(self, text: str) -> None:
         """Take over a subscriptionGroup.json. DamagedStoreError when it is none, and then nothing has changed."""
         try:
-            value, table, version = config_json.read_table(text, FILE_NAME, "subscriptionGroupTable")
+            value, table, version = config_json.read_table(text, "subscriptionGroupTable")
             groups = [SubscriptionGroup.from_json(item) for item in table.values()]
             forbidden = value.get("forbiddenTable") or {}
             for group, topics in forbidden.items() if isinstance(forbidden, dict) else [("forbiddenTable", None)]:
                 if not isinstance(topics, dict) or not all(type(bits) is int for bits in topics.values()):
                     raise FormatError(f"forbiddenTable: {group!s:.60} must be an object of topics and bits", found=text_excerpt(topics))
         except FormatError as error:
-            advice = "put a sound copy in its place, or remove it and its .bak: groups are made again when they connect"
+            advice = "Put a sound copy in its place, or remove it and its .bak: groups are made again when they connect."
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         self._forbidden = forbidden

@@ -219,7 +219,7 @@ class Offsets:
         """Take over a consumerOffset.json. DamagedStoreError when it is none, and then nothing has changed."""
         found = []
         try:
-            _, table, version = config_json.read_table(text, FILE_NAME, "offsetTable")
+            _, table, version = config_json.read_table(text, "offsetTable")
             for key, queues in table.items():
                 topic, separator, group = str(key).partition(_SEPARATOR)
                 if not separator:
@@ -229,7 +229,7 @@ class Offsets:
                         raise FormatError(f"{key}: an offset is an integer", found=text_excerpt(offset))
                     found.append((group, topic, queue_id, offset))
         except FormatError as error:
-            advice = "put a sound copy in its place; without it and its .bak groups begin as their clients decide"
+            advice = "Put a sound copy in its place; without it and its .bak groups begin as their clients decide."
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         for entry in found:

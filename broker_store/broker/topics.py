@@ -316,12 +316,12 @@ class Topics:
     def load(self, text: str) -> None:
         """Take over a topics.json. DamagedStoreError when it is none, and then nothing has changed."""
         try:
-            _, table, version = config_json.read_table(text, FILE_NAME, "topicConfigTable")
+            _, table, version = config_json.read_table(text, "topicConfigTable")
             configs = [TopicConfig.from_json(item) for item in table.values()]
             for config in configs:
                 check_topic(config.name)
         except (FormatError, PeerError) as error:
-            advice = "put a sound copy in its place, or remove it and its .bak: topics with messages are found again"
+            advice = "Put a sound copy in its place, or remove it and its .bak: topics with messages are found again."
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         self._take(configs)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 
 from broker_store.errors import DamagedStoreError, FormatError
+from broker_store.excerpts import excerpt
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
 
@@ -28,10 +29,9 @@ class TransactionMetrics:
     def load(self, text: str) -> None:
         """Take over a file. DamagedStoreError when it is none, and then nothing has changed."""
         try:
-            value = config_json.read(text)
-            counts = {topic: (max(0, int(told["count"])), int(told["timeStamp"])) for topic, told in value["transactionCount"].items()}
-            version = DataVersion.from_json(value.get("dataVersion"))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, FormatError) as error:
+            _, table, version = config_json.read_table(text, "transactionCount")
+            counts = {topic: _count_of(topic, told) for topic, told in table.items()}
+        except FormatError as error:
             raise DamagedStoreError(f"is no table of halves by topic ({error})", file=f"config/{FILE_NAME}") from error
         self._counts = counts
         self._changes = self._saved_changes = version.counter
@@ -53,3 +53,11 @@ class TransactionMetrics:
         table = {topic: {"count": count, "timeStamp": changed_ms} for topic, (count, changed_ms) in self._counts.items()}
         value = {"dataVersion": version.to_json(), "transactionCount": table}
         return lambda: json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _count_of(topic: str, told: object) -> tuple[int, int]:
+    """(halves, when that changed last, ms) of an entry. Raises FormatError."""
+    numbers = (told.get("count"), told.get("timeStamp")) if isinstance(told, dict) else ()
+    if not numbers or not all(type(number) is int for number in numbers):
+        raise FormatError(f"{excerpt(topic)} needs the integers count and timeStamp", found=excerpt(told))
+    return max(0, numbers[0]), numbers[1]

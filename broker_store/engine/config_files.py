@@ -47,14 +47,15 @@ class ConfigFiles:
         backup_raw, backup_problem, _ = self._try(backup, take)
         if problem == backup_problem == _MISSING:
             return None
+        both = f"{problem}; and {backup.name} {'has the same error' if backup_problem == problem else backup_problem}"
         if backup_problem is None:
             what = f"{problem}; its .bak is taken, which is older by one change"
             self._keep(name, raw)
             self._disk.replace_file(path, backup_raw)
         elif is_needed:
-            raise DamagedStoreError(f"{problem}; and {backup.name} {backup_problem}", file=f"{DIRECTORY}/{name}", advice=advice)
+            raise DamagedStoreError(both, file=f"{DIRECTORY}/{name}", advice=advice)
         else:
-            what = f"{problem}; and {backup.name} {backup_problem}: what it says is counted from now on"
+            what = f"{both}: what it says is counted from now on"
             self._keep(name, raw)
         self._report.finding("warning", what, f"{DIRECTORY}/{name}")
         return f"{DIRECTORY}/{name}: {what}"

@@ -61,14 +61,18 @@ def read(text: str | bytes) -> object:
         quoted = _STRING_OR_BARE_KEY.sub(_quote, text)
         return json.loads(quoted, object_pairs_hook=_object, parse_constant=_refuse_constant, strict=False)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"not readable as JSON: {error}") from None
+        raise FormatError(f"is not readable as JSON: {error}") from None
 
 
-def read_table(text: str, file_name: str, name: str) -> tuple[dict, dict, DataVersion]:
+def read_table(text: str, name: str) -> tuple[dict, dict, DataVersion]:
     """(the whole value, its table `name`, its version) of a file that holds a table; FormatError when it does not."""
     value = read(text)
-    if not isinstance(value, dict) or not isinstance(value.get(name), dict):
-        raise FormatError(f"{file_name} must hold {name}")
+    if not isinstance(value, dict):
+        raise FormatError(f"must be an object that holds {name}", found=text_excerpt(value))
+    if name not in value:
+        raise FormatError(f"must hold {name}, which is missing")
+    if not isinstance(value[name], dict):
+        raise FormatError(f"{name} must be an object", found=text_excerpt(value[name]))
     return value, value[name], DataVersion.from_json(value.get("dataVersion"))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from broker_store.engine.config_files import read_sound
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.file_facts import kept_facts
-from broker_store.errors import FormatError, NotFoundError, StoreError
+from broker_store.errors import DamagedStoreError, FormatError, NotFoundError, StoreError
 from broker_store.formats import checkpoint, config_json, index_file, queue_unit, record, timer_log
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.inside.queue_units import QueueUnits
@@ -330,20 +330,24 @@ class StoreDirectory:
         try:
             text = self.config(OFFSETS_FILE)
             if text is not None:
-                config_json.read_table(text, OFFSETS_FILE, "offsetTable")
+                config_json.read_table(text, "offsetTable")
         except FormatError:
             return False
         return text is not None
 
     def group_offsets(self) -> GroupOffsets:
-        """group -> topic -> queue -> the offset it committed, as config/consumerOffset.json has it."""
+        """group -> topic -> queue -> the offset it committed, as config/consumerOffset.json has it. Raises DamagedStoreError."""
         text = self.config(OFFSETS_FILE)
         found: GroupOffsets = {}
-        if text is not None:
-            _, table, _ = config_json.read_table(text, OFFSETS_FILE, "offsetTable")
+        if text is None:
+            return found
+        try:
+            _, table, _ = config_json.read_table(text, "offsetTable")
             for key, queues in table.items():
                 topic, _, group = str(key).partition("@")
                 found.setdefault(group, {})[topic] = config_json.int_keys(queues, str(key))
+        except FormatError as error:
+            raise DamagedStoreError(str(error), file=f"config/{OFFSETS_FILE}") from error
         return found
 
     def _log_files(self) -> Iterator[tuple[int, int, Path]]:

@@ -80,7 +80,7 @@ def offsets_of(store: StoreDirectory) -> list[tuple[str, str, dict[int, int]]]:
     if text is None:
         return []
     try:
-        _, table, _ = config_json.read_table(text, OFFSETS_FILE, "offsetTable")
+        _, table, _ = config_json.read_table(text, "offsetTable")
         found = []
         for key, queues in table.items():
             topic, _, group = str(key).partition("@")

@@ -135,7 +135,7 @@ class FromFiles:
         """(topic, group, {queue: offset}) as the broker saved them last; nothing from a file that is not readable."""
         found = []
         try:
-            _, table, _ = config_json.read_table(self._directory.config(OFFSETS_FILE) or "{}", OFFSETS_FILE, "offsetTable")
+            _, table, _ = config_json.read_table(self._directory.config(OFFSETS_FILE) or "{}", "offsetTable")
             for name, queues in table.items():
                 topic, _, group = str(name).partition("@")
                 if group and _NOT_A_GROUP not in group:

@@ -7,9 +7,11 @@ import pytest
 
 from broker_store.broker import delay, groups, offsets, topics, transaction_metrics
 from broker_store.config import BrokerSettings, StoreSettings
+from broker_store.engine import tombstones
 from broker_store.engine.config_files import ConfigFiles, read_sound
 from broker_store.engine.disk import Disk, InspectDisk
 from broker_store.engine.report import RecoveryReport
+from broker_store.engine.tombstones import Tombstones
 from broker_store.errors import DamagedStoreError
 from broker_store.server.parts import build_parts
 from tests.support.crash_states import choices, disk_of
@@ -51,6 +53,7 @@ class Tables:
             offsets.FILE_NAME: parts.offsets.load,
             delay.FILE_NAME: parts.delay.load,
             transaction_metrics.FILE_NAME: parts.transactions.metrics.load,
+            tombstones.FILE_NAME: Tombstones(None, None, None)._take,
         }
         self._number = {
             topics.FILE_NAME: lambda: parts.topics.to_json()["topicConfigTable"].get("T", {}).get("readQueueNums"),
@@ -117,6 +120,36 @@ def test_when_both_are_bad_the_start_stops_and_changes_nothing(root, name, backu
         assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
         number, (finding,) = load(root, name, is_needed=False)  # as the broker reads what is only counted
         assert number is None and "counted from now on" in finding["what"]
+
+
+# File, its text and its .bak's, what a refused start says of it before its advice.
+REFUSED = [
+    (topics.FILE_NAME, "[]", "must be an object that holds topicConfigTable: found []"),
+    (topics.FILE_NAME, "{}", "must hold topicConfigTable, which is missing"),
+    (topics.FILE_NAME, '{"topicConfigTable": 5}', "topicConfigTable must be an object: found 5"),
+    (topics.FILE_NAME, '{"topicConfigTable": {"a": 5}}', "a topic needs an object with topicName: found 5"),
+    (topics.FILE_NAME, "not JSON", "is not readable as JSON: Expecting value: line 1 column 1 (char 0)"),
+    (groups.FILE_NAME, "[]", "must be an object that holds subscriptionGroupTable: found []"),
+    (offsets.FILE_NAME, "{}", "must hold offsetTable, which is missing"),
+    (offsets.FILE_NAME, '{"offsetTable": {"T@g": 5}}', "T@g must be an object: found 5"),
+    (delay.FILE_NAME, "[]", "must be an object that holds offsetTable: found []"),
+    (transaction_metrics.FILE_NAME, "{}", "is no table of halves by topic (must hold transactionCount, which is missing)"),
+    (transaction_metrics.FILE_NAME, '{"transactionCount": {"T": 5}}', "is no table of halves by topic ('T' needs the integers count and timeStamp: found 5)"),
+    (tombstones.FILE_NAME, "[]", "is no JSON table of log offsets by topic (no table: found [])"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "what"), REFUSED)
+def test_a_refusal_says_once_what_is_wrong_and_what_to_do(root, name, text, what):
+    for suffix in ("", ".bak"):
+        (root / "config" / f"{name}{suffix}").write_text(text)
+    with pytest.raises(DamagedStoreError) as raised:
+        load(root, name)
+    error = f"config/{name}: {what}; and {name}.bak has the same error"
+    if name == transaction_metrics.FILE_NAME:
+        assert str(raised.value) == error  # of a file that is not needed: a start goes on and says that it counts again
+    else:
+        assert str(raised.value).startswith(f"{error}. Put a sound copy ") and str(raised.value).endswith(".")
 
 
 def test_a_look_takes_the_backup_and_changes_nothing(root):
