@@ -219,20 +219,25 @@ class Delay:
 
     def load(self, text: str) -> None:
         """Take over a delayOffset.json. DamagedStoreError when it is none, and then nothing has changed."""
-        found: dict[int, int] = {}
         try:
-            value = config_json.read(text)
-            if not isinstance(value, dict):
-                raise FormatError("must be an object that holds offsetTable", found=text_excerpt(value))
-            version = DataVersion.from_json(value.get("dataVersion"))
-            for number, offset in config_json.int_keys(value.get("offsetTable") or {}, "offsetTable").items():
-                if type(offset) is not int:
-                    raise FormatError("an offset is an integer", found=text_excerpt(offset))
-                if 1 <= number <= self.max_level:
-                    found[number] = max(0, offset)
+            found, version = read_file(text)
         except FormatError as error:
             advice = "Put a sound copy in its place; without it and its .bak all that is kept in the delay queues is delivered again."
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         for number, offset in found.items():
-            self._levels[number - 1].offset = self._levels[number - 1].saved = offset
+            if 1 <= number <= self.max_level:
+                self._levels[number - 1].offset = self._levels[number - 1].saved = max(0, offset)
+
+
+def read_file(text: str) -> tuple[dict[int, int], DataVersion]:
+    """The offset of each delay level of a delayOffset.json. Raises FormatError."""
+    value = config_json.read(text)
+    if not isinstance(value, dict):
+        raise FormatError("must be an object that holds offsetTable", found=text_excerpt(value))
+    version = DataVersion.from_json(value.get("dataVersion"))
+    offsets = config_json.int_keys(value.get("offsetTable") or {}, "offsetTable")
+    for offset in offsets.values():
+        if type(offset) is not int:
+            raise FormatError("an offset is an integer", found=text_excerpt(offset))
+    return offsets, version

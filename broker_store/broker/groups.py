@@ -260,18 +260,24 @@ class Groups:
     def load(self, text: str) -> None:
         """Take over a subscriptionGroup.json. DamagedStoreError when it is none, and then nothing has changed."""
         try:
-            value, table, version = config_json.read_table(text, "subscriptionGroupTable")
-            groups = [SubscriptionGroup.from_json(item) for item in table.values()]
-            forbidden = value.get("forbiddenTable") or {}
-            for group, topics in forbidden.items() if isinstance(forbidden, dict) else [("forbiddenTable", None)]:
-                if not isinstance(topics, dict) or not all(type(bits) is int for bits in topics.values()):
-                    raise FormatError(f"forbiddenTable: {group!s:.60} must be an object of topics and bits", found=text_excerpt(topics))
+            groups, forbidden, version = read_file(text)
         except FormatError as error:
             advice = "Put a sound copy in its place, or remove it and its .bak: groups are made again when they connect."
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         self._forbidden = forbidden
         self._take(groups)
+
+
+def read_file(text: str) -> tuple[list[SubscriptionGroup], dict[str, dict[str, int]], DataVersion]:
+    """The groups of a subscriptionGroup.json, and what is forbidden to them. Raises FormatError."""
+    value, table, version = config_json.read_table(text, "subscriptionGroupTable")
+    groups = [SubscriptionGroup.from_json(item) for item in table.values()]
+    forbidden = value.get("forbiddenTable") or {}
+    for group, topics in forbidden.items() if isinstance(forbidden, dict) else [("forbiddenTable", None)]:
+        if not isinstance(topics, dict) or not all(type(bits) is int for bits in topics.values()):
+            raise FormatError(f"forbiddenTable: {group!s:.60} must be an object of topics and bits", found=text_excerpt(topics))
+    return groups, forbidden, version
 
 
 def group_names() -> Names:

@@ -217,17 +217,8 @@ class Offsets:
 
     def load(self, text: str) -> None:
         """Take over a consumerOffset.json. DamagedStoreError when it is none, and then nothing has changed."""
-        found = []
         try:
-            _, table, version = config_json.read_table(text, "offsetTable")
-            for key, queues in table.items():
-                topic, separator, group = str(key).partition(_SEPARATOR)
-                if not separator:
-                    raise FormatError("an entry of offsetTable is named topic@group", found=text_excerpt(key))
-                for queue_id, offset in config_json.int_keys(queues, str(key)).items():
-                    if type(offset) is not int:
-                        raise FormatError(f"{key}: an offset is an integer", found=text_excerpt(offset))
-                    found.append((group, topic, queue_id, offset))
+            found, version = read_file(text)
         except FormatError as error:
             advice = "Put a sound copy in its place; without it and its .bak groups begin as their clients decide."
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
@@ -235,3 +226,18 @@ class Offsets:
         for entry in found:
             self._store(*entry)
         self.dirty = False
+
+
+def read_file(text: str) -> tuple[list[tuple[str, str, int, int]], DataVersion]:
+    """(group, topic, queue id, offset) of each entry of a consumerOffset.json. Raises FormatError."""
+    found = []
+    _, table, version = config_json.read_table(text, "offsetTable")
+    for key, queues in table.items():
+        topic, separator, group = str(key).partition(_SEPARATOR)
+        if not separator:
+            raise FormatError("an entry of offsetTable is named topic@group", found=text_excerpt(key))
+        for queue_id, offset in config_json.int_keys(queues, str(key)).items():
+            if type(offset) is not int:
+                raise FormatError(f"{key}: an offset is an integer", found=text_excerpt(offset))
+            found.append((group, topic, queue_id, offset))
+    return found, version

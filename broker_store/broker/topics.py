@@ -316,15 +316,24 @@ class Topics:
     def load(self, text: str) -> None:
         """Take over a topics.json. DamagedStoreError when it is none, and then nothing has changed."""
         try:
-            _, table, version = config_json.read_table(text, "topicConfigTable")
-            configs = [TopicConfig.from_json(item) for item in table.values()]
-            for config in configs:
-                check_topic(config.name)
-        except (FormatError, PeerError) as error:
+            configs, version = read_file(text)
+        except FormatError as error:
             advice = "Put a sound copy in its place, or remove it and its .bak: topics with messages are found again."
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self.data_version = version
         self._take(configs)
+
+
+def read_file(text: str) -> tuple[list[TopicConfig], DataVersion]:
+    """The topics of a topics.json. Raises FormatError."""
+    _, table, version = config_json.read_table(text, "topicConfigTable")
+    try:
+        configs = [TopicConfig.from_json(item) for item in table.values()]
+        for config in configs:
+            check_topic(config.name)
+    except PeerError as error:
+        raise FormatError(str(error)) from error
+    return configs, version
 
 
 _ALWAYS_SYSTEM = frozenset({AUTO_CREATE_TOPIC, CHECK_MAX_TOPIC, TRACE_TOPIC, "CHECKPOINT_TOPIC"})

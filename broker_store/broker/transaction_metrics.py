@@ -29,8 +29,7 @@ class TransactionMetrics:
     def load(self, text: str) -> None:
         """Take over a file. DamagedStoreError when it is none, and then nothing has changed."""
         try:
-            _, table, version = config_json.read_table(text, "transactionCount")
-            counts = {topic: _count_of(topic, told) for topic, told in table.items()}
+            counts, version = read_file(text)
         except FormatError as error:
             raise DamagedStoreError(f"is no table of halves by topic ({error})", file=f"config/{FILE_NAME}") from error
         self._counts = counts
@@ -53,6 +52,12 @@ class TransactionMetrics:
         table = {topic: {"count": count, "timeStamp": changed_ms} for topic, (count, changed_ms) in self._counts.items()}
         value = {"dataVersion": version.to_json(), "transactionCount": table}
         return lambda: json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def read_file(text: str) -> tuple[dict[str, tuple[int, int]], DataVersion]:
+    """topic -> (halves, when that changed last, ms) of a transactionMetrics. Raises FormatError."""
+    _, table, version = config_json.read_table(text, "transactionCount")
+    return {topic: _count_of(topic, told) for topic, told in table.items()}, version
 
 
 def _count_of(topic: str, told: object) -> tuple[int, int]:

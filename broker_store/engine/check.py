@@ -17,23 +17,27 @@ A store that is in use is checked up to `log_end`: what lies behind is not looke
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from broker_store.engine import check_rules
+from broker_store.engine import check_rules, config_files
 from broker_store.engine.check_ends import EndsCheck
 from broker_store.engine.check_index import IndexCheck
 from broker_store.engine.check_places import PlaceCheck
 from broker_store.engine.check_report import ERROR, MOST_TOLD_OF_A_KIND, NOTE, WARNING, CheckReport, CheckSizes
 from broker_store.engine.check_timer import TimerFilesCheck
+from broker_store.engine.config_files import ConfigReader
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.file_sizes import NamedFile, likely_size
 from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
+from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
+from broker_store.engine.tombstones import read_file as read_tombstones
 from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
 from broker_store.formats import checkpoint, config_json, names, properties, queue_unit, record
 from broker_store.formats.timer_log import TIMER_TOPIC
@@ -64,6 +68,9 @@ REASONS = {
     c.REASON_SYNTAX: "the topic or the properties hold what they may not",
     c.REASON_RECORD_CRC: "the CRC of the whole record, in its properties, is wrong",
 }
+
+
+_AS_JSON = ConfigReader(config_json.read)
 
 
 class _Stopped(Exception):
@@ -327,15 +334,19 @@ class StoreCheck:
         log_directory: Path | None = None,
         log_end: int | None = None,
         delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
+        config_readers: Mapping[str, ConfigReader] = MappingProxyType({}),
         disk: Disk | None = None,
     ):
-        """`noted` are the sizes that the last start of a broker on this store used, where that is known (see `file_sizes.py`)."""
+        """`noted` are the sizes that the last start of a broker on this store used, where that is known (see `file_sizes.py`).
+
+        `config_readers` are those of the broker (broker/config_readers.py), by the name of the file in config/."""
         self.root, self.disk = Path(root), disk or Disk()
         self.wanted, self.noted = sizes, noted or CheckSizes()
         self.on_progress, self.should_stop = on_progress, should_stop
         self.log_directory = log_directory or self.root / "commitlog"
         self.limit = log_end
         self.delay_levels_ms = delay_levels_ms
+        self.config_readers = {TOMBSTONES: ConfigReader(read_tombstones), **config_readers}
         self.report = CheckReport()
         self.damaged: list[tuple[int, int]] = []  # of the log: what is known to hold no good record
         self.stretches: list[Stretch] = []
@@ -990,18 +1001,27 @@ class StoreCheck:
             self.report.add(ERROR, "checkpoint-ahead", str(path), at, what)
 
     def _check_config(self) -> None:
-        directory = self.root / "config"
-        for name in self.disk.list_names(directory):
-            if not name.endswith(".json"):
-                continue
-            problem = self._json_problem(directory / name)
+        """As a start reads the files (engine/config_files.py); of those that it does not read, that they are JSON."""
+        directory = self.root / config_files.DIRECTORY
+        present = set(self.disk.list_names(directory))
+        names = {name.removesuffix(config_files.BACKUP) for name in present}
+        for name in sorted(name for name in names if name in self.config_readers or name.endswith(".json")):
+            reader = self.config_readers.get(name, _AS_JSON)
+            backup = f"{name}{config_files.BACKUP}"
+            problem = self._config_problem(directory / name, reader) if name in present else "is missing"
             if problem is None:
                 self.report.count("config_files")
                 continue
-            backup = directory / f"{name}.bak"
-            spared = self.disk.exists(backup) and self._json_problem(backup) is None
-            what = f"{problem}; its .bak is good and is taken instead" if spared else f"{problem}; and there is no good .bak"
-            self.report.add(WARNING if spared else ERROR, "config", str(directory / name), None, what)
+            if name not in present and name not in self.config_readers:
+                continue  # nobody asks for it
+            is_spared = backup in present and self._config_problem(directory / backup, reader) is None
+            if is_spared:
+                severity, what = WARNING, f"{problem}; its .bak is good and is taken instead"
+            elif reader.is_needed:
+                severity, what = ERROR, f"{problem}; and there is no good .bak"
+            else:
+                severity, what = NOTE, f"{problem}; and there is no good .bak: a start counts anew"
+            self.report.add(severity, "config", str(directory / (name if name in present or is_spared else backup)), None, what)
 
     def _check_lock(self) -> None:
         if self.disk.exists(self.root / "lock"):
@@ -1048,11 +1068,16 @@ class StoreCheck:
             return {}
         return value if isinstance(value, dict) else {}
 
-    def _json_problem(self, path: Path) -> str | None:
+    def _config_problem(self, path: Path, reader: ConfigReader) -> str | None:
         try:
-            config_json.read(self.disk.read_file(path, CONFIG_BYTES) or b"")
+            raw = self.disk.read_file(path, CONFIG_BYTES)
+            if not raw:
+                return "is empty"
+            reader.read(raw.decode())
+        except UnicodeDecodeError as error:
+            return f"is no UTF-8 at {error.start}"
         except (FormatError, DamagedStoreError) as error:
-            return error.what
+            return str(error) if isinstance(error, FormatError) else error.what
         return None
 
     def progress(self, done: int | None, step: str) -> None:

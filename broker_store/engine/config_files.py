@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from broker_store.engine.disk import Disk
 from broker_store.engine.file_facts import kept_directory
@@ -23,6 +24,13 @@ from broker_store.formats import config_json
 DIRECTORY = "config"
 BACKUP = ".bak"
 _MISSING = "is missing"
+
+
+class ConfigReader(NamedTuple):
+    """How a start reads a file: `read` raises FormatError for a bad one. One that is not needed never stops a start."""
+
+    read: Callable[[str], object]
+    is_needed: bool = True
 
 
 class ConfigFiles:

@@ -33,7 +33,7 @@ class Tombstones:
 
     def _take(self, text: str) -> None:
         try:
-            self._before = _table_of(text)
+            self._before = read_file(text)
         except FormatError as error:
             raise DamagedStoreError(
                 f"is no JSON table of log offsets by topic ({error})",
@@ -81,7 +81,7 @@ class Tombstones:
             self._context.topic(topic, delayed).row[c.T_DELETED_BEFORE] = before
 
 
-def _table_of(text: str) -> dict[str, int]:
+def read_file(text: str) -> dict[str, int]:
     """Log offset by topic. Raises FormatError."""
     table = config_json.read(text)
     if not isinstance(table, dict):

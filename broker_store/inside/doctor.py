@@ -100,7 +100,7 @@ MEANINGS = {
     ),
     "checkpoint": Meaning("A start does not know what was surely on the disk, and reads the whole log after a crash.", "It is written again."),
     "checkpoint-ahead": Meaning("The checkpoint claims more than the log holds: the end of the log is gone, or the checkpoint is wrong. A start would refuse.", "It is written again."),
-    "config": Meaning("A table cannot be read as JSON.", "Its copy takes its place; without a good one it is moved away, topics.json made from the queues.", LOST),
+    "config": Meaning("A table of `config/` is missing, cannot be read or is not of the form that a start takes.", "Its copy takes its place; without a good one it is moved away, topics.json made from the queues.", LOST),
     "offset-ahead": Meaning(
         "A group has read further than the queue goes. New messages up to there would be passed over.", "The offset is lowered to the end of the queue.", REPAIR, REPAIR
     ),

@@ -527,10 +527,10 @@ class _Planner:
 
     def _config(self) -> Iterator[Action]:
         for finding in self.report.findings:
-            if finding.kind != "config":
+            if finding.kind != "config" or finding.severity == NOTE:
                 continue
             path = Path(finding.file)
-            size = self.disk.size_of(path)
+            size = self.disk.size_of(path) if self.disk.exists(path) else 0
             if finding.severity != ERROR:
                 content = self.disk.read_file(path.with_name(path.name + ".bak"))
                 yield Action("replace", path, 0, size, "Put the copy in its place that is beside it (.bak).", content)

@@ -18,6 +18,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from broker_store.broker import delay, groups, offsets, timer, topics, transaction_metrics
+from broker_store.broker.config_readers import READERS
 from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.pauses import PERIOD_S
 from broker_store.server.keeper import Keeper
@@ -63,16 +64,16 @@ class Broker:
     def load(self) -> None:
         """Read the config files. DamagedStoreError names one that cannot be read."""
         parts, load = self.parts, self.parts.store.load_config
-        found = [
-            load(topics.FILE_NAME, parts.topics.load),
-            load(groups.FILE_NAME, parts.groups.load),
-            load(offsets.FILE_NAME, parts.offsets.load),
-            load(delay.FILE_NAME, parts.delay.load),
-            # Of the files that no message depends on: counts for people.
-            load(transaction_metrics.FILE_NAME, parts.transactions.metrics.load, is_needed=False),
-        ]
-        for what in filter(None, found):
-            log.warning("%s", what)
+        tables = {
+            topics.FILE_NAME: parts.topics,
+            groups.FILE_NAME: parts.groups,
+            offsets.FILE_NAME: parts.offsets,
+            delay.FILE_NAME: parts.delay,
+            transaction_metrics.FILE_NAME: parts.transactions.metrics,
+        }
+        for name, table in tables.items():
+            if what := load(name, table.load, is_needed=READERS[name].is_needed):
+                log.warning("%s", what)
         adopted = parts.topics.adopt(parts.store.queues())
         if adopted:
             log.warning("topics with messages but no entry in topics.json: %s", ", ".join(config.name for config in adopted))

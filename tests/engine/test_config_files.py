@@ -6,8 +6,11 @@ import random
 import pytest
 
 from broker_store.broker import delay, groups, offsets, topics, transaction_metrics
+from broker_store.broker.config_readers import READERS
 from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.engine import tombstones
+from broker_store.engine.check import StoreCheck
+from broker_store.engine.check_report import ERROR, NOTE, WARNING
 from broker_store.engine.config_files import ConfigFiles, read_sound
 from broker_store.engine.disk import Disk, InspectDisk
 from broker_store.engine.report import RecoveryReport
@@ -150,6 +153,32 @@ def test_a_refusal_says_once_what_is_wrong_and_what_to_do(root, name, text, what
         assert str(raised.value) == error  # of a file that is not needed: a start goes on and says that it counts again
     else:
         assert str(raised.value).startswith(f"{error}. Put a sound copy ") and str(raised.value).endswith(".")
+WRONG_SHAPES = [b"{}", b'"x"', b"{\"topicConfigTable\": 5}", b'{"topicConfigTable": {"T": 5}}', b'{"subscriptionGroupTable": {"g": []}}', b'{"offsetTable": {"T": {}}}',
+                b'{"offsetTable": {"x": 1}}', b'{"offsetTable": {1: "x"}}', b'{"transactionCount": {"T": 1}}', b'{"dataVersion": 1}', b"[" * 100_000]  # fmt: skip
+
+
+@pytest.mark.parametrize("backup", [None, "bad", "good"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_check_finds_wrong_what_a_start_refuses_and_nothing_else(root, name, backup):
+    """With the severity that says whether the start goes on."""
+    path, spare = root / "config" / name, root / "config" / f"{name}.bak"
+    reader = READERS[name]
+    sound = text_of(name, 8).encode()
+    for content in (sound, None, *damaged(sound), *WRONG_SHAPES):
+        path.unlink(missing_ok=True)
+        spare.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
+        if backup is not None:
+            spare.write_bytes(sound if backup == "good" else b"{")
+        findings = StoreCheck(root, config_readers=READERS).run().findings
+        try:
+            load_findings = load(root, name, is_needed=reader.is_needed)[1]
+            is_sound = not load_findings
+            expected = [] if is_sound else [WARNING if "its .bak is taken" in load_findings[0]["what"] else NOTE]
+        except DamagedStoreError:
+            expected = [ERROR]
+        assert [finding.severity for finding in findings if finding.kind == "config"] == expected, content
 
 
 def test_a_look_takes_the_backup_and_changes_nothing(root):

@@ -108,6 +108,7 @@ class Command(PlainCommand):
 
 def examine(root: Path, with_plan: bool, noted: CheckSizes, **given) -> tuple[dict, object]:
     """(the report of a check, the plan of a repair or None). `noted` are the file sizes that the last broker used."""
+    from broker_store.broker.config_readers import READERS
     from broker_store.engine.check import StoreCheck
     from broker_store.inside.doctor import GRADES, findings_of
     from broker_store.inside.repair import make_plan
@@ -117,7 +118,7 @@ def examine(root: Path, with_plan: bool, noted: CheckSizes, **given) -> tuple[di
         tell(done, total, f"{step}, {found:,} found" if found else step)
 
     tell = given.pop("on_progress")
-    check = StoreCheck(root, on_progress=told if tell else None, noted=noted, **given)
+    check = StoreCheck(root, on_progress=told if tell else None, noted=noted, config_readers=READERS, **given)
     report = check.run()
     findings = findings_of(report, root, check.unclean)
     result = {

@@ -1,0 +1,15 @@
+"""How a start reads each file of config/ that the broker keeps: the store check uses the same (engine/check.py)."""
+
+from __future__ import annotations
+
+from broker_store.broker import delay, groups, offsets, topics, transaction_metrics
+from broker_store.engine.config_files import ConfigReader
+
+READERS = {
+    topics.FILE_NAME: ConfigReader(topics.read_file),
+    groups.FILE_NAME: ConfigReader(groups.read_file),
+    offsets.FILE_NAME: ConfigReader(offsets.read_file),
+    delay.FILE_NAME: ConfigReader(delay.read_file),
+    # Of the files that no message depends on: counts for people.
+    transaction_metrics.FILE_NAME: ConfigReader(transaction_metrics.read_file, is_needed=False),
+}
