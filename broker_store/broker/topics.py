@@ -17,7 +17,7 @@ from broker_store.errors import DamagedStoreError, FormatError, LimitError, Peer
 from broker_store.excerpts import excerpt, text_excerpt
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
-from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic
+from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_stored_topic, check_topic, dead_letter_topic, retry_topic
 from broker_store.formats.timer_log import TIMER_TOPIC
 
 FILE_NAME = "topics.json"
@@ -330,7 +330,7 @@ def read_file(text: str) -> tuple[list[TopicConfig], DataVersion]:
     try:
         configs = [TopicConfig.from_json(item) for item in table.values()]
         for config in configs:
-            check_topic(config.name)
+            check_stored_topic(config.name)  # one that `adopt` took in may be longer than a client's
     except PeerError as error:
         raise FormatError(str(error)) from error
     return configs, version
