@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue
 from broker_store.formats import queue_unit, record
+from broker_store.formats.record import MIN_RECORD
 from broker_store.kernels import context as c
 
 _CHUNK = 1 << 20
@@ -51,13 +52,19 @@ class Bridge:
                     at = raw.find(magic, at + 1)
             yield from (file.base + start + at for at in sorted(places) if at >= 0)
 
-    def fill(self, queue: ConsumeQueue, unit: int) -> bool:
-        """Let the queue's units up to `unit` lead to the bad part behind its last record; False when none lies there."""
-        after = queue.row[c.Q_LOG_END]
-        bad = next(((low, high) for low, high in sorted(self.passed) if low >= after), None)
-        if bad is None or unit - queue.maximum > bad[1] - bad[0]:
+    def fill(self, queue: ConsumeQueue, unit: int, at: int) -> bool:
+        """Let the queue's units up to `unit`, whose record begins at `at`, lead to where their records lay; False when there is no room for them.
+
+        That is a bad part behind the queue's last record. Without one it is the stretch behind that record: what lies there
+        states another place, which is damaged.
+        """
+        after, count = queue.row[c.Q_LOG_END], unit - queue.maximum
+        parts = ((max(low, after), high) for low, high in sorted(self.passed) if after < high <= at)
+        place = next((low for low, high in parts if count <= high - low), None)
+        if place is None and after > self.log.minimum and count * MIN_RECORD <= at - after:
+            place = after
+        if place is None:
             return False
-        place = bad[0]
         for number in range(queue.maximum, unit):
             if queue.row[c.Q_APPEND_LIMIT] <= number or queue.file_of(number) is None:
                 queue.advance()

@@ -111,6 +111,7 @@ class Recovery:
         self.last_store_ms = 0
         self._was_clean = False
         self._queue_files_gone = 0
+        self._is_end_lost = False  # of the log, which was accepted
         self._shortened: list[ConsumeQueue] = []  # files of theirs were missing: dispatch goes back to where they end now
         self.has_changed_files = False
 
@@ -152,6 +153,8 @@ class Recovery:
         end = self._scan(start, agreement)
         with report.step("see that the log reaches as far as it did"):
             self._demand_all(end)
+            if self._is_end_lost:
+                self._keep_next_offsets(end)
         agreed = end if agreement.end is None else agreement.end
         kept = {queue: QueueEnd(0, 0) if self._is_headless(queue, agreement) else self._end_within(queue, end) for queue in self._queues}
         self._disowned = self._find_disowned(kept, compared_from)
@@ -180,7 +183,7 @@ class Recovery:
         dispatch_from = self._mend_index(start.base, agreement.index_place(agreed), end, place, agreement)
         for queue in self._shortened:
             dispatch_from = min(dispatch_from, max(self._log.minimum, queue.row[c.Q_LOG_END]))
-        self._dispatch_again(dispatch_from, end, [] if agreed == end else self._go_back(compared_from))
+        self._dispatch_again(dispatch_from, end, {} if agreed == end else self._go_back(compared_from))
         with report.step("compare next offsets with the record of ends") as step:
             step.detail = self._compare_next_offsets()
         with report.step("correct the minimum offsets"):
@@ -254,6 +257,8 @@ class Recovery:
         end = -(-known // self._log.file_size) * self._log.file_size
         self._open_recorded(KnownTopics(self._read_config, was_clean=False))
         self.has_changed_files = True
+        for path in self._away:
+            self._keep_away(path)
         self._log.start_writing(end)
         self._dispatcher.start_at(end)
         if known:
@@ -319,6 +324,7 @@ class Recovery:
         if beyond:
             units = sum(self._units_beyond(queue, last.end) for queue in beyond)
             self._refuse(f"the log file behind {last.path.name} is missing: queues point into it", self._log.directory, None, units)
+            self._is_end_lost = True
 
     def _demand_all(self, end: int) -> None:
         """The log must reach to where the record says that it was on the disk."""
@@ -340,6 +346,15 @@ class Recovery:
         file = self._log.file_at(end) or last
         self._refuse(what, file.path, end - file.base, units)
         self._ends.lower(end, self._log.minimum)
+        self._is_end_lost = True
+
+    def _keep_next_offsets(self, end: int) -> None:
+        """Record the numbers of units beyond the log's end before they are cut: without a record of ends nothing else has them."""
+        following = {}
+        for queue in self._queues:
+            if queue.is_made_from_log and (units := self._units_below(queue, queue.files, _NEVER)[0]):
+                following[queue.topic, queue.queue_id] = units
+        self._ends.bound(following, end)
 
     def _refuse(self, what: str, path: Path, at: int | None, messages: int) -> None:
         """Stop the start, unless damage is accepted; nothing has been changed."""
@@ -589,21 +604,21 @@ class Recovery:
                 break
         return end, least[0]
 
-    def _go_back(self, compared_from: int) -> list[ConsumeQueue]:
-        """Let dispatch write units once more from where queues stopped to be compared, over those that are there; which queues have such."""
-        gone_back = []
+    def _go_back(self, compared_from: int) -> dict[ConsumeQueue, int]:
+        """Let dispatch write units once more from where queues stopped to be compared, over those that are there; by such a queue its next number before."""
+        gone_back = {}
         for queue in self._queues:
             going_back = self._end_to_redo(queue, QueueEnd(queue.maximum, queue.row[c.Q_LOG_END]), compared_from)
             if going_back is None:
                 continue
             unit = going_back.following
+            gone_back[queue] = queue.maximum
             queue.start_at(unit)
             queue.unproved = {base: end for base, end in queue.unproved.items() if end.following <= unit}
             queue.row[c.Q_LOG_END] = going_back.log_end
             for file in queue.files:
                 if file.base >= unit * UNIT:
                     file.wrote = file.flushed = file.allocated = 0  # a crash may have left it without blocks
-            gone_back.append(queue)
         return gone_back
 
     def _end_to_redo(self, queue: ConsumeQueue, end: QueueEnd, compared_from: int) -> QueueEnd | None:
@@ -1156,7 +1171,7 @@ class Recovery:
 
     # 7 --------------------------------------------------------------------------------------------------------------
 
-    def _dispatch_again(self, start: int, end: int, gone_back: list[ConsumeQueue]) -> None:
+    def _dispatch_again(self, start: int, end: int, gone_back: dict[ConsumeQueue, int]) -> None:
         """Queues and index from the log, [start, end). A hole sends the walk back to where that queue is complete.
 
         In queues of `gone_back` units are written over; what then lies behind their end is taken away.
@@ -1174,16 +1189,34 @@ class Recovery:
                     _name(queue),
                 )
                 return
-            first = queue.maximum
-            if self._settings.accept_damage and bridge.fill(queue, unit):
-                what = f"messages {first:,} to {unit - 1:,} lay in damaged bytes of the log and are lost; reads of them say so"
-                self._report.finding("error", what, _name(queue), first * UNIT)
+            first, at = queue.maximum, view[c.STOPPED_AT]
+            if self._settings.accept_damage and fill(queue, unit, at):
                 return
-            if queue.maximum == 0 or self._settings.accept_damage or self._ends_below_log(queue, unit - 1):
+            if first == 0 or self._ends_below_log(queue, unit - 1) or (self._settings.accept_damage and not self._reaches_log(queue)):
                 # The log does not hold the records before: they were deleted by age, or are lost.
                 queue.begin_behind(unit)
                 return
+            if self._settings.accept_damage:
+                pass_record(queue, unit, at)
+                return
             raise missing_units(queue, queue.maximum, unit, self._root, "go on without them")
+
+        def fill(queue: ConsumeQueue, unit: int, at: int) -> bool:
+            first = queue.maximum
+            if not bridge.fill(queue, unit, at):
+                return False
+            what = f"messages {first:,} to {unit - 1:,} lay in damaged bytes of the log and are lost; reads of them say so"
+            self._report.finding("error", what, _name(queue), first * UNIT)
+            return True
+
+        def pass_record(queue: ConsumeQueue, unit: int, at: int) -> None:
+            """Leave out a record whose number would hide the units that are there: no room is for as many records before it."""
+            file = self._log.file_at(at)
+            behind = at + self._record_at(at).size
+            bridge.passed.append((at, behind))
+            self._dispatcher.start_at(behind)
+            what = f"the record states {queue.topic}/{queue.queue_id} {unit:,}, where {queue.maximum:,} follows: its number is damaged; accepted: it is left out"
+            self._report.finding("error", what, f"commitlog/{file.path.name}", at - file.base)
 
         def on_bad(offset: int) -> int | None:
             if not self._settings.accept_damage:
@@ -1209,7 +1242,9 @@ class Recovery:
 
             step.of_bytes = end - start
             self._dispatcher.catch_up(on_hole, on_progress, on_bad)
-            for queue in gone_back:
+            for queue, following in gone_back.items():
+                if self._settings.accept_damage and queue.maximum < following:
+                    fill(queue, following, end)  # its last records: no other follows that would find the hole
                 self._drop_queue_files(queue, queue.maximum)
             step.messages = self._report.redispatched
             self._report.dispatched = {"from": way_back.walked_from, "to": end, "units": self._report.redispatched}

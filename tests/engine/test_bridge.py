@@ -49,3 +49,42 @@ def test_a_bad_record_in_the_middle_is_bridged_when_damage_is_accepted(directory
     assert_next_is_new(store, stored)
     store.die()  # what is left is not sound: a repair puts placeholders there
     shutil.rmtree(root)
+
+
+def damaged_by_number(directory, clock, change):
+    """(store root, what was stored, the changed message of T/0): a record states another place, and the units of T/0 are gone."""
+    store = HandStore(small_settings(directory / "store"), clock).begin()
+    stored = filled(store)
+    ours = [one for one in stored if one[:2] == ("T", 0)]
+    place = store.read_units("T", 0, ours[23][2], 1)[0].log_offset
+    store.close()
+    path = store.root / f"commitlog/{place // 16384 * 16384:020}"
+    change(path, place % 16384)
+    shutil.rmtree(store.root / "consumequeue/T/0")
+    return store.root, stored, ours[23]
+
+
+def change_topic(path, at):
+    body_bytes = int.from_bytes(path.read_bytes()[at + 84 : at + 88], "big")
+    poke(path, at + 88 + body_bytes + 1, b"V")
+
+
+def change_number(path, at):
+    poke(path, at + record.FIXED_IPV4.offset["queue_offset"], b"\x00\x01")
+
+
+@pytest.mark.parametrize("change", [change_topic, change_number])
+def test_a_record_that_states_another_place_hides_no_message_before_it_when_damage_is_accepted(directory, clock, change):
+    root, stored, changed = damaged_by_number(directory, clock, change)
+    store = HandStore(small_settings(root, accept_damage=True), clock).begin()
+    assert any(finding["severity"] == "error" and finding["file"] == "consumequeue/T/0" for finding in store.recovery_report()["findings"])
+    for _ in range(2):
+        assert store.min_offset("T", 0) == 0
+        assert_served(store, [one for one in stored if one != changed])
+        assert store.get(GetRequest("T", 0, changed[2], 1)).status is GetStatus.MESSAGE_DAMAGED
+        store.close()
+        store = HandStore(small_settings(root), clock).begin()
+        assert store.recovery_report()["kind"] == "normal"
+    assert_next_is_new(store, stored)
+    store.die()
+    shutil.rmtree(root)

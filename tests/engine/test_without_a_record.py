@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker_store.formats import record
 from broker_store.messages import GetRequest, GetStatus
 from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, flip, poke, queue_file
 from tests.support.hand_store import HandStore, message, small_settings
@@ -151,3 +152,29 @@ def test_what_lies_behind_a_bad_record_of_the_log_is_compared_and_made_again(dir
         topic, queue_id, offset, *_ = stored[number]
         assert store.get(GetRequest(topic, queue_id, offset, 1)).status is GetStatus.MESSAGE_DAMAGED
     store.die()
+
+
+@pytest.mark.parametrize("lost", ["removed", "zero", "empty"])
+def test_accepting_that_the_end_of_the_log_is_lost_gives_no_offset_twice(directory, clock, lost):
+    store = HandStore(small_settings(directory / "store"), clock).begin()
+    stored = filled(store)
+    at = max(store.read_units(topic, queue_id, offset, 1)[0].log_offset for topic, queue_id, offset, *_ in stored) // 16384 * 16384
+    is_lost = {one[:3] for one in stored if store.read_units(*one[:3], 1)[0].log_offset >= at}
+    store.close()
+    (store.root / "ends").unlink()
+    for path in sorted((store.root / "commitlog").iterdir()):
+        if int(path.name) == at and lost != "removed":
+            path.write_bytes(bytes(16384 if lost == "zero" else 0))
+        elif int(path.name) >= at:
+            path.unlink()
+    store = HandStore(small_settings(store.root, accept_damage=True), clock).begin()
+    for _ in range(2):
+        assert_served(store, [one for one in stored if one[:3] not in is_lost])
+        for place in is_lost:
+            (placeholder,) = record.decode_all(store.get(GetRequest(*place, 1)).body)
+            assert b"REPAIRED\x01" in placeholder.raw_properties, place
+        store.close()
+        store = HandStore(small_settings(store.root), clock).begin()
+        assert store.recovery_report()["kind"] == "normal"
+    assert_next_is_new(store, stored)
+    store.close()

@@ -1,7 +1,8 @@
-"""Breaks stores in random ways and judges what a plain start and the doctor make of each.
+"""Breaks stores in random ways and judges what a plain start, the doctor, and a start that accepts damage make of each.
 
-    Original (files and messages) ── break 1 to 3 times ──► Broken ──► a start        ──► Judgement
-                                                                 └──► doctor, repair, a start ──► Judgement
+    Original (files and messages) ── break 1 to 3 times ──► Broken ──► a start ──► Judgement
+                                                                 ├──► doctor, repair, a start ──► Judgement
+                                                                 └──► a start with --accept-damage, a start ──► Judgement
 
 The judge is the plain reader: a message is *readable* if its bytes lie unchanged at its place in the log files. Then
 one of these must hold of each message that the store had:
@@ -34,7 +35,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from unittest.mock import patch
 
@@ -424,15 +425,15 @@ class Judgement:
     sentence: str = ""
 
 
-def judge_start(root: Path, broken: Broken, losses: Losses | None = None) -> Judgement:
-    """Start the engine on the store; `losses` are what a repair named before it. Raises Violation."""
+def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept_damage: bool = False) -> Judgement:
+    """Start the engine on the store, and once more without `accept_damage`; `losses` are what a repair named before it. Raises Violation."""
     was_repaired = losses is not None
     original = broken.original
     alive = readable(broken.files, original)
     clock = Clock()
     clock.advance(10**9)
     before = tree(root)
-    store = HandStore(original.settings(root), clock)
+    store = HandStore(replace(original.settings(root), accept_damage=accept_damage), clock)
     try:
         try:
             store.begin()
@@ -492,7 +493,9 @@ def _reported_cut(store: HandStore) -> int | None:
 def _named_begin(store: HandStore) -> int:
     """Log offset below which the start says that messages may be lost, 0 if it says of none."""
     found = store.recovery_report()["findings"]
-    return store.log.minimum if any("does not say where it began" in finding["what"] for finding in found) else 0
+    reasons = ("does not say where it began", "its retention counts", "; accepted")
+    says_so = any(one["file"] == "commitlog" and any(reason in one["what"] for reason in reasons) for one in found)
+    return store.log.minimum if says_so else 0
 
 
 def _served(store: HandStore, topic: str, queue_id: int) -> tuple[dict[int, bytes], set[int]]:
@@ -657,7 +660,12 @@ def _original_of(seed: int) -> tuple[str, int]:
     return (APACHE, 0) if kind == 9 else ("killed" if kind < 3 else "clean", seed // 10 % MAX_ORIGINALS)
 
 
-WAYS = {"start": judge_start, "repair": judge_repair}
+def judge_accepted(root: Path, broken: Broken) -> Judgement:
+    """Start the engine with --accept-damage, then without. Raises Violation."""
+    return judge_start(root, broken, accept_damage=True)
+
+
+WAYS = {"start": judge_start, "repair": judge_repair, "accept": judge_accepted}
 
 
 def run_case(
