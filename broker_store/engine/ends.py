@@ -204,11 +204,12 @@ class EndsFile:
         self.in_doubt = False
 
     def lower(self, position: int, log_minimum: int) -> None:
-        """The log ends at `position` now, below what the record says, and that was accepted: keep only where next offsets are."""
+        """The log ends at `position` now, below what the record says, and that was accepted: keep next offsets, and index files that end before it."""
         with self._lock:
             bounds = {key: max(end.following for end in rows.values()) for key, rows in self.queues.items()}
             self.queues = {key: {BOUND: FileEnd(BOUND, following, 0, 0)} for key, following in bounds.items()}
-            self.position, self.log_minimum, self.index, self.is_final = position, log_minimum, (), False
+            self.index = tuple(end for end in self.index if end.end_offset < position)
+            self.position, self.log_minimum, self.is_final = position, log_minimum, False
             self._replace()
 
     def bound(self, next_offsets: Mapping[tuple[str, int], int], position: int, remade: Iterable[tuple[str, int]] = ()) -> None:

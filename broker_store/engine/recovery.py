@@ -352,8 +352,9 @@ class Recovery:
         """Record the numbers of units beyond the log's end before they are cut: without a record of ends nothing else has them."""
         following = {}
         for queue in self._queues:
-            if queue.is_made_from_log and (units := self._units_below(queue, queue.files, _NEVER)[0]):
-                following[queue.topic, queue.queue_id] = units
+            ends = [(file.base // UNIT, self._units_below(queue, [file], _NEVER)[0]) for file in queue.files]
+            if known := [behind for first, behind in ends if behind > first and queue.is_made_from_log]:
+                following[queue.topic, queue.queue_id] = max(known)
         self._ends.bound(following, end)
 
     def _refuse(self, what: str, path: Path, at: int | None, messages: int) -> None:
