@@ -97,6 +97,10 @@ async def test_messages_are_sent_found_and_followed(cluster, tmp_path):
         assert sum(len(asked[2]) for asked in cluster.asked[1:]) == 1200
         found = json.loads(await run(tmp_path, "message", "get", "--topic", "orders", "--key", "k", "--json"))
         assert len(found) == 2
+        errors = io.StringIO()
+        with pytest.raises(CommandError, match="no message was found"):
+            await run(tmp_path, "message", "get", "--topic", "orders", "--key", "damaged", stderr=errors)
+        assert errors.getvalue().startswith("There may be more: the record at 40,000 of the log is damaged")
         # A page of REST has at most 100, a command as many as it was asked for.
         placed = json.loads(await run(tmp_path, "message", "get", "--topic", "orders", "--queue", "2", "--offset", "7", "--limit", "250", "--json"))
         assert [int(message["queue_offset"]) for message in placed] == list(range(7, 257))

@@ -337,6 +337,15 @@ def test_the_page_of_a_damaged_message_says_how_it_is_damaged(fake_cluster, clie
     assert "<strong>This message is damaged:</strong> the CRC at 40000 is wrong. No consumer gets it" in text
 
 
+def test_a_search_that_meets_damage_says_so_and_does_not_call_itself_complete(fake_cluster, client_of_role):
+    client = client_of_role("viewer")
+    text = client.get("/messages/?by=key&topic=orders&key=damaged").content.decode()
+    assert "There may be more: the record at 40,000 of the log is damaged (the body of a record has another CRC): messages may be missing." in text
+    assert "Nothing found" in text and "The search was complete" not in text
+    answer = client.get("/api/v1/messages?topic=orders&key=damaged").json()
+    assert (answer["complete"], answer["damaged"]) == (False, [{"log_offset": 40_000, "damage": "the body of a record has another CRC"}])
+
+
 def test_a_search_that_is_complete_says_where_store_times_go_back(fake_cluster, client_of_role, monkeypatch):
     async def find_by_time(*_):
         return Found([], True, "store times go back once, at 12 of the log")

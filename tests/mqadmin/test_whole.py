@@ -119,9 +119,9 @@ def test_a_message_sent_by_a_command_is_found_by_key_by_id_and_at_its_place(runn
     by_key = json.loads(command(running, "message", "get", "--topic", "Hello", "--key", "k-1", "--json"))
     assert [(message["body"], message["tag"]) for message in by_key] == [("first message", "greeting")]
     by_id = json.loads(command(running, "message", "get", receipt["message_id"], "--json"))
-    assert by_id == by_key[0]
+    assert by_id == by_key[0] | {"damage": None}
     followed = command(running, "message", "tail", "Hello", "--from-start", "--count", "1", "--json")
-    assert json.loads(followed) == by_id
+    assert json.loads(followed) == by_key[0]
 
 
 def test_a_token_sends_reads_and_waits_over_the_hot_routes_until_it_is_revoked(running, broker):

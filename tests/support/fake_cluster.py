@@ -29,7 +29,7 @@ from broker_store.inside.bytes import MAX_BYTES, Viewer
 from broker_store.inside.directory import StoreDirectory
 from broker_store.inside.fields import to_log
 from broker_store.inside.journey import stop
-from broker_store.messages import Message
+from broker_store.messages import DamagedRecord, Message, damage_doubt
 from mqadmin.clusters import STARTING, Found, Traces
 from mqadmin.condition import Refusal, Signs, judge, judge_state
 from tests.support import left_behind, stores
@@ -672,6 +672,9 @@ class FakeCluster:
         self.topic(topic)
         if key == "nobody":
             return Found()
+        if key == "damaged":
+            damaged = (DamagedRecord(40_000, "the body of a record has another CRC"),)
+            return Found([], False, damage_doubt(damaged), damaged=damaged)
         return Found([self._message(topic, 0, at) for at in (40, 41)][:limit])
 
     async def traces_of(self, message_id) -> Traces:

@@ -92,12 +92,18 @@ class Command(BrokerCommand):
         if options["id"]:
             return [broker.get(f"/messages/{segment(options['id'])}", topic=topic)]
         if topic and options["key"]:
-            return broker.get("/messages", topic=topic, key=options["key"], limit=options["limit"], **times)["messages"]
+            return self._of_search(broker.get("/messages", topic=topic, key=options["key"], limit=options["limit"], **times))
         if topic and options["queue"] is not None:
             return list(_of_queue(broker, f"/topics/{segment(topic)}/queues/{options['queue']}/messages", options["offset"], options["limit"]))
         if topic:
-            return broker.get(f"/topics/{segment(topic)}/messages", limit=options["limit"], **times)["messages"]
+            return self._of_search(broker.get(f"/topics/{segment(topic)}/messages", limit=options["limit"], **times))
         raise CommandError("give an id, or --topic with --key, with --queue and --offset, with --from, or alone for the newest")
+
+    def _of_search(self, answer: dict) -> list[dict]:
+        """The messages; on standard error why there may be more of them, or what is unusual."""
+        if answer["reason"]:
+            self.stderr.write(answer["reason"] if answer["complete"] else f"There may be more: {answer['reason']}.")
+        return answer["messages"]
 
     def do_tail(self, options) -> None:
         topic, left = options["topic"], options["count"]
