@@ -132,15 +132,16 @@ class HashIndex:
     def load(self, take_away: Callable[[Path, int], bool] = lambda path, length: False) -> None:
         """Find the files. Another name or length is refused: DamagedStoreError; one of length 0 was made and never used.
 
+        Directories are passed over, but for one in the place of a file: a file of that name could not be made.
         `take_away(path, length)` may take a file of another length out of the directory; it says whether it did.
         """
         self.files = []
         self._lookup[c.K_FILE_COUNT] = -1
         for name in self.disk.list_names(self.directory):
             path = self.directory / name
-            if self.disk.is_directory(path):
-                continue
             if not index_file.is_name(name):
+                if self.disk.is_directory(path):
+                    continue
                 raise DamagedStoreError(
                     "is no index file (its name must be a time of 17 digits)",
                     file=str(path),

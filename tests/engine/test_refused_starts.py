@@ -5,8 +5,10 @@ import shutil
 
 import pytest
 
+from broker_store.engine.check import StoreCheck
 from broker_store.engine.recovery import Recovery
 from broker_store.errors import DamagedStoreError
+from broker_store.inside.repair import Repair, make_plan
 from tests.engine.test_known_ends import assert_served, filled, flip, poke, queue_file, tree
 from tests.support.hand_store import HandStore, message, small_settings
 
@@ -215,3 +217,23 @@ def test_a_damaged_table_of_deleted_topics_refuses_the_start_and_it_still_counts
     (store.root / "config/deletedTopics.json").write_bytes(content)
     (store.root / "config/deletedTopics.json.bak").write_bytes(content)
     assert_refused_unchanged(store.root, clock, "deletedTopics.json")
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["of a file", "of no file"])
+def test_a_directory_under_the_name_of_an_index_file_refuses_the_start_and_a_repair_moves_it_away(open_store, clock, is_new):
+    """It was passed over, and the file of that name could not be made."""
+    store = open_store()
+    stored = filled(store)
+    store.close()
+    root = store.root
+    path = root / "index" / "20991231235959999" if is_new else min((root / "index").iterdir())
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    assert_refused_unchanged(root, clock, rf"index/{path.name}: is no regular file\. Move it out of the store")
+    check = StoreCheck(root, small_settings(root))
+    check.run()
+    assert [finding.kind for finding in check.report.findings if finding.file == str(path)] == ["unreadable"] and not check.report.ok
+    Repair(make_plan(check, small_settings(root))).run()
+    assert not path.is_dir()
+    assert StoreCheck(root, small_settings(root)).run().ok
+    assert_served(open_store(), stored)
