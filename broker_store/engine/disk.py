@@ -564,11 +564,17 @@ class Disk:
             raise _store_error(error, f"renaming to {target.name}", source) from error
 
     def move(self, source: Path, target: Path) -> None:
-        """Rename; onto another file system copy (without zeros at the end), sync, then remove. The caller syncs the old directory."""
+        """Rename; onto another file system copy a file (without zeros at the end), sync, then remove. The caller syncs the old directory.
+
+        A directory, link or device cannot be moved there: StoreError.
+        """
         try:
             self.rename(source, target)
             self.sync_directory(target.parent)
-        except OtherDiskError:
+        except OtherDiskError as error:
+            if not stat.S_ISREG(os.lstat(source).st_mode):
+                what = f"{source}: is no regular file, and {target.parent} is on another file system. Move it out of the store by hand, then try again"
+                raise StoreError(what) from error
             region = self.open_region(source, writable=False)
             try:
                 self.copy_range(region, 0, region.data_end(), target)

@@ -231,6 +231,19 @@ def test_a_reader_is_closed_with_its_last_reference(disk, region):
     assert len(os.listdir("/proc/self/fd")) == held - 20
 
 
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)], ids=["directory", "FIFO", "link"])
+def test_what_is_no_file_is_not_moved_to_another_file_system_and_stays(disk, tmp_path, monkeypatch, make):
+    def elsewhere(source, target):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    make(tmp_path / "odd")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", elsewhere)
+        with pytest.raises(StoreError, match=r"odd: is no regular file, and .* on another file system\. Move it out of the store by hand"):
+            disk.move(tmp_path / "odd", tmp_path / "other")
+    assert disk.list_names(tmp_path) == ["odd"]
+
+
 def test_a_file_is_moved_by_copying_it_where_a_rename_cannot_reach(disk, region, tmp_path, monkeypatch):
     def elsewhere(source, target):
         raise OSError(errno.EXDEV, "Invalid cross-device link")
