@@ -42,7 +42,8 @@ class TimerWheel:
             self._disk.unlink(self._path)
         elif found != self._size:
             advice = "Move it out of the store: it is made again from timerlog."
-            raise DamagedStoreError(f"has {found} bytes, expected {self._size}", file=str(self._path), advice=advice)
+            what = f"has {found} bytes, expected {self._size} ({self._slots} slots of {SLOT_BYTES} bytes; no setting changes that)"
+            raise DamagedStoreError(what, file=str(self._path), advice=advice)
         else:
             self._region = self._disk.open_region(self._path)
 
