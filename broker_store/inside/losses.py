@@ -57,6 +57,7 @@ class LostRange:
 class Losses:
     """`ranges` are the first MAX_RANGES; `messages` counts all, `ranges_left_out` how many ranges are not named.
 
+    `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names.
     `next_offsets` are the least numbers that next messages may have, by (topic, queue id), of queues that lose their last messages.
     """
 

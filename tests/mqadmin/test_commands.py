@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import re
+import shutil
 from contextlib import asynccontextmanager
 
 import pytest
@@ -209,6 +210,20 @@ def test_check_store_says_sound_of_a_sound_store_and_ends_with_1_for_a_damaged_o
     report = json.loads(output.getvalue())
     assert report["ok"] is False
     assert report["findings"][0]["file"] == "commitlog/00000000000000000000"
+
+
+def test_check_store_names_bytes_of_files_that_are_gone_as_missing(tmp_path):
+    """They were called damaged."""
+    root = tmp_path / "store"
+    with opened(root, Clock()) as store:
+        while len(list((root / "commitlog").iterdir())) < 3:
+            store.put(Message("T", 0, bytes(3000), b""))
+    sorted((root / "commitlog").iterdir())[1].unlink()
+    shutil.rmtree(root / "consumequeue")
+    output = io.StringIO()
+    with pytest.raises(SystemExit):
+        call_command("check_store", str(root), "--plan", stdout=output)
+    assert re.search(r"^  [1-9][0-9,]* missing or damaged bytes held what no queue names$", output.getvalue(), re.MULTILINE), output.getvalue()
 
 
 def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings):

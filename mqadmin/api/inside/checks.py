@@ -42,5 +42,8 @@ def show_check(request: HttpRequest, run_id: str):
 
 @router.get("/checks/{run_id}/plan", response=dict[str, Any])
 def show_plan(request: HttpRequest, run_id: str):
-    """What a repair would do, action by action, with the bytes and files it touches. It is done offline, by `command`."""
+    """What a repair would do, action by action, with the bytes and files it touches. It is done offline, by `command`.
+
+    `lost` has the messages that no repair brings back. Its `unnamed_bytes` are missing or damaged bytes that held what no queue names.
+    """
     return schemas.facts(checks.plan(run_id))

@@ -103,7 +103,7 @@ class Command(PlainCommand):
         if lost["ranges_left_out"]:
             self.stdout.write(f"  and {lost['ranges_left_out']:,} more ranges")
         if lost["unnamed_bytes"]:
-            self.stdout.write(f"  {lost['unnamed_bytes']:,} damaged bytes hold what no queue names")
+            self.stdout.write(f"  {lost['unnamed_bytes']:,} missing or damaged bytes held what no queue names")
 
 
 def examine(root: Path, with_plan: bool, noted: CheckSizes, **given) -> tuple[dict, object]:
