@@ -40,6 +40,7 @@ from broker_store.config import StoreSettings
 from broker_store.engine.check import Queue, StoreCheck, Stretch
 from broker_store.engine.check_places import MAX_MISSING_FILES
 from broker_store.engine.check_report import ERROR, NOTE, CheckSizes, Finding
+from broker_store.engine.config_files import BACKUP
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import FILE_NAME as ENDS
 from broker_store.engine.ends import EndsFile
@@ -538,7 +539,11 @@ class _Planner:
                 what = "Make the table of topics from the queues: names and numbers of queues are right, other settings are the default."
                 yield Action("replace", path, 0, size, what, self._topics())
             else:
-                yield Action("move", path, None, size, f"Move it away: neither it nor its copy can be read. {_WITHOUT.get(path.name, '')}".strip())
+                # With its bad .bak: that alone would refuse the start.
+                name = path.name.removesuffix(BACKUP)
+                for one in (path.with_name(name), path.with_name(f"{name}{BACKUP}")):
+                    if self.disk.exists(one):
+                        yield self._away(one, f"Move it away: neither {name} nor its copy can be read. {_WITHOUT.get(name, '')}".strip())
 
     def _topics(self) -> bytes:
         counts: dict[str, int] = {}
@@ -574,8 +579,11 @@ class _Planner:
                 end = self.check.end_of(topic, queue_id)
                 if offset > end:
                     ahead.setdefault(name, {})[topic, queue_id, group] = end
+        bad = {finding.file for finding in self.report.findings if finding.kind == "config" and finding.severity != NOTE}
         for name, ends in ahead.items():
             path = self.root / "config" / name
+            if str(path) in bad:
+                continue  # it is moved away, or its .bak takes its place, whose offsets were not compared
             raw = self.disk.read_file(path) or b"{}"
             value = config_json.read(raw)
             table = value["offsetTable"]

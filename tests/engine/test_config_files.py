@@ -16,6 +16,7 @@ from broker_store.engine.disk import Disk, InspectDisk
 from broker_store.engine.report import RecoveryReport
 from broker_store.engine.tombstones import Tombstones
 from broker_store.errors import DamagedStoreError
+from broker_store.inside.repair import Repair, make_plan
 from broker_store.server.parts import build_parts
 from tests.support.crash_states import choices, disk_of
 from tests.support.hand_store import Clock, HandStore, message, small_settings
@@ -64,6 +65,7 @@ class Tables:
             offsets.FILE_NAME: lambda: parts.offsets.query("g", "T", 0),
             delay.FILE_NAME: lambda: parts.delay._levels[0].offset or None,
             transaction_metrics.FILE_NAME: lambda: parts.transactions.metrics.count("T") or None,
+            tombstones.FILE_NAME: lambda: None,  # they are read alone
         }
 
     def number(self, name: str) -> int | None:
@@ -179,6 +181,37 @@ def test_a_check_finds_wrong_what_a_start_refuses_and_nothing_else(root, name, b
         except DamagedStoreError:
             expected = [ERROR]
         assert [finding.severity for finding in findings if finding.kind == "config"] == expected, content
+
+
+@pytest.mark.parametrize("bad", [b"[1]", None], ids=["bad", "missing"])
+@pytest.mark.parametrize("name", [*FILES, tombstones.FILE_NAME])
+def test_after_a_repair_a_start_reads_a_file_that_was_bad_as_its_backup_was(root, name, bad):
+    """The file alone was moved away, and the start was refused because of the .bak."""
+    path, spare = root / "config" / name, root / "config" / f"{name}.bak"
+    if bad is not None:
+        path.write_bytes(bad)
+    spare.write_bytes(b"[2]")
+    check = StoreCheck(root, config_readers=READERS)
+    check.run()
+    Repair(make_plan(check, small_settings(root))).run()
+    is_needed = name not in READERS or READERS[name].is_needed
+    findings = load(root, name, is_needed=is_needed)[1]
+    assert findings == [] or not is_needed
+    check = StoreCheck(root, config_readers=READERS)
+    check.run()
+    assert [finding for finding in check.report.findings if finding.kind == "config" and finding.severity != NOTE] == []
+
+
+def test_a_repair_does_not_write_lowered_offsets_into_a_table_that_a_start_refuses(root):
+    """It wrote the bad table again after it had moved it away."""
+    path = root / "config" / offsets.FILE_NAME
+    (root / "config" / topics.FILE_NAME).write_text(text_of(topics.FILE_NAME, 8))
+    path.write_text('{"offsetTable":{"T@g":{"0":99},"U":{"0":1}}}')
+    check = StoreCheck(root, config_readers=READERS)
+    check.run()
+    assert {finding.kind for finding in check.report.findings if finding.severity != NOTE} == {"config", "offset-ahead"}
+    Repair(make_plan(check, small_settings(root))).run()
+    assert not path.exists() and load(root, offsets.FILE_NAME)[1] == []
 
 
 def test_a_look_takes_the_backup_and_changes_nothing(root):
