@@ -502,6 +502,7 @@ class Disk:
 
     def write_file(self, path: Path, data: bytes) -> None:
         """Write and sync a file; its name is synced by `sync_directory`."""
+        _require_file(path)
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
             try:

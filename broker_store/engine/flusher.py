@@ -54,11 +54,10 @@ class CheckpointFile:
     def write(self, stamps: Checkpoint) -> None:
         """Raises SyncError."""
         if self._region is None:
-            if self._disk.exists(self._path) and self._disk.size_of(self._path) != checkpoint.FILE_BYTES:
-                self._disk.unlink(self._path)
-            if self._disk.exists(self._path):
+            if self._disk.exists(self._path) and self._disk.size_of(self._path) == checkpoint.FILE_BYTES:
                 self._region = self._disk.open_region(self._path)
             else:
+                self._disk.unlink(self._path, missing_ok=True)
                 self._region = self._disk.create_region(self._path, checkpoint.FILE_BYTES)
                 self._region.allocate(0, checkpoint.FILE_BYTES)
                 self._disk.sync_directory(self._path.parent)

@@ -197,6 +197,13 @@ def test_one_process_and_one_store_of_it_hold_the_lock(disk, tmp_path):
     disk.lock(path).release()
 
 
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("abort", path)], ids=["directory", "FIFO", "link"])
+def test_what_is_no_file_is_not_written_to(tmp_path, make):
+    make(path := tmp_path / "abort")
+    with pytest.raises(DamagedStoreError, match=f"{path}: is no regular file. Move it out of the store."):
+        Disk().write_file(path, b"1")
+
+
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("lock", path)], ids=["directory", "FIFO", "link"])
 @pytest.mark.parametrize("take", [lambda path: Disk().lock(path), lambda path: InspectDisk().lock(path)], ids=["start", "inspection"])
 def test_what_is_no_file_in_the_place_of_the_lock_is_refused_by_its_name(tmp_path, make, take):

@@ -54,6 +54,18 @@ def test_nothing_is_taken_or_deleted(tmp_path):
     assert tree(tmp_path) == before
 
 
+@pytest.mark.parametrize("length", [0, 10])
+def test_a_checkpoint_of_another_length_is_shown_as_a_start_would_take_it(length, tmp_path):
+    root = stores.unpack("clean", tmp_path)
+    with open(root / "checkpoint", "r+b") as file:
+        file.truncate(length)
+    before = tree(tmp_path)
+    store = look_into("clean", root)
+    assert store.positions()["confirmed"] == stores.facts("clean")["commitLog"]["maxPhyOffset"]
+    store.close()
+    assert tree(tmp_path) == before
+
+
 def test_a_store_that_is_in_use_may_be_looked_at(tmp_path):
     root = stores.unpack("clean", tmp_path)
     settings = load_settings(overrides=stores.SIZES["clean"].overrides(), store_root=root).store
