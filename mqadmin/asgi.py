@@ -7,30 +7,34 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import django
 from asgiref.sync import ThreadSensitiveContext
-from django.core.asgi import get_asgi_application
+from django.apps import apps
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mqadmin.settings")
-django_application = get_asgi_application()
+if not apps.ready:
+    django.setup(set_prefix=False)
 
 # These need the applications that the line above has loaded.
-from channels.auth import AuthMiddlewareStack  # noqa: E402
-from channels.routing import ProtocolTypeRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
-from django.conf import settings  # noqa: E402
-from django.template.loader import get_template  # noqa: E402
-from django.urls import reverse  # noqa: E402
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler
+from django.template.loader import get_template
+from django.urls import reverse
 
-from broker_store.server.http import HotRoutes  # noqa: E402
-from broker_store.server.problems import Problem  # noqa: E402
-from broker_store.slices import ask_for_long_slices  # noqa: E402
-from mqadmin import clusters, tokens  # noqa: E402
-from mqadmin.gateway import REPEATS, ClusterGateway  # noqa: E402
-from mqadmin.live import LiveConsumer  # noqa: E402
-from mqadmin.local_socket import local_caller  # noqa: E402
-from mqadmin.refused_requests import AllowedHosts, Websockets, refuse  # noqa: E402
-from mqadmin.web import count_refusal  # noqa: E402
+from broker_store.server.http import HotRoutes
+from broker_store.server.problems import Problem
+from broker_store.slices import ask_for_long_slices
+from mqadmin import clusters, tokens
+from mqadmin.gateway import REPEATS, ClusterGateway
+from mqadmin.live import LiveConsumer
+from mqadmin.local_socket import local_caller
+from mqadmin.refused_requests import AllowedHosts, Websockets, refuse
+from mqadmin.web import count_refusal
 
 log = logging.getLogger(__name__)
 
@@ -88,36 +92,40 @@ class KeptThreads:
                 executor.shutdown(wait=False)
 
 
-def load_pages() -> None:
-    """Load what Django otherwise loads when a request needs it first: pages, REST, their addresses, and all templates."""
+def load_pages() -> ASGIHandler:
+    """Django's application, with what it otherwise loads when a request needs it first: pages, REST, their addresses, and all templates.
+
+    Its middleware looks at each static file.
+    """
     # A link to a name needs a table of all names: those without a prefix share one, each prefix has its own.
     for name in ("overview", "admin:index", "api:openapi-view"):
         reverse(name)
     for directory in settings.TEMPLATES[0]["DIRS"]:
         for path in directory.rglob("*.html"):
             get_template(str(path.relative_to(directory)))
+    return ASGIHandler()
 
 
 class FirstLoad:
-    """Calls `load` in a thread when the first request comes; that request and those that come meanwhile wait for it.
+    """Calls `load`, which makes the application, in a thread when the first request comes; that request and those that come meanwhile wait for it.
 
-    On the loop it takes more than 0.1 s, in which no send is answered. At the start it would take memory that a broker without viewers does not need.
+    On the loop it takes more than 0.1 s, in which no send is answered. At the start it would take time and memory that a broker without viewers does not need.
     A load that fails is logged and fails these requests; the next one loads again, since what failed may be there by then (memory, open files).
     """
 
-    def __init__(self, application, load: Callable[[], None]):
-        self._application, self._load = application, load
+    def __init__(self, load: Callable[[], Any]):
+        self._load = load
         self._loading: asyncio.Task | None = None
 
     async def __call__(self, scope, receive, send) -> None:
         if self._loading is None:
             self._loading = asyncio.get_running_loop().create_task(self._loaded(), name="load pages")
-        await asyncio.shield(self._loading)
-        await self._application(scope, receive, send)
+        application = await asyncio.shield(self._loading)
+        await application(scope, receive, send)
 
-    async def _loaded(self) -> None:
+    async def _loaded(self) -> Any:
         try:
-            await asyncio.to_thread(self._load)
+            return await asyncio.to_thread(self._load)
         except Exception:
             self._loading = None
             log.exception("the pages cannot be loaded; the next request loads them again")
@@ -126,7 +134,7 @@ class FirstLoad:
 
 application = AllowedHosts(
     HotRoutes(
-        ProtocolTypeRouter({"http": KeptThreads(FirstLoad(django_application, load_pages)), "websocket": websockets}),
+        ProtocolTypeRouter({"http": KeptThreads(FirstLoad(load_pages)), "websocket": websockets}),
         gateway=_gateway,
         tokens=tokens.TABLE,
         local_caller=local_caller,

@@ -20,11 +20,12 @@ async def test_the_first_request_loads_in_a_thread_and_those_that_come_meanwhile
     def load():
         loaded_by.append(threading.current_thread())
         may_end.wait(10)
+        return application
 
     async def application(scope, receive, send):
         handled.append((scope, len(loaded_by), may_end.is_set()))
 
-    first = FirstLoad(application, load)
+    first = FirstLoad(load)
     requests = [asyncio.ensure_future(first(number, None, None)) for number in range(3)]
     requests[1].cancel()
     while not loaded_by:
@@ -41,7 +42,7 @@ async def test_a_request_of_an_installation_that_cannot_be_loaded_fails_with_the
         raise ImportError("no module named x")
 
     with pytest.raises(ImportError, match="no module named x"):
-        await FirstLoad(None, load)({}, None, None)
+        await FirstLoad(load)({}, None, None)
 
 
 async def test_a_load_that_failed_is_logged_and_made_again_for_the_next_request(caplog):
@@ -51,11 +52,12 @@ async def test_a_load_that_failed_is_logged_and_made_again_for_the_next_request(
         loads.append(len(loads))
         if len(loads) == 1:
             raise OSError("no more open files")
+        return application
 
     async def application(scope, receive, send):
         handled.append(scope)
 
-    first = FirstLoad(application, load)
+    first = FirstLoad(load)
     refused = await asyncio.gather(first(0, None, None), first(1, None, None), return_exceptions=True)
     assert [str(error) for error in refused] == ["no more open files"] * 2 and loads == [0] and not handled
     (logged,) = (entry for entry in caplog.records if entry.name == "mqadmin.asgi")
