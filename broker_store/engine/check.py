@@ -357,7 +357,7 @@ class StoreCheck:
         self.misnamed: dict[tuple[str, int], list[StoreFile]] = {}  # queue files whose name is no multiple of the file size
         self.newest_ms = 0
         self.last_ms = 0  # store time of the last good record in the order of the log
-        self._units_before_log = 0
+        self.units_before_log = 0
         self._has_later: dict[int, bool] = {}  # by the base of a log file: whether files after it hold records
         self.done_bytes = self.total_bytes = 0
 
@@ -898,8 +898,8 @@ class StoreCheck:
             self._check_before(queue, covered_from)
             if queue.covered_from is not None and queue.next < queue.end:
                 self._check_behind(queue, queue.next, queue.end)
-        if self._units_before_log and self.log_files:
-            what = f"the log begins at {self.log_start}; queues hold {self._units_before_log} units of older records, which became too old or are lost"
+        if self.units_before_log and self.log_files:
+            what = f"the log begins at {self.log_start}; queues hold {self.units_before_log} units of older records, which became too old or are lost"
             self.report.add(NOTE, "log-start", str(self.log_files[0].path), None, what)
 
     def _tell_missing(self, queue: Queue) -> None:
@@ -917,7 +917,7 @@ class StoreCheck:
             blank = (units["size"] == queue_unit.PRE_BLANK_SIZE) & (units["log_offset"] == 0)
             gone = (units["log_offset"] >= 0) & (units["size"] > 0) & (units["log_offset"] < self.log_start)
             self.report.count("units", int(gone.sum()))
-            self._units_before_log += int((gone & ~blank).sum())
+            self.units_before_log += int((gone & ~blank).sum())
             extra = ~(blank | gone)
             if queue.key[0].startswith(queue_unit.LIGHT_QUEUE):
                 self._pass_light(queue, first, units, extra)

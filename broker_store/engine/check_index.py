@@ -54,6 +54,7 @@ class IndexCheck:
         self._words, self._late = np.zeros(compare.E_WORDS, dtype=np.int64), np.empty(ENTRIES_AT_ONCE, dtype=np.int64)
         self._words[compare.E_LATE] = self._late.ctypes.data
         self._first_offset: int | None = None
+        self.after_log = np.empty(0, dtype=np.int64)  # log offsets of entries that point behind the log's end, when it was read
         self._last_offset = -1
         self._unindexed = 0
         self._unindexed_from: int | None = None
@@ -363,6 +364,7 @@ class IndexCheck:
             outside &= (offsets < low) | (offsets >= high)
         if self._check.limit is not None:
             outside &= offsets < self._check.limit
+        self.after_log = np.unique(offsets[outside])
         if outside.any():
             path, at = self._place(int(places[outside][0]))
             report.add(WARNING, "index-extra", path, at, f"{int(outside.sum())} entries from here on point behind the end of the log")

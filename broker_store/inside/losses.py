@@ -57,7 +57,9 @@ class LostRange:
 class Losses:
     """`ranges` are the first MAX_RANGES; `messages` counts all, `ranges_left_out` how many ranges are not named.
 
-    `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names.
+    `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names; of a record that only the index names
+    they count the least that a record has.
+    `perhaps_expired` messages, which units name, lie before `log_begin`, and no file says whether retention removed them.
     `next_offsets` are the least numbers that next messages may have, by (topic, queue id), of queues that lose their last messages.
     """
 
@@ -66,6 +68,8 @@ class Losses:
     ranges_left_out: int = 0
     unnamed_bytes: int = 0
     next_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    perhaps_expired: int = 0
+    log_begin: int = 0
 
     def as_dict(self) -> dict:
         return {
@@ -73,6 +77,8 @@ class Losses:
             "ranges": [one.as_dict() for one in self.ranges],
             "ranges_left_out": self.ranges_left_out,
             "unnamed_bytes": self.unnamed_bytes,
+            "perhaps_expired": self.perhaps_expired,
+            "log_begin": self.log_begin,
         }
 
 
@@ -123,7 +129,8 @@ class _Finder:
             kept = queue.next if queue is not None and queue.next is not None else one.first
             if kept <= one.last < kept + _MOST_UNITS_BETWEEN:
                 following[key] = max(following.get(key, 0), one.last + 1)
-        return Losses(tuple(ranges[:MAX_RANGES]), messages, max(0, len(ranges) - MAX_RANGES), unnamed, following)
+        expired = self._check.units_before_log if _is_begin_unknown(self._check) else 0
+        return Losses(tuple(ranges[:MAX_RANGES]), messages, max(0, len(ranges) - MAX_RANGES), unnamed, following, expired, self._check.log_start)
 
     def _of_queue(self, key: tuple[str, int], queue: Queue | None, gaps: list[tuple[int, int]]) -> list[LostRange]:
         """Numbers before and after those that the log has records of, and the gaps between them."""
@@ -172,17 +179,21 @@ class _Finder:
         return spans
 
     def _unnamed_after(self) -> int:
-        """Bytes between the end of the log and the last unit after it that no unit names: records of queues whose units are gone."""
+        """Bytes between the end of the log and the last unit or entry after it that no unit names: records of queues whose units are gone."""
         size = self._check.file_sizes.get(self._check.log_directory, 0)
         at, unnamed = self._check.log_end, 0
         last = self._check.log_files[-1] if self._check.log_files else None
         if last is not None and self._check.ends_with_blank:
             at = last.base + last.size
-        for low, high in sorted(self._after):
+        named = {low for low, _ in self._after}
+        only_indexed = [(low, low) for low in self._check.index.after_log.tolist() if self._check.log_end <= low < self._after_to and low not in named]
+        for low, high in sorted([*self._after, *only_indexed]):
             while at < low:
                 upto = min(low, (at // size + 1) * size)
                 unnamed += upto - at
                 at = upto
+            if low == high and at == low:
+                unnamed, high = unnamed + record.MIN_RECORD, low + record.MIN_RECORD
             at = max(at, high)
         return unnamed
 
@@ -226,6 +237,11 @@ class _Finder:
                     if message.is_queued:
                         found.setdefault((message.topic, message.queue_id), []).append(message.queue_offset)
         return [LostRange(*key, min(numbers), max(numbers), True) for key, numbers in sorted(found.items())]
+
+
+def _is_begin_unknown(check: StoreCheck) -> bool:
+    """Whether the log begins late, and no file says if retention did that: without a record of ends, or where another broker wrote since."""
+    return check.ends.log_minimum < 0 if check.ends.missing is None else _missing_begin(check) is None
 
 
 def _missing_begin(check: StoreCheck) -> tuple[int, int] | None:

@@ -243,6 +243,36 @@ def test_bytes_after_the_end_that_no_queue_names_are_counted(store):
     assert named(plan) == {one[:3] for one in stored if one[:2] != ("T", 0)} & named(plan) != set()
 
 
+def test_a_record_after_the_end_that_only_the_index_names_is_counted(store):
+    filled(store)
+    last = store.put(message("last", 0, bytes(100), unique="u"))
+    newest = max((store.root / "commitlog").iterdir())
+    assert last.log_offset >= int(newest.name)
+    before = store.read_units("T", 0, store.max_offset("T", 0) - 1, 1)[0]
+    store.flush(), store.close()
+    newest.unlink()
+    (store.root / "ends").unlink()
+    shutil.rmtree(store.root / "consumequeue/last")
+    with_index = make_plan(checked(store.root), small_settings(store.root)).losses.unnamed_bytes
+    for path in (store.root / "index").iterdir():
+        path.unlink()
+    without = make_plan(checked(store.root), small_settings(store.root)).losses.unnamed_bytes
+    assert with_index == without + record.MIN_RECORD and before.log_offset < last.log_offset
+
+
+def test_messages_that_another_broker_may_have_removed_are_counted(store):
+    """The log was written on after the record of ends, and the store says that it was closed: so as another broker leaves it."""
+    stored = filled(store)
+    store.flush(), store.round()
+    stored += filled(store, 60)
+    gone = sum(_log_offset(store, one) < FILE_BYTES for one in stored)
+    store.flush(), store.die()
+    (store.root / "abort").unlink()
+    min((store.root / "commitlog").iterdir()).unlink()
+    losses = make_plan(checked(store.root), small_settings(store.root)).losses
+    assert gone and (losses.messages, losses.perhaps_expired, losses.log_begin) == (0, gone, FILE_BYTES)
+
+
 def _log_offset(store, one):
     """Log offset of a stored message, by its unit."""
     topic, queue_id, number = one[:3]

@@ -532,7 +532,7 @@ def _is_named(losses: Losses | None, found: StoredMessage, broken: Broken) -> bo
         return False
     if any((one.topic, one.queue_id) == (found.topic, found.queue_id) and one.first <= found.queue_offset <= one.last for one in losses.ranges):
         return True
-    if broken.may_be_expired(found):
+    if broken.may_be_expired(found) or (losses.perhaps_expired and found.log_offset < losses.log_begin):
         return True
     return losses.ranges_left_out > 0 or (losses.unnamed_bytes > 0 and not broken.has_unit(found))
 

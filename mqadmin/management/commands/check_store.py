@@ -93,8 +93,10 @@ class Command(PlainCommand):
 
     def _print_losses(self, lost: dict) -> None:
         """What no repair brings back, before what a repair does."""
+        if lost["perhaps_expired"]:
+            self.stdout.write(f"{lost['perhaps_expired']:,} messages that queues name lie before {lost['log_begin']:,}, where the log begins. They became too old, or are lost: no file says which.")
         if not lost["messages"] and not lost["unnamed_bytes"]:
-            self.stdout.write("No message is lost.")
+            self.stdout.write("No other message is lost." if lost["perhaps_expired"] else "No message is lost.")
             return
         self.stdout.write(f"Lost, whatever is done: {lost['messages']:,} messages.")
         for one in lost["ranges"]:
