@@ -46,6 +46,7 @@ from broker_store.engine.hash_index import HashIndex, IndexPlace
 from broker_store.engine.log_begin import MAX_NAMED_QUEUES, MissingBegin, lost_with, missing_begin, take_expired
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.proof import KnownTopics, Proof, Suspect
+from broker_store.engine.record_room import MAX_RECORD
 from broker_store.engine.rehearsal import Disowned, QueueEnd, Rehearsal, WayBack, missing_units
 from broker_store.engine.report import SCAN, RecoveryReport
 from broker_store.engine.rows import Words, WriterContext
@@ -57,7 +58,7 @@ from broker_store.formats.checkpoint import Checkpoint
 from broker_store.formats.index_file import FIRST_ENTRY, IndexHeader
 from broker_store.formats.record import FIXED, FIXED_IPV4, MAX_BEYOND_BODY, MIN_RECORD, STORE_TIMESTAMP, SYS_FLAG, SYS_FLAG_AT
 from broker_store.kernels import context as c
-from broker_store.kernels.scan import data_end, find_unit_break, scan
+from broker_store.kernels.scan import behind_last_unit, data_end, find_unit_break, scan
 
 _SLICE = 64 << 20
 _NEVER = 1 << 62
@@ -251,6 +252,7 @@ class Recovery:
 
         Their records are gone as if they had become too old (spec/store-behaviour.md 4.5), so no offset is given again.
         """
+        given = {queue: self._number_behind_units(queue, _NEVER) for queue in self._queues}
         for queue in self._queues:
             self._find_queue_end(queue, clean=False, log_end=_NEVER)
         known = max([self._ends.position, *(queue.row[c.Q_LOG_END] for queue in self._queues)])
@@ -265,7 +267,7 @@ class Recovery:
             self._ends.lower(end, end)
         self._ends.begin_at(end)
         for queue in self._queues:
-            following = max(queue.maximum, self._ends.next_offset(queue.topic, queue.queue_id))
+            following = max(queue.maximum, given.get(queue, 0), self._ends.next_offset(queue.topic, queue.queue_id))
             if following > queue.maximum:
                 self._begin_at(queue, following)
             queue.row[c.Q_NEXT] = queue.minimum = following
@@ -350,11 +352,10 @@ class Recovery:
 
     def _keep_next_offsets(self, end: int) -> None:
         """Record the numbers of units beyond the log's end before they are cut: without a record of ends nothing else has them."""
-        following = {}
-        for queue in self._queues:
-            ends = [(file.base // UNIT, self._units_below(queue, [file], _NEVER)[0]) for file in queue.files]
-            if known := [behind for first, behind in ends if behind > first and queue.is_made_from_log]:
-                following[queue.topic, queue.queue_id] = max(known)
+        made = [queue for queue in self._queues if queue.is_made_from_log]
+        reached = max((self._units_below(queue, [file], _NEVER)[1] for queue in made for file in queue.files), default=0)
+        believed_to = max(end, reached) + 2 * self._log.file_size  # of damaged units that point further nothing is believed
+        following = {(queue.topic, queue.queue_id): number for queue in made if (number := self._number_behind_units(queue, believed_to))}
         self._ends.bound(following, end)
 
     def _refuse(self, what: str, path: Path, at: int | None, messages: int) -> None:
@@ -604,6 +605,13 @@ class Recovery:
             if good < queue.units_a_file:
                 break
         return end, least[0]
+
+    def _number_behind_units(self, queue: ConsumeQueue, log_end: int) -> int:
+        """Number behind the last unit of a record that ends at or below `log_end`, also where units before it are damaged; 0 without one."""
+        for file in reversed(queue.files):
+            if behind := behind_last_unit(file.address, queue.units_a_file, log_end, MIN_RECORD, MAX_RECORD):
+                return file.base // UNIT + behind
+        return 0
 
     def _go_back(self, compared_from: int) -> dict[ConsumeQueue, int]:
         """Let dispatch write units once more from where queues stopped to be compared, over those that are there; by such a queue its next number before."""

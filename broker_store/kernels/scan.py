@@ -187,6 +187,21 @@ def find_unit_break(address, count, log_end, expected_from, room):
     return count
 
 
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def behind_last_unit(address, count, log_end, least, most):
+    """Number behind the last of `count` units at `address` that may be one, whatever lies before it; 0 without one.
+
+    Its record has `least` to `most` bytes and ends at or below `log_end`.
+    """
+    for number in range(count, 0, -1):
+        unit = address + (number - 1) * 20
+        offset = load_be64(unit)
+        size = load_be32(unit + 8)
+        if offset >= 0 and least <= size <= most and offset <= log_end - size:
+            return number
+    return 0
+
+
 @njit(types.int64(types.int64, types.int64, types.int64), cache=True, nogil=True)
 def sum_units(address, count, before):
     """The sum of `count` units (or index entries) of 20 bytes at `address`, going on from the sum `before`.
