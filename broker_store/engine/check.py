@@ -32,13 +32,15 @@ from broker_store.engine.check_index import IndexCheck
 from broker_store.engine.check_places import PlaceCheck
 from broker_store.engine.check_report import ERROR, MOST_TOLD_OF_A_KIND, NOTE, WARNING, CheckReport, CheckSizes
 from broker_store.engine.check_timer import TimerFilesCheck
-from broker_store.engine.config_files import ConfigReader
+from broker_store.engine.config_files import ConfigReader, judged
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.file_sizes import NamedFile, likely_size
 from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
+from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
+from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.engine.tombstones import read_file as read_tombstones
-from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
+from broker_store.errors import FormatError, NameError_, StoreError
 from broker_store.formats import checkpoint, config_json, names, properties, queue_unit, record
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.kernels import columns as k
@@ -68,9 +70,6 @@ REASONS = {
     c.REASON_SYNTAX: "the topic or the properties hold what they may not",
     c.REASON_RECORD_CRC: "the CRC of the whole record, in its properties, is wrong",
 }
-
-
-_AS_JSON = ConfigReader(config_json.read)
 
 
 class _Stopped(Exception):
@@ -346,6 +345,7 @@ class StoreCheck:
         self.log_directory = log_directory or self.root / "commitlog"
         self.limit = log_end
         self.delay_levels_ms = delay_levels_ms
+        self._knows_readers = bool(config_readers)
         self.config_readers = {TOMBSTONES: ConfigReader(read_tombstones), **config_readers}
         self.report = CheckReport()
         self.damaged: list[tuple[int, int]] = []  # of the log: what is known to hold no good record
@@ -1001,27 +1001,33 @@ class StoreCheck:
             self.report.add(ERROR, "checkpoint-ahead", str(path), at, what)
 
     def _check_config(self) -> None:
-        """As a start reads the files (engine/config_files.py); of those that it does not read, that they are JSON."""
+        """As a start reads the files (engine/config_files.py): an error where it refuses one, a warning where it goes on without.
+
+        Of files that it does not read, a note about those that are no JSON; an error when nobody said which it reads.
+        """
         directory = self.root / config_files.DIRECTORY
-        present = set(self.disk.list_names(directory))
-        names = {name.removesuffix(config_files.BACKUP) for name in present}
-        for name in sorted(name for name in names if name in self.config_readers or name.endswith(".json")):
-            reader = self.config_readers.get(name, _AS_JSON)
-            backup = f"{name}{config_files.BACKUP}"
-            problem = self._config_problem(directory / name, reader) if name in present else "is missing"
-            if problem is None:
-                self.report.count("config_files")
-                continue
-            if name not in present and name not in self.config_readers:
-                continue  # nobody asks for it
-            is_spared = backup in present and self._config_problem(directory / backup, reader) is None
-            if is_spared:
-                severity, what = WARNING, f"{problem}; its .bak is good and is taken instead"
-            elif reader.is_needed:
-                severity, what = ERROR, f"{problem}; and there is no good .bak"
+        found = {name for name in self.disk.list_names(directory) if name.endswith(".json")}
+        for name in sorted(found - {STORE_TIMES} | self.config_readers.keys()):
+            path, reader = directory / name, self.config_readers.get(name)
+            bad = judged(self.disk, path, reader.read if reader is not None else config_json.read)
+            if bad is None:
+                if self.disk.exists(path):
+                    self.report.count("config_files")
+            elif bad.is_in_the_way:
+                self.report.add(ERROR, "unreadable", str(path), None, bad.problem)
+            elif reader is None and self._knows_readers:
+                self.report.add(NOTE, "config", str(path), None, f"{bad.problem}; this broker does not read the file")
+            elif bad.backup is not None:
+                self.report.add(WARNING, "config", str(path), None, f"{bad.problem}; its .bak is good and is taken instead")
+            elif reader is None or reader.is_needed:
+                is_there = self.disk.exists(path)
+                self.report.add(ERROR, "config", str(path if is_there else path.with_name(f"{name}{config_files.BACKUP}")), None, bad.both)
             else:
-                severity, what = NOTE, f"{problem}; and there is no good .bak: a start counts anew"
-            self.report.add(severity, "config", str(directory / (name if name in present or is_spared else backup)), None, what)
+                self.report.add(NOTE, "config", str(path), None, f"{bad.both}: a start counts anew")
+        times = StoreTimes(self.disk, directory / STORE_TIMES)
+        times.load()
+        if times.note:
+            self.report.add(NOTE, "config", str(directory / STORE_TIMES), None, times.note)
 
     def _check_lock(self) -> None:
         if self.disk.exists(self.root / "lock"):
@@ -1067,18 +1073,6 @@ class StoreCheck:
         except (FormatError, StoreError):
             return {}
         return value if isinstance(value, dict) else {}
-
-    def _config_problem(self, path: Path, reader: ConfigReader) -> str | None:
-        try:
-            raw = self.disk.read_file(path, CONFIG_BYTES)
-            if not raw:
-                return "is empty"
-            reader.read(raw.decode())
-        except UnicodeDecodeError as error:
-            return f"is no UTF-8 at {error.start}"
-        except (FormatError, DamagedStoreError) as error:
-            return str(error) if isinstance(error, FormatError) else error.what
-        return None
 
     def progress(self, done: int | None, step: str) -> None:
         if done is not None:

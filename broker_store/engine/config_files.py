@@ -33,6 +33,58 @@ class ConfigReader(NamedTuple):
     is_needed: bool = True
 
 
+class Judged(NamedTuple):
+    """A file that is bad, and its .bak. `backup` is the content of the .bak when that is sound."""
+
+    raw: bytes | None
+    problem: str
+    backup: bytes | None
+    both: str  # what is wrong with the file and with its .bak
+    advice: str
+    is_in_the_way: bool  # it is no regular file, so nothing can be put in its place
+
+
+def judged(disk: Disk, path: Path, read: Callable[[str], object]) -> Judged | None:
+    """What is wrong with a file of config/; None when it is sound, or when neither it nor its .bak is there.
+
+    The last text that is given to `read` is the sound one, if there is one.
+    """
+    raw, problem, advice = _read(disk, path, read)
+    if problem is None:
+        return None
+    backup = path.with_name(f"{path.name}{BACKUP}")
+    backup_raw, backup_problem, _ = _read(disk, backup, read)
+    if problem == backup_problem == _MISSING:
+        return None
+    both = f"{problem}; and {backup.name} {'has the same error' if backup_problem == problem else backup_problem}"
+    return Judged(raw, problem, backup_raw if backup_problem is None else None, both, advice, problem != _MISSING and not _is_regular(disk, path))
+
+
+def _is_regular(disk: Disk, path: Path) -> bool:
+    try:
+        disk.size_of(path)
+    except DamagedStoreError:
+        return False
+    return True
+
+
+def _read(disk: Disk, path: Path, read: Callable[[str], object]) -> tuple[bytes | None, str | None, str]:
+    """(the bytes, what is wrong with them or None, advice)."""
+    raw = None
+    try:
+        raw = disk.read_file(path)
+        if not raw:
+            return raw, _MISSING if raw is None else "is empty", f"Put a sound copy in the place of {path}."
+        read(raw.decode())
+    except UnicodeDecodeError as error:
+        return raw, f"is no UTF-8 at {error.start}", f"Put a sound copy in the place of {path}."
+    except FormatError as error:
+        return raw, str(error), f"Put a sound copy in the place of {path}."
+    except DamagedStoreError as error:
+        return raw, error.what, error.advice
+    return raw, None, ""
+
+
 class ConfigFiles:
     """Reads for a start, which go into its report, and writes of any thread."""
 
@@ -46,43 +98,23 @@ class ConfigFiles:
         """Give the text of config/<name> to `take`, that of its .bak when `take` or the file fails; what was found, if anything was.
 
         `take` raises DamagedStoreError or FormatError and then has changed nothing. It is not called when neither file is
-        there. When both are bad: DamagedStoreError, or, of a file that is not needed, no call and a finding.
+        there. When both are bad: DamagedStoreError, or, of a file that is not needed, no call and a finding. DamagedStoreError too where
+        the file is no regular file, but for an inspection.
         """
-        path, backup = self._directory / name, self._directory / f"{name}{BACKUP}"
-        raw, problem, advice = self._try(path, take)
-        if problem is None:
+        path = self._directory / name
+        found = judged(self._disk, path, take)
+        if found is None:
             return None
-        backup_raw, backup_problem, _ = self._try(backup, take)
-        if problem == backup_problem == _MISSING:
-            return None
-        both = f"{problem}; and {backup.name} {'has the same error' if backup_problem == problem else backup_problem}"
-        if backup_problem is None:
-            what = f"{problem}; its .bak is taken, which is older by one change"
-            self._keep(name, raw)
-            self._disk.replace_file(path, backup_raw)
-        elif is_needed:
-            raise DamagedStoreError(both, file=f"{DIRECTORY}/{name}", advice=advice)
+        if (found.backup is None and is_needed) or (found.is_in_the_way and not self._disk.is_inspecting):
+            raise DamagedStoreError(found.both if found.backup is None else found.problem, file=f"{DIRECTORY}/{name}", advice=found.advice)
+        self._keep(name, found.raw)
+        if found.backup is None:
+            what = f"{found.both}: what it says is counted from now on"
         else:
-            what = f"{both}: what it says is counted from now on"
-            self._keep(name, raw)
+            what = f"{found.problem}; its .bak is taken, which is older by one change"
+            self._disk.replace_file(path, found.backup)
         self._report.finding("warning", what, f"{DIRECTORY}/{name}")
         return f"{DIRECTORY}/{name}: {what}"
-
-    def _try(self, path: Path, take: Callable[[str], None]) -> tuple[bytes | None, str | None, str]:
-        """(the bytes, what is wrong with them or None, advice)."""
-        raw = None
-        try:
-            raw = self._disk.read_file(path)
-            if not raw:
-                return raw, _MISSING if raw is None else "is empty", f"Put a sound copy in the place of {path}."
-            take(raw.decode())
-        except UnicodeDecodeError as error:
-            return raw, f"is no UTF-8 at {error.start}", f"Put a sound copy in the place of {path}."
-        except FormatError as error:
-            return raw, str(error), f"Put a sound copy in the place of {path}."
-        except DamagedStoreError as error:
-            return raw, error.what, error.advice
-        return raw, None, ""
 
     def _keep(self, name: str, raw: bytes | None) -> None:
         if not raw:

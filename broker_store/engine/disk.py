@@ -397,6 +397,8 @@ def _sync_written(descriptor: int, path: Path) -> None:
 class Disk:
     """Names and bytes of one file system. Stateless; every method may raise StoreError or DiskFullError."""
 
+    is_inspecting = False  # True: nothing on the disk is changed
+
     def make_directory(self, path: Path, *, sync: bool = True) -> None:
         """With its parents; each new name is synced into the directory above, unless the caller does that later."""
         if path.is_dir():
@@ -760,6 +762,8 @@ class InspectDisk(Disk):
 
     The engine recovers as always, but in its own memory. So what is shown is what a start would make of the store.
     """
+
+    is_inspecting = True
 
     def __init__(self) -> None:
         self._regions: dict[Path, InspectRegion] = {}

@@ -256,6 +256,8 @@ class _Planner:
                 continue
             if Path(finding.file).parent == self.check.log_directory:
                 self.left.append(f"{Path(finding.file).name} is no regular file: put the file itself in its place.")
+            elif Path(finding.file).parent == self.root / "config":
+                self.left.append(f"config/{Path(finding.file).name} is no regular file: put the file itself in its place, or move it out of the store.")
             elif finding.file == str(self.root / "lock"):
                 self.left.append("lock is no regular file: move it out of the store.")
 

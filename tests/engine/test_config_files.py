@@ -1,7 +1,9 @@
 """A file of config/ that is torn is taken from its .bak and said so; when both are bad the start stops for what messages depend on."""
 
 import json
+import os
 import random
+from pathlib import Path
 
 import pytest
 
@@ -212,6 +214,30 @@ def test_a_repair_does_not_write_lowered_offsets_into_a_table_that_a_start_refus
     assert {finding.kind for finding in check.report.findings if finding.severity != NOTE} == {"config", "offset-ahead"}
     Repair(make_plan(check, small_settings(root))).run()
     assert not path.exists() and load(root, offsets.FILE_NAME)[1] == []
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "link"])
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_regular_file_is_refused_before_anything_is_written(root, name, kind):
+    path = root / "config" / name
+    (root / "config" / f"{name}.bak").write_text(text_of(name, 5))
+    path.mkdir() if kind == "directory" else os.mkfifo(path) if kind == "fifo" else path.symlink_to(f"{name}.bak")
+    names = sorted(path.name for path in root.rglob("*"))
+    with pytest.raises(DamagedStoreError, match=rf"config/{name}: is no regular file. Move it out of the store"):
+        load(root, name, is_needed=READERS[name].is_needed)
+    assert sorted(path.name for path in root.rglob("*")) == names
+    number, (finding,) = load(root, name, disk=InspectDisk())
+    assert number == 5 and finding["what"].startswith("is no regular file; its .bak is taken")
+    (found,) = (one for one in StoreCheck(root, config_readers=READERS).run().findings if one.file == str(path))
+    assert (found.severity, found.kind) == (ERROR, "unreadable")
+
+
+def test_a_file_that_no_start_reads_is_not_called_an_error(root):
+    for name in ("consumerFilter.json", "storeTimes.json"):
+        (root / "config" / name).write_text("{")
+    found = [(Path(one.file).name, one.severity, one.what) for one in StoreCheck(root, config_readers=READERS).run().findings if one.kind == "config"]
+    assert [(name, severity) for name, severity, _ in found] == [("consumerFilter.json", NOTE), ("storeTimes.json", NOTE)]
+    assert "this broker does not read the file" in found[0][2] and "known only of what the start reads" in found[1][2]
 
 
 def test_a_look_takes_the_backup_and_changes_nothing(root):
