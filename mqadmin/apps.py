@@ -6,7 +6,9 @@ from django.contrib.admin import apps as admin_apps
 from django.core.checks import Tags, Warning, register
 
 
-class AdminConfig(admin_apps.AdminConfig):
+class AdminConfig(admin_apps.SimpleAdminConfig):
+    """The admin, whose pages mqadmin/urls.py registers: that is imported with the first page."""
+
     default = False  # of this module
     default_site = "mqadmin.admin_site.Site"
 

@@ -13,6 +13,8 @@ from mqadmin.views import account, dead_letters, groups, jobs, messages, overvie
 from mqadmin.views.asked import only, text
 from mqadmin.views.inside import bytes, cache, disk, dispatch, doctor, index, journey, lab, layout, recoveries, write
 
+admin.autodiscover()
+
 urlpatterns = [
     path("", overview.overview, name="overview"),
     path("topics/", topics.topics, name="topics"),
