@@ -40,7 +40,7 @@ from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.engine.tombstones import read_file as read_tombstones
-from broker_store.errors import FormatError, NameError_, StoreError
+from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
 from broker_store.formats import checkpoint, config_json, names, properties, queue_unit, record
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.kernels import columns as k
@@ -1003,7 +1003,7 @@ class StoreCheck:
     def _check_config(self) -> None:
         """As a start reads the files (engine/config_files.py): an error where it refuses one, a warning where it goes on without.
 
-        Of files that it does not read, a note about those that are no JSON; an error when nobody said which it reads.
+        A file that a start does not read and that is not JSON gets a note. Without the readers of a start it is an error.
         """
         directory = self.root / config_files.DIRECTORY
         found = {name for name in self.disk.list_names(directory) if name.endswith(".json")}
@@ -1025,7 +1025,10 @@ class StoreCheck:
             else:
                 self.report.add(NOTE, "config", str(path), None, f"{bad.both}: a start counts anew")
         times = StoreTimes(self.disk, directory / STORE_TIMES)
-        times.load()
+        try:
+            times.load()
+        except DamagedStoreError as error:
+            self.report.add(ERROR, "unreadable", str(directory / STORE_TIMES), None, error.what)
         if times.note:
             self.report.add(NOTE, "config", str(directory / STORE_TIMES), None, times.note)
 

@@ -240,6 +240,13 @@ def test_a_file_that_no_start_reads_is_not_called_an_error(root):
     assert "this broker does not read the file" in found[0][2] and "known only of what the start reads" in found[1][2]
 
 
+def test_a_directory_in_the_place_of_the_note_of_store_times_is_named_and_ends_no_check(root):
+    path = root / "config" / "storeTimes.json"
+    path.mkdir()
+    (found,) = (one for one in StoreCheck(root, config_readers=READERS).run().findings if one.file == str(path))
+    assert (found.severity, found.kind, found.what) == (ERROR, "unreadable", "is no regular file")
+
+
 def test_a_look_takes_the_backup_and_changes_nothing(root):
     name = offsets.FILE_NAME
     (root / "config" / name).write_bytes(b"{")
