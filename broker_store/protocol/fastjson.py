@@ -74,18 +74,28 @@ class ObjectKey:
 
 def loads(data: bytes) -> object:
     """The value in a body: dict, list, str, int, float, bool or None. Raises FieldError."""
+    value = loads_without_references(data)
+    if b'"$ref"' not in data:
+        return value
     try:
-        try:
-            value = orjson.loads(data) if orjson else strict_loads(data)
-        except ValueError:
-            value = _read_dialect(bytes(data).decode())
-        if b'"$ref"' in data:
-            value = _References(value).resolved()
+        return _References(value).resolved()
     except RecursionError:
         raise _wrong(data, "fewer levels") from None
     except (ValueError, TypeError, IndexError, KeyError) as error:
         raise _wrong(data, f"fastjson text ({error!s:.80})") from None
-    return value
+
+
+def loads_without_references(data: bytes) -> object:
+    """What `loads` gives, but each reference stays the object `{"$ref": path}`. Raises FieldError."""
+    try:
+        try:
+            return orjson.loads(data) if orjson else strict_loads(data)
+        except ValueError:
+            return _read_dialect(bytes(data).decode())
+    except RecursionError:
+        raise _wrong(data, "fewer levels") from None
+    except (ValueError, TypeError, IndexError, KeyError) as error:
+        raise _wrong(data, f"fastjson text ({error!s:.80})") from None
 
 
 # How much may stand in a body that is read on the loop. 1,000 groups as Apache writes them have 43,000 marks.

@@ -156,11 +156,11 @@ def _subject(audited: Audited, command: Command) -> tuple[str, dict]:
 
 
 def _names_in(body: bytes, list_name: str, name: str) -> list[str] | None:
-    """The names of the items of a body; None for one that is long, or is none."""
+    """The names of the items of a body; None for one that is long, or is none. The handler follows the references."""
     if len(body) > MAX_LIST_BYTES:
         return None
     try:
-        value = fastjson.loads(body)
+        value = fastjson.loads_without_references(body)
     except PeerError:
         return None
     items = value.get(list_name) if list_name and isinstance(value, dict) else [value]

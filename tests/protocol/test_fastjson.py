@@ -46,6 +46,13 @@ def test_references_share_what_they_point_to():
     assert value["d"][0] is value["c"]
 
 
+def test_references_are_left_as_they_are_where_only_names_are_read():
+    body = b'[{"a":1},{"$ref":"$[0]"}]'
+    assert fastjson.loads_without_references(body) == [{"a": 1}, {"$ref": "$[0]"}]
+    with pytest.raises(FieldError, match="fastjson text"):
+        fastjson.loads_without_references(b"[")
+
+
 def test_a_reference_finds_a_queue_by_its_java_text():
     body = (
         b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"maxOffset":5},{"brokerName":"b","queueId":1,"topic":"T"}:'
