@@ -57,12 +57,12 @@ class TransactionMetrics:
 def read_file(text: str) -> tuple[dict[str, tuple[int, int]], DataVersion]:
     """topic -> (halves, when that changed last, ms) of a transactionMetrics. Raises FormatError."""
     _, table, version = config_json.read_table(text, "transactionCount")
-    return {topic: _count_of(topic, told) for topic, told in table.items()}, version
+    return {topic: _count_of(topic, entry) for topic, entry in table.items()}, version
 
 
-def _count_of(topic: str, told: object) -> tuple[int, int]:
+def _count_of(topic: str, entry: object) -> tuple[int, int]:
     """(halves, when that changed last, ms) of an entry. Raises FormatError."""
-    numbers = (told.get("count"), told.get("timeStamp")) if isinstance(told, dict) else ()
+    numbers = (entry.get("count"), entry.get("timeStamp")) if isinstance(entry, dict) else ()
     if not numbers or not all(type(number) is int for number in numbers):
-        raise FormatError(f"{excerpt(topic)} needs the integers count and timeStamp", found=excerpt(told))
+        raise FormatError(f"{excerpt(topic)} needs the integers count and timeStamp", found=excerpt(entry))
     return max(0, numbers[0]), numbers[1]

@@ -1023,7 +1023,7 @@ class StoreCheck:
                 is_there = self.disk.exists(path)
                 self.report.add(ERROR, "config", str(path if is_there else path.with_name(f"{name}{config_files.BACKUP}")), None, bad.both)
             else:
-                self.report.add(NOTE, "config", str(path), None, f"{bad.both}: a start counts anew")
+                self.report.add(NOTE, "config", str(path), None, f"{bad.both}: a start begins its counts at 0")
         times = StoreTimes(self.disk, directory / STORE_TIMES)
         try:
             times.load()

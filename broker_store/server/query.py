@@ -41,7 +41,8 @@ class Query:
         check_topic(header.topic)
         count = UNIQUE_KEY_MESSAGES if header.unique_key_query else max(1, min(header.max_num, MAX_MESSAGES))
         found = self._store.query_keys(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp, wait=False)
-        if isinstance(found, KeyQueryResult) and any(header.key.encode() not in one for one in found.records):
+        key = header.key.encode()
+        if isinstance(found, KeyQueryResult) and any(key not in one for one in found.records):
             # Another key with the same hash is very rare, so a record without this key may have changed.
             found = self._store.query_compared(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
         times_doubt = self._store.key_times_doubt(header.begin_timestamp, header.end_timestamp)

@@ -118,7 +118,9 @@ async def find_by_key(
 @router.get("/messages/{message_id}", response=schemas.FoundMessage)
 async def find_by_id(request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None):
     """One message by its offset_message_id or its message_id; the index knows the latter, best together with its topic."""
-    message, damage = await _found_message(message_id, topic)
+    found = await _by_id(message_id, topic)
+    message = found.messages[0]
+    damage = next((one.damage for one in found.damaged if one.log_offset == message.log_offset), None)
     return in_pieces(await message_json(message, {"damage": damage}), JSON)
 
 
@@ -148,6 +150,11 @@ async def raw_message(request: HttpRequest, message_id: str, topic: Annotated[st
 
 
 async def _message(message_id: str, topic: str | None) -> StoredMessage:
+    return (await _by_id(message_id, topic)).messages[0]
+
+
+async def _by_id(message_id: str, topic: str | None) -> clusters.Found:
+    """At least one message, or a Problem."""
     if len(message_id) > 255:
         raise Problem("message_not_found", "no id is that long")
     try:
@@ -156,13 +163,7 @@ async def _message(message_id: str, topic: str | None) -> StoredMessage:
         raise Problem("message_not_found", str(error)) from None
     if not found.messages:
         raise Problem("damaged" if found.damaged else "message_not_found", found.reason or "no message has this id")
-    return found.messages[0]
-
-
-async def _found_message(message_id: str, topic: str | None) -> tuple[StoredMessage, str | None]:
-    """The message, and how its record is damaged."""
-    message = await _message(message_id, topic)
-    return message, await clusters.current().damage_at(message.log_offset)
+    return found
 
 
 async def _found(found: clusters.Found) -> HttpResponseBase:
