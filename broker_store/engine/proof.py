@@ -29,10 +29,13 @@ class Suspect:
 
 
 class Proof:
-    """One start's questions. `log_minimum` is the log's first offset; `is_exact`: nothing was written since the record."""
+    """One start's questions. `log_minimum` is the log's first offset; `is_exact`: nothing was written since the record.
 
-    def __init__(self, ends: EndsFile, log_minimum: int, is_exact: bool):
-        self._ends, self._log_minimum, self.is_exact = ends, log_minimum, is_exact
+    `compares_all`: all entries of index files are compared, else the last of each.
+    """
+
+    def __init__(self, ends: EndsFile, log_minimum: int, is_exact: bool, compares_all: bool):
+        self._ends, self._log_minimum, self.is_exact, self._compares_all = ends, log_minimum, is_exact, compares_all
 
     def rows(self, queue: ConsumeQueue) -> dict[int, FileEnd]:
         return self._ends.queues.get((queue.topic, queue.queue_id), {})
@@ -81,6 +84,18 @@ class Proof:
         gone = next((end.name for end in self._ends.index if end.name not in here and end.end_offset >= log_minimum), None)
         return None if gone is None else (sum(name < gone for name in here), f"index file {gone:017d} is missing")
 
+    def first_changed(self, index: HashIndex) -> tuple[int, str] | None:
+        """As `first_unsound`, of a store that was written on since the record: the recorded entries are still there."""
+        ends = {end.name: end for end in self._ends.index}
+        for number, file in enumerate(index.files):
+            end = ends.get(int(file.name))
+            if end is None:
+                continue
+            is_full = end.count >= file.geometry.entries and number + 1 < len(index.files)
+            if not has_recorded_entries(file, end) or (is_full and not ends_as_recorded(file, end)):
+                return number, f"index file {end.name:017d} is not as it was recorded"
+        return None
+
     def first_unsound(self, index: HashIndex, log_minimum: int) -> tuple[int, str] | None:
         """Of a store that is as it was closed: (number of the first index file that is not, or is missing; why)."""
         here = [int(file.name) for file in index.files]
@@ -90,7 +105,7 @@ class Proof:
                     return sum(name < end.name for name in here), f"index file {end.name:017d} is missing"
                 continue
             number = here.index(end.name)
-            if not ends_as_recorded(index.files[number], end) or (self._ends.in_doubt and not has_recorded_entries(index.files[number], end)):
+            if not ends_as_recorded(index.files[number], end) or (self._compares_all and not has_recorded_entries(index.files[number], end)):
                 return number, f"index file {end.name:017d} is not as it was closed"
         return None
 

@@ -97,11 +97,14 @@ class Recovery:
         self._log, self._queues, self._index, self._dispatcher = log, queues, index, dispatcher
         self._checkpoint, self._report, self._root = checkpoint_file, report, root
         self._ends, self._tombstones, self._times, self._read_config = ends, tombstones, times, read_config
-        self._proof = Proof(ends, 0, False)
+        self._proof = Proof(ends, 0, False, False)
         self._suspects: dict[ConsumeQueue, Suspect] = {}
         self._trusts_index = False
         self._copied: set[Path] = set()
         self._disowned: dict[ConsumeQueue, Disowned] = {}
+        self._bridged: set[ConsumeQueue] = set()  # whose units of lost messages were written anew
+        # Units [first, behind) of a queue that lead to a bad part of the log, the last such part that was passed.
+        self._believed: dict[ConsumeQueue, tuple[int, int]] = {}
         self.missing: list[tuple[ConsumeQueue, int]] = []  # queues that are shorter than the record says, and its next offset
         self.unread_index: tuple[IndexEnd, ...] = ()  # rows of index files that were not read as a whole
         # They go when it is sure that the start goes on: files to be kept, among them index files of a wrong length, and others.
@@ -130,7 +133,7 @@ class Recovery:
             return end
         report.kind = "normal" if clean else "abnormal"
         is_exact = clean and self._ends.found and self._is_end(self._ends.position)
-        self._proof = Proof(self._ends, self._log.minimum, is_exact)
+        self._proof = Proof(self._ends, self._log.minimum, is_exact, self._compares_all)
         with report.step("see that the log begins where it did"):
             self._demand_the_begin(is_exact)
         with report.step("find the end of each queue") as step:
@@ -204,6 +207,14 @@ class Recovery:
         report.log_end = end
         return end
 
+    @property
+    def _compares_all(self) -> bool:
+        """Whether all queue and index files are compared with the record of ends.
+
+        A start that accepts damage does so too: the next plain start could not make them again from a damaged log.
+        """
+        return self._ends.in_doubt or self._settings.accept_damage
+
     # 1 --------------------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
@@ -261,6 +272,7 @@ class Recovery:
         self.has_changed_files = True
         for path in self._away:
             self._keep_away(path)
+        self._lower_stamps()
         self._log.start_writing(end)
         self._dispatcher.start_at(end)
         if known:
@@ -539,7 +551,7 @@ class Recovery:
 
     def _find_queue_end(self, queue: ConsumeQueue, clean: bool, log_end: int | None = None) -> None:
         """Its next unit: behind the last good one. After a clean stop only the last three files are looked at."""
-        files = queue.files[-_QUEUE_FILES_LOOKED_AT:] if clean and not self._ends.in_doubt else queue.files
+        files = queue.files[-_QUEUE_FILES_LOOKED_AT:] if clean and not self._compares_all else queue.files
         end, reached = self._units_below(queue, files, self._log.files[-1].end if log_end is None else log_end)
         looked_from, good_end = files[0].base // UNIT if files else 0, end
         if files and end == files[0].base // UNIT and reached == 0:
@@ -635,6 +647,9 @@ class Recovery:
         if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or end.log_end <= compared_from:
             return None
         unit = queue.row[c.Q_AGREED] or self._units_below(queue, queue.files, compared_from)[0]
+        first, behind = self._believed.get(queue, (unit, unit))
+        if behind == unit and self._settings.accept_damage:
+            unit = first  # no record behind the bad part has shown that they are right: `Bridge.fill` makes them again
         if unit >= end.following:
             return None
         before = queue.unit(unit - 1) if unit else None
@@ -697,6 +712,8 @@ class Recovery:
         """
         if not queue.files or queue.files[0].base == 0 or not queue.is_made_from_log:
             return False
+        if queue.files[0].base // UNIT in self._proof.rows(queue):
+            return False  # recorded as its first file, or the record has those before it
         first = self._first_unit(queue.files[0].path)
         return not first.is_data or (not first.is_pre_blank and first.log_offset > self._log.minimum)
 
@@ -816,6 +833,8 @@ class Recovery:
             known = self._log.minimum  # the record is damaged: the whole index is compared with the log
         place = self._index.whole_place_of(known, self._log.minimum)
         missing = self._proof.first_missing(self._index, self._log.minimum)
+        if missing is None and self._compares_all:
+            missing = self._proof.first_changed(self._index)
         if missing is None:
             return place
         number, why = missing
@@ -883,10 +902,17 @@ class Recovery:
         self._report.finding("error", f"{what}. See `manage.py check_store {self._root}`", file.path.name, words[c.S_AT])
         agreement.pass_entries(following)
         for queue in self._queues:
-            agreed, (believed, _) = queue.row[c.Q_AGREED], self._units_below(queue, queue.files, following)
-            if agreed < believed <= queue.maximum and queue.files[0].base < believed * UNIT:
-                queue.row[c.Q_AGREED] = believed
+            self._believe_units(queue, bad, following)
         return following
+
+    def _believe_units(self, queue: ConsumeQueue, bad: int, following: int) -> None:
+        """Believe the units that lead to the bad part [bad, following) of the log, behind those of the records before it."""
+        first = queue.row[c.Q_AGREED] or self._units_below(queue, queue.files, bad)[0]
+        behind, _ = self._units_below(queue, [file for file in queue.files if file.end > first * UNIT], following)
+        if first < behind <= queue.maximum and queue.unit(first).log_offset >= bad:
+            before = self._believed.get(queue)
+            self._believed[queue] = (before[0] if before is not None and before[1] == first else first), behind
+            queue.row[c.Q_AGREED] = behind
 
     def _scan(self, start: MappedFile, agreement: Agreement) -> int:
         """Log offset behind the last good record from `start` on. Raises DamagedStoreError when synced bytes are bad."""
@@ -1133,7 +1159,7 @@ class Recovery:
             if newest is not None and self._trusts_index:
                 is_beyond = newest.end_offset >= end
                 if not is_beyond:
-                    self.unread_index = () if self._ends.in_doubt else self._ends.index
+                    self.unread_index = () if self._compares_all else self._ends.index
                     index.start_writing()
                     self._index_from(newest)
                     step.detail = "it was closed in order"
@@ -1214,6 +1240,7 @@ class Recovery:
             first = queue.maximum
             if not bridge.fill(queue, unit, at):
                 return False
+            self._bridged.add(queue)
             what = f"messages {first:,} to {unit - 1:,} lay in damaged bytes of the log and are lost; reads of them say so"
             self._report.finding("error", what, _name(queue), first * UNIT)
             return True
@@ -1284,7 +1311,7 @@ class Recovery:
             if is_short:
                 short[queue] = max(disowned.following, short.get(queue, 0))
         self.missing = list(short.items())
-        for queue in self._suspects:
+        for queue in self._suspects.keys() | self._bridged:
             if queue not in short:
                 self._ends.drop(queue.topic, queue.queue_id)
         self._ends.drop_before(self._log.minimum)

@@ -51,17 +51,17 @@ def test_a_bad_record_in_the_middle_is_bridged_when_damage_is_accepted(directory
     shutil.rmtree(root)
 
 
-def damaged_by_number(directory, clock, change):
-    """(store root, what was stored, the changed message of T/0): a record states another place, and the units of T/0 are gone."""
+def damaged_by_number(directory, clock, change, number):
+    """(store root, what was stored, message `number` of T/0, which is changed): a record states another place, and the units of T/0 are gone."""
     store = HandStore(small_settings(directory / "store"), clock).begin()
     stored = filled(store)
     ours = [one for one in stored if one[:2] == ("T", 0)]
-    place = store.read_units("T", 0, ours[23][2], 1)[0].log_offset
+    place = store.read_units("T", 0, ours[number][2], 1)[0].log_offset
     store.close()
     path = store.root / f"commitlog/{place // 16384 * 16384:020}"
     change(path, place % 16384)
     shutil.rmtree(store.root / "consumequeue/T/0")
-    return store.root, stored, ours[23]
+    return store.root, stored, ours[number]
 
 
 def change_topic(path, at):
@@ -73,9 +73,10 @@ def change_number(path, at):
     poke(path, at + record.FIXED_IPV4.offset["queue_offset"], b"\x00\x01")
 
 
+@pytest.mark.parametrize("number", [20, 23], ids=["first of a queue file", "in a queue file"])
 @pytest.mark.parametrize("change", [change_topic, change_number])
-def test_a_record_that_states_another_place_hides_no_message_before_it_when_damage_is_accepted(directory, clock, change):
-    root, stored, changed = damaged_by_number(directory, clock, change)
+def test_a_record_that_states_another_place_hides_no_message_before_it_when_damage_is_accepted(directory, clock, change, number):
+    root, stored, changed = damaged_by_number(directory, clock, change, number)
     store = HandStore(small_settings(root, accept_damage=True), clock).begin()
     assert any(finding["severity"] == "error" and finding["file"] == "consumequeue/T/0" for finding in store.recovery_report()["findings"])
     for _ in range(2):

@@ -3,9 +3,13 @@
 `python -m tests.support.broken_stores` breaks 10,000 stores of every kind in every place.
 """
 
+import shutil
+from dataclasses import replace
+
 import pytest
 
-from tests.support.broken_stores import Judgement, run_case
+from tests.support.broken_stores import Judgement, broken_store, run_case, write_out
+from tests.support.hand_store import Clock, HandStore
 
 pytestmark = pytest.mark.slow
 
@@ -55,10 +59,24 @@ def test_what_went_with_units_that_knew_it_is_named_by_a_repair(seed, tmp_path):
 
 # Each of these once lost or hid messages or keys without a word where damage was accepted, or refused the next start: a changed topic,
 # swapped log files, last records of a queue in a bad part, units beyond a lost end, index files beside a lost end or a log that is gone.
-ACCEPTED_THAT_FAILED = (2001, 1701, 1709, 689, 569, 1977, 2363, 244)
+ACCEPTED_THAT_FAILED = (2001, 1701, 1709, 689, 569, 1977, 2363, 244, 33, 1160, 2000813)
 
 
 @pytest.mark.parametrize("seed", ACCEPTED_THAT_FAILED)
 def test_a_start_that_accepts_damage_and_once_failed_does_not_again(seed, tmp_path):
     broken, judged = run_case(seed, tmp_path, ways=["accept"])
     assert isinstance(judged["accept"], Judgement), f"{broken.breaks}: {judged['accept']!r}"
+
+
+def test_units_that_an_accepted_start_wrote_anew_are_not_damaged_for_the_next_start(tmp_path):
+    """They differ from those of the record of ends, which a plain start had believed."""
+    broken = broken_store(33)
+    write_out(broken, tmp_path / "store")
+    clock, settings = Clock(), broken.original.settings(tmp_path / "store")
+    clock.advance(10**9)
+    for accepts in (False, True, False):
+        store = HandStore(replace(settings, accept_damage=accepts), clock).begin()
+        store.close()
+        store.die()
+    assert [one for one in store.recovery_report()["findings"] if one["file"].startswith("consumequeue")] == []
+    shutil.rmtree(tmp_path / "store")  # the log is still damaged

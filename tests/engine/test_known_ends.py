@@ -211,6 +211,19 @@ def test_a_loss_that_is_accepted_gives_no_offset_twice(open_store, loss):
         assert sum(record.decode(store.get(GetRequest(*place, 1)).body).body == body for *place, body, _ in stored) > COUNT // 2
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_is_accepted_once(open_store, loss):
+    """The next start is a plain one, also where nothing was sent before the stop."""
+    store = open_store()
+    stored = filled(store)
+    store.close()
+    LOSSES[loss](store.root)
+    open_store(accept_damage=True).close()
+    store = open_store()
+    assert store.recovery_report()["kind"] == "normal"
+    assert_next_is_new(store, stored)
+
+
 def test_a_store_that_never_had_a_message_starts(open_store):
     for _ in range(3):
         store = open_store()

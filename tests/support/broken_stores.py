@@ -460,7 +460,7 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept
         again.begin()
         _judge_queues(again, broken, alive, cut_at, begin, losses)
     except StoreError as error:
-        if not is_index_lost:
+        if not is_index_lost or accept_damage:
             raise Violation(f"the second start is refused: {error}") from error
         _same_files(before, tree(root))
         return Judgement("refused", str(error))
@@ -668,15 +668,17 @@ def judge_accepted(root: Path, broken: Broken) -> Judgement:
 WAYS = {"start": judge_start, "repair": judge_repair, "accept": judge_accepted}
 
 
+def broken_store(seed: int, kind: str = "", within: str = "") -> Broken:
+    """The broken store of a seed. `kind` is the store that is broken (of all kinds without it), `within` where its broken files lie."""
+    original = make_original(kind, seed % MAX_ORIGINALS) if kind else make_original(*_original_of(seed))
+    return break_store(original, random.Random(seed), within)
+
+
 def run_case(
     seed: int, directory: Path, kind: str = "", within: str = "", ways: Iterable[str] = tuple(WAYS)
 ) -> tuple[Broken, dict[str, Judgement | BaseException]]:
-    """Make, break and judge one store once for each of `ways`: by a plain start, and by the doctor.
-
-    `kind` is the store that is broken (of all kinds without it), `within` where its broken files lie.
-    """
-    original = make_original(kind, seed % MAX_ORIGINALS) if kind else make_original(*_original_of(seed))
-    broken = break_store(original, random.Random(seed), within)
+    """Make and break one store (see `broken_store`) and judge it once for each of `ways`."""
+    broken = broken_store(seed, kind, within)
     judged: dict[str, Judgement | BaseException] = {}
     for way in ways:
         root = directory / way / "store"
