@@ -52,26 +52,47 @@ class Bridge:
                     at = raw.find(magic, at + 1)
             yield from (file.base + start + at for at in sorted(places) if at >= 0)
 
-    def fill(self, queue: ConsumeQueue, unit: int, at: int) -> bool:
+    def fill(self, queue: ConsumeQueue, unit: int, at: int, *, is_begin_lost: bool) -> bool:
         """Let the queue's units up to `unit`, whose record begins at `at`, lead to where their records lay; False when there is no room for them.
 
         That is a bad part behind the queue's last record. Without one it is the stretch behind that record: what lies there
-        states another place, which is damaged.
+        states another place, which is damaged. `is_begin_lost`: that stretch may begin with the log.
         """
         after, count = queue.row[c.Q_LOG_END], unit - queue.maximum
         parts = ((max(low, after), high) for low, high in sorted(self.passed) if after < high <= at)
         place = next((low for low, high in parts if count <= high - low), None)
-        if place is None and after > self.log.minimum and count * MIN_RECORD <= at - after:
+        if is_begin_lost:
+            after = max(after, self.log.minimum)
+        if place is None and (after > self.log.minimum or is_begin_lost) and count * MIN_RECORD <= at - after:
             place = after
         if place is None:
             return False
         for number in range(queue.maximum, unit):
-            if queue.row[c.Q_APPEND_LIMIT] <= number or queue.file_of(number) is None:
-                queue.advance()
+            _step(queue)
             file = queue.file_of(number)
             file.map().write(number * UNIT - file.base, queue_unit.encode(place, _LOST_SIZE, 0))
             place += _LOST_SIZE
-            queue.row[c.Q_DISPATCHED] = number + 1
         queue.row[c.Q_NEXT] = max(queue.row[c.Q_NEXT], unit)
         queue.row[c.Q_LOG_END] = place
         return True
+
+    def keep(self, queue: ConsumeQueue, unit: int) -> None:
+        """Go on with `unit` behind units of lost messages that an earlier start wrote."""
+        last = queue.unit_in_files(unit - 1)
+        while queue.maximum < unit:
+            _step(queue)
+        queue.row[c.Q_NEXT] = max(queue.row[c.Q_NEXT], unit)
+        queue.row[c.Q_LOG_END] = last.log_offset + last.size
+
+
+def _step(queue: ConsumeQueue) -> None:
+    """Count the next unit of a queue as there, and see that a file has room for it."""
+    number = queue.maximum
+    if queue.row[c.Q_APPEND_LIMIT] <= number or queue.file_of(number) is None:
+        queue.advance()
+    queue.row[c.Q_DISPATCHED] = number + 1
+
+
+def are_lost(queue: ConsumeQueue, first: int, end: int) -> bool:
+    """Whether the units [first, end) in a queue's files are those that `Bridge.fill` writes for lost messages."""
+    return first < end and all((unit := queue.unit_in_files(number)) is not None and unit.size == _LOST_SIZE for number in range(first, end))

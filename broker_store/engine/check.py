@@ -58,6 +58,7 @@ ZEROS_AT_ONCE = 1 << 20
 UNITS_AT_ONCE = 1 << 16  # of a queue, where they are compared with no record
 UNITS_AT_THE_END = 1 << 12  # of a queue, read at once to find its last
 CONFIG_BYTES = 256 << 20
+_NEVER = 1 << 62
 MOST_GAPS = 1 << 16  # remembered for a repair
 
 UNIT = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -351,6 +352,7 @@ class StoreCheck:
         self.damaged: list[tuple[int, int]] = []  # of the log: what is known to hold no good record
         self.stretches: list[Stretch] = []
         self.gaps: list[Gap] = []
+        self._topic_begins: dict[str, int] = {}
         self.deleted_to: dict[str, int] = {}  # where the records of a deleted topic end, by what the queues say
         self.topics: dict[int, str] = {}  # by the hash the kernel gives
         self.file_sizes: dict[Path, int] = {}  # what each file of a directory should have
@@ -808,6 +810,9 @@ class StoreCheck:
             queue.life = self._begin_of_life(topic, queue_id, queue)
         first, begin = queue.life
         deleted = (offsets < self.deleted_before.get(topic, 0)) | ((offsets < begin) & (numbers >= first))
+        if deleted.any():
+            # A topic is deleted with all its queues: a record behind the first of any of them states a damaged queue.
+            deleted &= (offsets < self.deleted_before.get(topic, 0)) | (offsets < self._begin_of_topic(topic))
         if not queue.files and self.known_topics and topic not in self.known_topics:
             deleted[:] = True
         if deleted.any():
@@ -815,20 +820,38 @@ class StoreCheck:
             self.deleted_to[topic] = max(self.deleted_to.get(topic, 0), int(offsets[deleted].max()) + 1)
         return rows[~deleted]
 
-    def _begin_of_life(self, topic: str, queue_id: int, queue: Queue) -> tuple[int, int]:
-        """(number of the first unit, log offset of its record), (0, 0) when that unit and a record do not agree."""
+    def _begin_of_topic(self, topic: str) -> int:
+        """Log offset of the first record to which a unit of a queue of the topic leads, above all offsets without one."""
+        if topic not in self._topic_begins:
+            begins = [begin for queue in self.queues.values() if queue.key[0] == topic and (begin := self._first_led_to(queue)) is not None]
+            self._topic_begins[topic] = min(begins, default=_NEVER)
+        return self._topic_begins[topic]
+
+    def _first_led_to(self, queue: Queue) -> int | None:
+        """Log offset of the record to which the queue's first unit leads; None when that unit leads to none of its topic."""
+        unit = self._first_unit(queue)
+        found = None if unit is None else self.record_at(unit[1], unit[2])
+        return unit[1] if found is not None and found.topic == queue.key[0] else None
+
+    def _first_unit(self, queue: Queue) -> tuple[int, int, int] | None:
+        """(number, log offset, size) of the queue's first unit of a message."""
         for start in range(queue.first, queue.end, 1024):
             units = queue.units(start, min(1024, queue.end - start))
             data = np.flatnonzero((units["size"] > 0) & (units["size"] != queue_unit.PRE_BLANK_SIZE))
-            if not len(data):
-                continue
-            number, unit = start + int(data[0]), units[int(data[0])]
-            offset, size = int(unit["log_offset"]), int(unit["size"])
-            found = self.record_at(offset, size)
-            if found is not None and (found.topic, found.queue_id, found.queue_offset) == (topic, queue_id, number):
-                return number, offset
-            break
-        return 0, 0
+            if len(data):
+                unit = units[int(data[0])]
+                return start + int(data[0]), int(unit["log_offset"]), int(unit["size"])
+        return None
+
+    def _begin_of_life(self, topic: str, queue_id: int, queue: Queue) -> tuple[int, int]:
+        """(number of the first unit, log offset of its record), (0, 0) when that unit and a record do not agree."""
+        unit = self._first_unit(queue)
+        if unit is None:
+            return 0, 0
+        number, offset, size = unit
+        found = self.record_at(offset, size)
+        states_it = found is not None and (found.topic, found.queue_id, found.queue_offset) == (topic, queue_id, number)
+        return (number, offset) if states_it else (0, 0)
 
     def _tell_units(self, queue: Queue, rows: np.ndarray, units: np.ndarray) -> None:
         absent = units["size"] == 0
@@ -848,7 +871,7 @@ class StoreCheck:
     def _check_density(self, topic: str, queue_id: int, queue: Queue, numbers: np.ndarray, offsets: np.ndarray, file: StoreFile) -> None:
         """Queue offsets in the log go up by one, apart from what lay in damaged stretches."""
         if queue.covered_from is None:
-            queue.covered_from = queue.next = int(numbers[0])
+            queue.covered_from = queue.next = self._first_number(queue, numbers, int(offsets[0]))
         expected = np.concatenate(([queue.next], numbers[:-1] + 1))
         for place in np.flatnonzero(numbers != expected):
             wanted, found, offset = int(expected[place]), int(numbers[place]), int(offsets[place])
@@ -863,6 +886,18 @@ class StoreCheck:
                 what = check_rules.offsets_in_no_record(wanted, found - 1, queue.name)
             self.report.add(ERROR, check_rules.QUEUE_OFFSET, str(file.path), offset - file.base, what, queue=(topic, queue_id))
         queue.next, queue.last_at = int(numbers[-1]) + 1, int(offsets[-1])
+
+    @staticmethod
+    def _first_number(queue: Queue, numbers: np.ndarray, offset: int) -> int:
+        """The number of a queue's first record in the log, at `offset`: that of the unit which leads to it, else what it states if there is room for it."""
+        stated, following = int(numbers[0]), numbers[1:]
+        if (len(following) and int(following[0]) == stated + 1) or not queue.files and stated * record.MIN_RECORD <= offset:
+            return stated
+        for first, count in queue.spans(queue.first, queue.end, UNITS_AT_ONCE):
+            places = np.flatnonzero(queue.units(first, count)["log_offset"] == offset)
+            if len(places):
+                return first + int(places[0])
+        return stated if stated * record.MIN_RECORD <= offset else int(numbers.min()) if len(following) else 0
 
     @staticmethod
     def _in_damage(queue: Queue, first: int, end: int, damaged: list[tuple[int, int]]) -> bool:

@@ -34,7 +34,7 @@ from pathlib import Path
 
 from broker_store.config import StoreSettings
 from broker_store.engine.agreement import Agreement
-from broker_store.engine.bridge import Bridge
+from broker_store.engine.bridge import Bridge, are_lost
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk, Region
@@ -116,7 +116,8 @@ class Recovery:
         self._was_clean = False
         self._queue_files_gone = 0
         self._is_end_lost = False  # of the log, which was accepted
-        self._shortened: list[ConsumeQueue] = []  # files of theirs were missing: dispatch goes back to where they end now
+        # By queue of which a file was missing: the files behind it, which are taken away. Dispatch goes back to where the queue ends now.
+        self._shortened: dict[ConsumeQueue, list[Path]] = {}
         self.has_changed_files = False
 
     def run(self, clean: bool) -> int:
@@ -187,7 +188,8 @@ class Recovery:
         dispatch_from = self._mend_index(start.base, agreement.index_place(agreed), end, place, agreement)
         for queue in self._shortened:
             dispatch_from = min(dispatch_from, max(self._log.minimum, queue.row[c.Q_LOG_END]))
-        self._dispatch_again(dispatch_from, end, {} if agreed == end else self._go_back(compared_from))
+        left_out = None if agreed == end else self._record_to_leave_out(agreed)
+        self._dispatch_again(dispatch_from, end, {} if agreed == end else self._go_back(compared_from), left_out)
         with report.step("compare next offsets with the record of ends") as step:
             step.detail = self._compare_next_offsets()
         with report.step("correct the minimum offsets"):
@@ -266,9 +268,12 @@ class Recovery:
         given = {queue: self._number_behind_units(queue, _NEVER) for queue in self._queues}
         for queue in self._queues:
             self._find_queue_end(queue, clean=False, log_end=_NEVER)
-        known = max([self._ends.position, *(queue.row[c.Q_LOG_END] for queue in self._queues)])
-        end = -(-known // self._log.file_size) * self._log.file_size
+        known = max([self._ends.position, self._indexed_to(), *(queue.row[c.Q_LOG_END] for queue in self._queues)])
         self._open_recorded(KnownTopics(self._read_config, was_clean=False))
+        following = {queue: max(queue.maximum, given.get(queue, 0), self._ends.next_offset(queue.topic, queue.queue_id)) for queue in self._queues}
+        # A record whose number is larger than the count of records that have room before it is damaged (`_is_misnumbered`).
+        known = max(known, MIN_RECORD * max(following.values(), default=0))
+        end = -(-known // self._log.file_size) * self._log.file_size
         self.has_changed_files = True
         for path in self._away:
             self._keep_away(path)
@@ -279,14 +284,20 @@ class Recovery:
             self._ends.lower(end, end)
         self._ends.begin_at(end)
         for queue in self._queues:
-            following = max(queue.maximum, given.get(queue, 0), self._ends.next_offset(queue.topic, queue.queue_id))
-            if following > queue.maximum:
-                self._begin_at(queue, following)
-            queue.row[c.Q_NEXT] = queue.minimum = following
+            if following[queue] > queue.maximum:
+                self._begin_at(queue, following[queue])
+            queue.row[c.Q_NEXT] = queue.minimum = following[queue]
             queue.row[c.Q_LOG_END] = 0
         self._index.drop_unused()
         self._index.start_writing()
         return end
+
+    def _indexed_to(self) -> int:
+        """Log offset behind the begin of the last record in the index, 0 without one, and where the newest file's header and last entry differ."""
+        newest = next((file for file in reversed(self._index.files) if file.bounded_count > FIRST_ENTRY), None)
+        if newest is None or newest.entry(newest.bounded_count - 1).log_offset != newest.header().end_offset:
+            return 0
+        return newest.header().end_offset + 1
 
     # The log is there -----------------------------------------------------------------------------------------------
 
@@ -367,8 +378,25 @@ class Recovery:
         made = [queue for queue in self._queues if queue.is_made_from_log]
         reached = max((self._units_below(queue, [file], _NEVER)[1] for queue in made for file in queue.files), default=0)
         believed_to = max(end, reached) + 2 * self._log.file_size  # of damaged units that point further nothing is believed
-        following = {(queue.topic, queue.queue_id): number for queue in made if (number := self._number_behind_units(queue, believed_to))}
+        following = {}
+        for queue in made:
+            number = self._number_behind_gone(queue, self._number_behind_units(queue, believed_to), end, believed_to)
+            if number:
+                following[queue.topic, queue.queue_id] = number
         self._ends.bound(following, end)
+
+    def _number_behind_gone(self, queue: ConsumeQueue, number: int, end: int, believed_to: int) -> int:
+        """`number`, or the one behind the last unit in the queue's files behind a missing one, of a record from `end` to `believed_to` of the log.
+
+        Where a file's name is not that of its first unit each of these units counts one.
+        """
+        for path in self._shortened.get(queue, ()):
+            with self._disk.open_reader(path) as reader:
+                units = list(queue_unit.decode_all(reader.read(0, queue.file_size)))
+            behind = [place + 1 for place, unit in enumerate(units) if unit.size >= MIN_RECORD and end <= unit.log_offset <= believed_to - unit.size]
+            if behind:
+                number = max(number, int(path.name) // UNIT + behind[-1]) if int(path.name) % queue.file_size == 0 else number + len(behind)
+        return number
 
     def _refuse(self, what: str, path: Path, at: int | None, messages: int) -> None:
         """Stop the start, unless damage is accepted; nothing has been changed."""
@@ -468,14 +496,12 @@ class Recovery:
         if agreed != end:
             ends |= {queue: redo for queue in kept if (redo := self._end_to_redo(queue, kept[queue], compared_from)) is not None}
         if dispatch_from < end:
-            def may_begin(queue: ConsumeQueue, unit: int) -> bool:
-                return self._ends_below_log(queue, unit - 1)
-
             rehearsal = Rehearsal(self._log, self._queues, self._index, self._context, ends)
-            ends |= rehearsal.run(dispatch_from, end, WayBack(dispatch_from, self._log.minimum, self._begins_record), may_begin, self._root)
+            way_back = WayBack(dispatch_from, self._log.minimum, self._begins_record)
+            ends |= rehearsal.run(dispatch_from, end, way_back, self._may_begin, self._behind_misnumbered, self._behind_lost, self._root)
         for (topic, queue_id), rows in self._ends.queues.items():
             queue, following = self._queues.find(topic, queue_id), self._ends.next_offset(topic, queue_id)
-            if queue is None or queue not in ends or BOUND in rows or ends[queue].following >= following:
+            if queue is None or queue not in ends or BOUND in rows or ends[queue].following >= following or are_lost(queue, ends[queue].following, following):
                 continue
             if max(row.log_end for row in rows.values()) > self._log.minimum or ends[queue].log_end > self._log.minimum:
                 raise missing_units(queue, ends[queue].following, following, self._root, "put placeholders there, which say so to who reads them")
@@ -529,6 +555,8 @@ class Recovery:
             if any(self._leads_to(self._queues.find(topic, number), offset) for number in self._queues.ids_of(topic)):
                 return False  # the topic's own unit leads to it: what it states of its number is damaged
             begins = [self._first_of_life(self._queues.find(topic, number)) for number in self._queues.ids_of(topic)]
+            if any(0 <= begin <= offset for begin in begins):
+                return False  # a topic is deleted with all its queues, and this one was there before and after
             before = min([begin for begin in begins if begin > offset], default=offset + 1)
             self._bury(topic, before)
             return True
@@ -537,8 +565,13 @@ class Recovery:
 
     def _leads_to(self, queue: ConsumeQueue, offset: int) -> bool:
         """Whether a unit of the queue points to the record at `offset`."""
-        unit = queue.unit_in_files(self._units_below(queue, queue.files, offset)[0])
-        return unit is not None and unit.is_data and unit.log_offset == offset
+        return self._number_by_units(queue, offset) is not None
+
+    def _number_by_units(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """Number of the queue's unit that leads to the record at `offset`, None without one."""
+        number, _ = self._units_below(queue, queue.files, offset)
+        unit = queue.unit_in_files(number)
+        return number if unit is not None and unit.is_data and unit.log_offset == offset else None
 
     def _first_of_life(self, queue: ConsumeQueue) -> int:
         """Log offset of unit 0, -1 without one."""
@@ -677,7 +710,8 @@ class Recovery:
         while queue.hole is not None:
             following = next(path for path in queue.hole.files if self._disk.size_of(path))
             first = self._first_unit(following)
-            if first.is_data and not first.is_pre_blank and first.log_offset < self._log.minimum:
+            has_place = int(following.name) % queue.file_size == 0
+            if has_place and first.is_data and not first.is_pre_blank and first.log_offset < self._log.minimum:
                 before = [file.path for file in queue.files] + queue.hole.files[: queue.hole.files.index(following)]
                 self._removed += before  # retention had removed them: they only point below the log
                 queue.load(leave_out=self._removed)
@@ -698,7 +732,7 @@ class Recovery:
         self._report.finding("warning", f"{what}: its units from {gone[0].name} on are made again from the log", name)
         self._away += reversed(gone)
         self._queue_files_gone += len(gone)
-        self._shortened.append(queue)
+        self._shortened.setdefault(queue, []).extend(gone)
 
     def _first_unit(self, path: Path) -> queue_unit.QueueUnit:
         with self._disk.open_reader(path) as reader:
@@ -900,9 +934,11 @@ class Recovery:
         following = Bridge(self._log, self._begins_record).following(bad) or file.end
         what = f"{reason}; the log goes on at {following:,}, and units and entries of what lies between are believed"
         self._report.finding("error", f"{what}. See `manage.py check_store {self._root}`", file.path.name, words[c.S_AT])
-        agreement.pass_entries(following)
+        # A blank states no place: it may be that of another file whose content lies here.
+        behind = file.end if following < file.end and self._is_blank(file, following - file.base) else following
+        agreement.pass_entries(behind)
         for queue in self._queues:
-            self._believe_units(queue, bad, following)
+            self._believe_units(queue, bad, behind)
         return following
 
     def _believe_units(self, queue: ConsumeQueue, bad: int, following: int) -> None:
@@ -1206,8 +1242,8 @@ class Recovery:
 
     # 7 --------------------------------------------------------------------------------------------------------------
 
-    def _dispatch_again(self, start: int, end: int, gone_back: dict[ConsumeQueue, int]) -> None:
-        """Queues and index from the log, [start, end). A hole sends the walk back to where that queue is complete.
+    def _dispatch_again(self, start: int, end: int, gone_back: dict[ConsumeQueue, int], left_out: int | None) -> None:
+        """Queues and index from the log, [start, end), but for the record at `left_out`. A hole sends the walk back to where that queue is complete.
 
         In queues of `gone_back` units are written over; what then lies behind their end is taken away.
         """
@@ -1217,8 +1253,16 @@ class Recovery:
         bridge = Bridge(self._log, self._begins_record)
 
         def on_hole(queue: ConsumeQueue, unit: int) -> None:
+            if self._behind_misnumbered(queue, unit, view[c.STOPPED_AT]) is not None:
+                pass_record(queue, unit, view[c.STOPPED_AT])
+                return
+            if are_lost(queue, queue.maximum, unit):
+                bridge.keep(queue, unit)
+                return
             if way_back.goes_back(queue.row[c.Q_LOG_END]):
                 self._dispatcher.start_at(way_back.walked_from)
+                if left_out is not None and way_back.walked_from <= left_out:
+                    view[c.CONFIRMED] = left_out
                 self._report.finding(
                     "warning", f"units {queue.maximum:,} to {unit - 1:,} are missing and are made again from the log",
                     _name(queue),
@@ -1227,7 +1271,7 @@ class Recovery:
             first, at = queue.maximum, view[c.STOPPED_AT]
             if self._settings.accept_damage and fill(queue, unit, at):
                 return
-            if first == 0 or self._ends_below_log(queue, unit - 1) or (self._settings.accept_damage and not self._reaches_log(queue)):
+            if self._may_begin(queue, first, unit, at) or (self._settings.accept_damage and (first == 0 or not self._reaches_log(queue))):
                 # The log does not hold the records before: they were deleted by age, or are lost.
                 queue.begin_behind(unit)
                 return
@@ -1238,7 +1282,7 @@ class Recovery:
 
         def fill(queue: ConsumeQueue, unit: int, at: int) -> bool:
             first = queue.maximum
-            if not bridge.fill(queue, unit, at):
+            if not bridge.fill(queue, unit, at, is_begin_lost=not first and (not self._log.minimum or not self._may_begin(queue, first, unit, at))):
                 return False
             self._bridged.add(queue)
             what = f"messages {first:,} to {unit - 1:,} lay in damaged bytes of the log and are lost; reads of them say so"
@@ -1246,17 +1290,19 @@ class Recovery:
             return True
 
         def pass_record(queue: ConsumeQueue, unit: int, at: int) -> None:
-            """Leave out a record whose number would hide the units that are there: no room is for as many records before it."""
-            file = self._log.file_at(at)
+            """Leave out a record that states a number which its queue's unit does not have, or for which there is no room before it."""
             behind = at + self._record_at(at).size
-            bridge.passed.append((at, behind))
             self._dispatcher.start_at(behind)
-            what = f"the record states {queue.topic}/{queue.queue_id} {unit:,}, where {queue.maximum:,} follows: its number is damaged; accepted: it is left out"
+            if not self._settings.accept_damage or (at, behind) in bridge.passed:
+                return  # it was accepted by an earlier start, or is reported
+            file = self._log.file_at(at)
+            bridge.passed.append((at, behind))
+            what = f"the record states {queue.topic}/{queue.queue_id} {unit:,}, where {queue.maximum:,} follows: its place in the queue is damaged; accepted: it is left out"
             self._report.finding("error", what, f"commitlog/{file.path.name}", at - file.base)
 
         def on_bad(offset: int) -> int | None:
             if not self._settings.accept_damage:
-                return None
+                return self._behind_lost(offset)
             known = len(bridge.passed)
             following = bridge.following(offset)
             if len(bridge.passed) > known:
@@ -1269,7 +1315,6 @@ class Recovery:
             if not self._index.files:
                 self._index.start_writing()
             self._dispatcher.start_at(start)
-            view[c.CONFIRMED] = end
 
             def on_progress(dispatched: int) -> None:
                 step.bytes = max(step.bytes, dispatched - start)
@@ -1277,8 +1322,16 @@ class Recovery:
                 self._report.changed()
 
             step.of_bytes = end - start
+            view[c.CONFIRMED] = end if left_out is None else left_out
             self._dispatcher.catch_up(on_hole, on_progress, on_bad)
+            while view[c.CONFIRMED] < end:
+                found = self._record_at(left_out)
+                pass_record(self._queues.find(found.topic, found.queue_id), found.queue_offset, left_out)
+                view[c.CONFIRMED] = end
+                self._dispatcher.catch_up(on_hole, on_progress, on_bad)
             for queue, following in gone_back.items():
+                if are_lost(queue, queue.maximum, following):
+                    bridge.keep(queue, following)
                 if self._settings.accept_damage and queue.maximum < following:
                     fill(queue, following, end)  # its last records: no other follows that would find the hole
                 self._drop_queue_files(queue, queue.maximum)
@@ -1321,6 +1374,70 @@ class Recovery:
         """Whether unit `number` is of a record that retention removed, as those before it are then."""
         unit = queue.unit_in_files(number)
         return unit is not None and unit.is_data and not unit.is_pre_blank and unit.log_offset + unit.size <= self._log.minimum
+
+    def _behind_lost(self, offset: int) -> int | None:
+        """Where the log goes on behind bad bytes at `offset` that an earlier start accepted as lost; None where no unit says so."""
+        for queue in self._queues:
+            number = self._number_by_units(queue, offset)
+            if number is not None and are_lost(queue, number, number + 1):
+                return Bridge(self._log, self._begins_record).following(offset)
+        return None
+
+    def _may_begin(self, queue: ConsumeQueue, following: int, unit: int, at: int) -> bool:
+        """Whether a queue that ends at `following` may go on with `unit`, whose record begins at `at`: retention removed those before, or nothing is known of them."""
+        if following:
+            return self._ends_below_log(queue, unit - 1)
+        before, own = queue.unit_in_files(unit - 1), queue.unit_in_files(unit)
+        if own is None or own.log_offset != at or before is None or not before.is_data or before.is_pre_blank or before.log_offset < self._log.minimum:
+            return True
+        stated = self._record_at(before.log_offset)
+        return stated is None or stated.size != before.size
+
+    def _is_misnumbered(self, queue: ConsumeQueue, unit: int, at: int) -> bool:
+        """Whether the record at `at` states a number for which there is no room before it, or which contradicts its queue's units."""
+        if unit * MIN_RECORD > at:
+            return True
+        own, _ = self._units_below(queue, queue.files, at)
+        here = queue.unit_in_files(own)
+        if own == unit or here is None or not here.is_data or here.log_offset < at:
+            return False
+        if here.log_offset > at:  # by its units the queue goes on behind this record
+            return own < unit and self._states_unit(queue, own)
+        for number in (own + 1, own - 1):  # in a file under another name all units have other numbers than their records
+            near = queue.unit_in_files(number)
+            stated = None if near is None or near.size < MIN_RECORD else self._record_at(near.log_offset)
+            if stated is not None and (stated.topic, stated.queue_id) == (queue.topic, queue.queue_id):
+                return stated.queue_offset == number
+        return True
+
+    def _is_elsewhere(self, queue: ConsumeQueue, unit: int, at: int) -> bool:
+        """Whether the queue's unit of that number leads to another record than the one at `at`, and that one states the number too."""
+        here = queue.unit_in_files(unit)
+        return here is not None and here.size >= MIN_RECORD and here.log_offset != at and self._states_unit(queue, unit)
+
+    def _record_to_leave_out(self, agreed: int) -> int | None:
+        """`agreed` if the record there states the place of another one, and that is accepted, or was."""
+        found = self._record_at(agreed)
+        queue = self._queues.find(found.topic, found.queue_id) if found is not None and found.is_queued else None
+        if queue is None or not self._is_elsewhere(queue, found.queue_offset, agreed):
+            return None
+        return agreed if self._settings.accept_damage or self._behind_lost(agreed) is not None else None
+
+    def _behind_misnumbered(self, queue: ConsumeQueue, unit: int, at: int) -> int | None:
+        """Where the record at `at` ends, whose number is damaged; None when its number is believed. Raises DamagedStoreError unless that is accepted, or was."""
+        if not self._is_misnumbered(queue, unit, at):
+            return None
+        own, found, file = self._number_by_units(queue, at), self._record_at(at), self._log.file_at(at)
+        if self._settings.accept_damage or self._behind_lost(at) is not None:
+            return at + found.size
+        why = "so many records have no room before it"
+        if unit * MIN_RECORD <= at:
+            why = f"the queue's unit {own:,} leads to it" if own is not None else "the queue's unit of that number, or of a lower one, leads to a later record"
+        raise DamagedStoreError(
+            f"the record states {queue.topic}/{queue.queue_id} {unit:,}, and {why}: its place in the queue is damaged",
+            file=str(file.path), offset=at - file.base,
+            advice=f"Nothing was changed. `manage.py check_store {self._root} --plan` shows what a repair would do; or start with --accept-damage to leave the record out.",
+        )
 
     def _reaches_log(self, queue: ConsumeQueue) -> bool:
         """Whether its last unit points into the log."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from broker_store.engine.bridge import are_lost
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from broker_store.engine.dispatcher import Dispatcher
@@ -130,17 +131,26 @@ class Rehearsal:
         """A queue that no file is of yet. Raises as `ConsumeQueues.open`."""
         self._add(self._real.open(topic, queue_id), QueueEnd(0, 0))
 
-    def run(self, start: int, end: int, way_back: WayBack, may_begin: Callable[[ConsumeQueue, int], bool], root: Path) -> dict[ConsumeQueue, QueueEnd]:
+    def run(
+        self, start: int, end: int, way_back: WayBack, may_begin: Callable[[ConsumeQueue, int, int, int], bool], behind_misnumbered: Callable[[ConsumeQueue, int, int], int | None],
+        behind_lost: Callable[[int], int | None], root: Path
+    ) -> dict[ConsumeQueue, QueueEnd]:
         """Where each queue ends afterwards. Raises DamagedStoreError where dispatch would.
 
-        `may_begin(queue, unit)` says whether a queue with a hole may go on at `unit`.
+        `may_begin(queue, following, unit, log offset)` says whether a queue that ends at `following` may go on at `unit`. `behind_misnumbered(queue, unit,
+        log offset)` says where a record ends that is left out because its number is damaged, `behind_lost(log offset)` where bad bytes end that
+        were accepted as lost.
         """
 
         def on_hole(rehearsed: RehearsedQueue, unit: int) -> None:
             following, log_end = rehearsed.end
-            if way_back.goes_back(log_end):
+            at = self._context.view[c.STOPPED_AT]
+            behind = behind_misnumbered(rehearsed.queue, unit, at)
+            if behind is not None:
+                self._dispatcher.start_at(behind)
+            elif not are_lost(rehearsed.queue, following, unit) and way_back.goes_back(log_end):
                 self._dispatcher.start_at(way_back.walked_from)
-            elif following == 0 or may_begin(rehearsed.queue, unit):
+            elif are_lost(rehearsed.queue, following, unit) or may_begin(rehearsed.queue, following, unit, at):
                 rehearsed.row[c.Q_DISPATCHED] = unit
                 rehearsed.enter_scratch()
             else:
@@ -148,7 +158,7 @@ class Rehearsal:
 
         self._context.view[c.CONFIRMED] = end
         self._dispatcher.start_at(start)
-        self._dispatcher.catch_up(on_hole, lambda dispatched: None, lambda offset: None)
+        self._dispatcher.catch_up(on_hole, lambda dispatched: None, behind_lost)
         return {rehearsed.queue: rehearsed.end for rehearsed in self._by_row.values()}
 
 

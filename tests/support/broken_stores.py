@@ -61,6 +61,7 @@ MAX_CHANGED_BYTES = 600
 MAX_BREAKS = 3
 MAX_ORIGINALS = 20  # of each kind; making one takes longer than judging a broken one
 NEW_BODY = b"sent after the start"
+STATED = "stated"  # given as `within`: the place in a queue that a record states is broken
 # A start may write these although it refuses: none holds a message, a unit or a position.
 OWN_NAMES = ("abort", "lock", "config/storeTimes.json")  # the last is broken in tests/engine/test_store_times.py
 
@@ -325,6 +326,25 @@ def toggle_abort(broken: Broken) -> str | None:
     return "abort is there"
 
 
+def change_what_a_record_states(broken: Broken) -> str:
+    """A flipped bit in a record's queue id, queue offset, flags or topic, which no CRC covers. Each other one is of an early record."""
+    choose, original = broken.choose, broken.original
+    found = choose.choice(original.messages[:12] if choose.random() < 0.5 else original.messages)
+    name, at = original.place(found.log_offset)
+    fixed, topic = record.FIXED_IPV4.offset, found.topic.encode()
+    what = choose.choice(("queue_id", "queue_id", "queue_offset", "queue_offset", "sys_flag", "topic"))
+    bit = choose.randrange(8)
+    if what == "topic":
+        begin = found.size - len(found.raw_properties) - record.PROPERTIES_LENGTH.size - len(topic)
+        byte = begin + choose.randrange(len(topic))
+    elif choose.random() < 0.5:
+        byte, bit = fixed[what] + (7 if what == "queue_offset" else 3), choose.randrange(3)  # of a low byte: another place that there is
+    else:
+        byte = fixed[what] + choose.randrange(8 if what == "queue_offset" else 4)
+    broken.overwrite(name, at + byte, bytes([broken.files[name][at + byte] ^ 1 << bit]))
+    return f"{what} of the record of {found.topic}/{found.queue_id} {found.queue_offset} at {found.log_offset}: bit {bit} of byte {byte} is flipped"
+
+
 # Stores -------------------------------------------------------------------------------------------------------------
 
 
@@ -381,8 +401,13 @@ def _original(root: Path, name: str, places: list[int], sizes: StoreSizes) -> Or
 
 
 def break_store(original: Original, choose: random.Random, within: str = "") -> Broken:
-    """One to three random breaks, of files below `within`."""
-    broken = Broken(dict(original.files), original, choose, within)
+    """One to three random breaks, of files below `within`; or a changed record, and in one of three cases one more."""
+    broken = Broken(dict(original.files), original, choose, "" if within == STATED else within)
+    if within == STATED:
+        broken.breaks.append(change_what_a_record_states(broken))
+        if choose.random() < 1 / 3 and (done := choose.choice(BREAKS)(broken)) is not None:
+            broken.breaks.append(done)
+        return broken
     wanted = choose.choice((1, 1, 1, 2, MAX_BREAKS))
     breaks = [each for each in BREAKS if not within or each is not toggle_abort]
     while len(broken.breaks) < wanted and any(name.startswith(within) for name in broken.files):
@@ -669,7 +694,7 @@ WAYS = {"start": judge_start, "repair": judge_repair, "accept": judge_accepted}
 
 
 def broken_store(seed: int, kind: str = "", within: str = "") -> Broken:
-    """The broken store of a seed. `kind` is the store that is broken (of all kinds without it), `within` where its broken files lie."""
+    """The broken store of a seed. `kind` is the store that is broken (of all kinds without it), `within` where its broken files lie, or STATED."""
     original = make_original(kind, seed % MAX_ORIGINALS) if kind else make_original(*_original_of(seed))
     return break_store(original, random.Random(seed), within)
 
@@ -685,7 +710,7 @@ def run_case(
         write_out(broken, root)
         try:
             judged[way] = WAYS[way](root, broken)
-        except (Violation, FormatError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
+        except (Violation, FormatError, ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
             judged[way] = error
         finally:
             shutil.rmtree(directory / way)
@@ -697,7 +722,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="of the first case; each following case has the next number")
     parser.add_argument("--kind", default="", choices=("", "clean", "killed", APACHE), help="of the stores; all without it")
-    parser.add_argument("--within", default="", help="the directory of the store whose files are broken")
+    parser.add_argument("--within", default="", help=f"the directory of the store whose files are broken, or {STATED!r}: what a record states")
     parser.add_argument("--way", default="", choices=("", *WAYS), help="that a store is judged by; both without it")
     parser.add_argument("--show", type=int, default=20, help="violations that are printed")
     parser.add_argument("--trace", action="store_true", help="print where each violation was raised")
