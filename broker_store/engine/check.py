@@ -871,7 +871,7 @@ class StoreCheck:
     def _check_density(self, topic: str, queue_id: int, queue: Queue, numbers: np.ndarray, offsets: np.ndarray, file: StoreFile) -> None:
         """Queue offsets in the log go up by one, apart from what lay in damaged stretches."""
         if queue.covered_from is None:
-            queue.covered_from = queue.next = self._first_number(queue, numbers, int(offsets[0]))
+            queue.covered_from = queue.next = self._first_number(queue, numbers, int(offsets[0]), self.ends.next_offset(topic, queue_id))
         expected = np.concatenate(([queue.next], numbers[:-1] + 1))
         for place in np.flatnonzero(numbers != expected):
             wanted, found, offset = int(expected[place]), int(numbers[place]), int(offsets[place])
@@ -888,16 +888,20 @@ class StoreCheck:
         queue.next, queue.last_at = int(numbers[-1]) + 1, int(offsets[-1])
 
     @staticmethod
-    def _first_number(queue: Queue, numbers: np.ndarray, offset: int) -> int:
-        """The number of a queue's first record in the log, at `offset`: that of the unit which leads to it, else what it states if there is room for it."""
+    def _first_number(queue: Queue, numbers: np.ndarray, offset: int, recorded: int) -> int:
+        """The number of a queue's first record in the log, at `offset`: that of the unit which leads to it, else what it states if there is room for it.
+
+        `recorded` is the queue's next offset by the record of ends: so many records may have been before it, and be lost.
+        """
         stated, following = int(numbers[0]), numbers[1:]
-        if (len(following) and int(following[0]) == stated + 1) or not queue.files and stated * record.MIN_RECORD <= offset:
+        has_room = (stated - recorded) * record.MIN_RECORD <= offset
+        if (len(following) and int(following[0]) == stated + 1) or (has_room and not queue.files):
             return stated
         for first, count in queue.spans(queue.first, queue.end, UNITS_AT_ONCE):
             places = np.flatnonzero(queue.units(first, count)["log_offset"] == offset)
             if len(places):
                 return first + int(places[0])
-        return stated if stated * record.MIN_RECORD <= offset else int(numbers.min()) if len(following) else 0
+        return stated if has_room else int(numbers.min()) if len(following) else 0
 
     @staticmethod
     def _in_damage(queue: Queue, first: int, end: int, damaged: list[tuple[int, int]]) -> bool:

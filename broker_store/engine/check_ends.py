@@ -41,6 +41,10 @@ class EndsCheck:
         """Where the log begins by the record; -1 when that is not known."""
         return self._ends.log_minimum
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The least offset that the queue's next message may have, 0 where it is not recorded."""
+        return self._ends.next_offset(topic, queue_id)
+
     def recorded(self) -> dict[tuple[str, int], FileEnd]:
         """The row of the newest file of each queue of which files are recorded."""
         files = {key: [end for end in rows.values() if end.first != BOUND] for key, rows in self._ends.queues.items()}

@@ -1290,7 +1290,7 @@ class Recovery:
             return True
 
         def pass_record(queue: ConsumeQueue, unit: int, at: int) -> None:
-            """Leave out a record that states a number which its queue's unit does not have, or for which there is no room before it."""
+            """Leave out a record that states a place in its queue which cannot be right."""
             behind = at + self._record_at(at).size
             self._dispatcher.start_at(behind)
             if not self._settings.accept_damage or (at, behind) in bridge.passed:
@@ -1393,9 +1393,13 @@ class Recovery:
         stated = self._record_at(before.log_offset)
         return stated is None or stated.size != before.size
 
+    def _has_room(self, queue: ConsumeQueue, unit: int, at: int) -> bool:
+        """Whether as many records as `unit` says may lie before `at`, or were there, by the record of ends, and are lost."""
+        return (unit - self._ends.next_offset(queue.topic, queue.queue_id)) * MIN_RECORD <= at
+
     def _is_misnumbered(self, queue: ConsumeQueue, unit: int, at: int) -> bool:
         """Whether the record at `at` states a number for which there is no room before it, or which contradicts its queue's units."""
-        if unit * MIN_RECORD > at:
+        if not self._has_room(queue, unit, at):
             return True
         own, _ = self._units_below(queue, queue.files, at)
         here = queue.unit_in_files(own)
@@ -1431,7 +1435,7 @@ class Recovery:
         if self._settings.accept_damage or self._behind_lost(at) is not None:
             return at + found.size
         why = "so many records have no room before it"
-        if unit * MIN_RECORD <= at:
+        if self._has_room(queue, unit, at):
             why = f"the queue's unit {own:,} leads to it" if own is not None else "the queue's unit of that number, or of a lower one, leads to a later record"
         raise DamagedStoreError(
             f"the record states {queue.topic}/{queue.queue_id} {unit:,}, and {why}: its place in the queue is damaged",
