@@ -368,10 +368,20 @@ class StoreCheck:
         if not self.disk.is_directory(self.root):
             raise StoreError(f"{self.root} is no store directory")
         self.unclean = self.disk.exists(self.root / "abort")
+        self._check_names()
         # What a start mends by itself after such a stop is no error.
         self.behind = check_rules.late_severity(self.unclean or self.limit is not None)
         self._load()
         return self.report
+
+    def _check_names(self) -> None:
+        """Names under which a start writes files of its own."""
+        if self.unclean:
+            self.size_of(self.root / "abort", None)
+        for directory in (self.root, self.root / config_files.DIRECTORY):
+            for name in self.disk.list_names(directory):
+                if name.endswith(".tmp") and self.disk.is_directory(directory / name):
+                    self.report.add(ERROR, "unreadable", str(directory / name), None, "is a directory, where a temporary file is written")
 
     def run(self) -> CheckReport:
         report = self.report
@@ -495,10 +505,16 @@ class StoreCheck:
             except NameError_ as error:
                 self.report.add(ERROR, "stray-file", str(top / topic), None, str(error))
                 continue
+            if not self.disk.is_directory(top / topic):
+                self.report.add(ERROR, "unreadable", str(top / topic), None, "is no directory")
+                continue
             for queue in self.disk.list_names(top / topic):
                 directory = top / topic / queue
                 if not (queue.isascii() and queue.isdigit() and len(queue) < 10):
                     self.report.add(ERROR, "stray-file", str(directory), None, "is no number of a queue")
+                    continue
+                if not self.disk.is_directory(directory):
+                    self.report.add(ERROR, "unreadable", str(directory), None, "is no directory")
                     continue
                 key = (topic, int(queue))
                 listed[key] = directory, self._listed(directory, 20, f"consumequeue/{topic}/{queue}", key)

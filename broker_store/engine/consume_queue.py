@@ -350,15 +350,23 @@ class ConsumeQueues:
     def load(self, delete: bool = True) -> None:
         """Find every queue directory. Files of another length or name are refused: DamagedStoreError."""
         for topic in self.disk.list_names(self.directory):
-            if not self.disk.is_directory(self.directory / topic):
+            if not self._is_directory(self.directory / topic, names.is_stored_topic(topic)):
                 continue
             for name in self.disk.list_names(self.directory / topic):
                 path = self.directory / topic / name
-                if not self.disk.is_directory(path):
+                if not self._is_directory(path, name.isascii() and name.isdigit()):
                     continue
                 if not (name.isascii() and name.isdigit()) or int(name) > MAX_QUEUE_ID:
                     raise DamagedStoreError("is no queue id", file=str(path), advice="Move it out of the store.")
                 self.open(topic, int(name)).load(delete)
+
+    def _is_directory(self, path: Path, is_named: bool) -> bool:
+        """Whether it is a directory. What is none and has the name of one that a queue needs is refused: DamagedStoreError."""
+        if self.disk.is_directory(path):
+            return True
+        if is_named:
+            raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store; a queue's files are made again from the log.")
+        return False
 
     def forget_topic(self, topic: str) -> list[ConsumeQueue]:
         """Take the queues of a topic out of the tables; the caller removes their files."""

@@ -415,11 +415,15 @@ class Disk:
             self.sync_directory(path.parent)
 
     def list_names(self, path: Path) -> list[str]:
-        """Names in a directory, sorted; nothing when there is no such directory."""
+        """Names in a directory, sorted; nothing when there is no such directory. What is there and is none is refused."""
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
+            if path.is_symlink():
+                raise DamagedStoreError("is a link that leads nowhere", file=str(path), advice="Mount what it leads to, or move it out of the store.") from None
             return []
+        except NotADirectoryError:
+            raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.") from None
         except OSError as error:
             raise _store_error(error, "listing", path) from error
 

@@ -49,6 +49,7 @@ from broker_store.engine.unproved import Unproved
 from broker_store.engine.worker import Worker
 from broker_store.engine.write_path import WritePath
 from broker_store.errors import (
+    DamagedStoreError,
     DiskFullError,
     MisuseError,
     StoreClosedError,
@@ -194,6 +195,8 @@ class MessageStore:
             with report.step("look how the store was left") as step:
                 self._remove_leftovers()
                 clean = not self._disk.exists(abort)
+                if not clean:
+                    self._disk.size_of(abort)  # refused when it is no regular file
                 report.abort_found = not clean
                 step.detail = "there is no abort: it was closed in order, or is new" if clean else "abort is there: whoever wrote last did not close it"
                 if clean:
@@ -304,6 +307,8 @@ class MessageStore:
         for directory in (self.root, self.root / "config"):
             for name in self._disk.list_names(directory):
                 if name.endswith(".tmp"):
+                    if self._disk.is_directory(directory / name):
+                        raise DamagedStoreError("is a directory, where a temporary file is written", file=str(directory / name), advice="Move it out of the store.")
                     self._disk.unlink(directory / name)
 
     def start(self) -> None:

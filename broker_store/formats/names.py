@@ -33,6 +33,15 @@ def check_stored_topic(name: str) -> str:
     return _check("topic", name, MAX_RETRY_TOPIC)
 
 
+def is_stored_topic(name: str) -> bool:
+    """Whether `check_stored_topic` takes the name."""
+    try:
+        check_stored_topic(name)
+    except NameError_:
+        return False
+    return True
+
+
 def check_group(name: str) -> str:
     """`name` when it may be a producer or consumer group; else NameError_ with Apache's sentence."""
     return _check("group", name, MAX_GROUP)

@@ -86,7 +86,7 @@ MEANINGS = {
     ),
     "empty-file": Meaning("A file was made and never used.", "It is removed."),
     "stray-file": Meaning(f"A file or directory that is not the store's. {_START_REFUSED}", "It is moved away."),
-    "unreadable": Meaning("Where the store expects a regular file there is a directory, a link or a device.", "In a queue or in the index it is moved away, and the file is made again from the log. Elsewhere it stays: put the file itself there, or move what is there out of the store."),
+    "unreadable": Meaning("Where the store expects a regular file, or a directory, there is something else: a link, a device, the other of the two.", "In the place of a file of a queue or of the index it is moved away, and the file is made again from the log. Elsewhere it stays: put the file itself there, or move what is there out of the store."),
     "log-start": Meaning("The oldest messages are not in the log any more. After the time that messages are kept that is as it should be.", "Nothing: the log decides what exists."),
     "log-starts-late": Meaning(
         "Files are missing at the begin of the log, and retention did not remove them. A start refuses; put them back if you can.",

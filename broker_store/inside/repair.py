@@ -240,7 +240,8 @@ class _Planner:
     def _names(self, directory: Path) -> list[str]:
         """The names in a directory once files are in their right places, by the paths that they have now where they are renamed."""
         gone = {*self._misplaced.aside, *self._misplaced.moves}
-        names = [name for name in self.disk.list_names(directory) if directory / name not in gone]
+        listed = self.disk.list_names(directory) if self.disk.is_directory(directory) else ()  # what is no directory is reported
+        names = [name for name in listed if directory / name not in gone]
         return sorted([*names, *(right.name for right in self._misplaced.moves.values() if right.parent == directory)])
 
     # The log ----------------------------------------------------------------------------------------------------------
@@ -258,8 +259,10 @@ class _Planner:
                 self.left.append(f"{Path(finding.file).name} is no regular file: put the file itself in its place.")
             elif Path(finding.file).parent == self.root / "config":
                 self.left.append(f"config/{Path(finding.file).name} is no regular file: put the file itself in its place, or move it out of the store.")
-            elif finding.file == str(self.root / "lock"):
-                self.left.append("lock is no regular file: move it out of the store.")
+            elif Path(finding.file).parent == self.root and finding.what != "is no directory":
+                self.left.append(f"{Path(finding.file).name} {finding.what}: move it out of the store.")
+            elif finding.what == "is no directory":
+                self.left.append(f"{Path(finding.file).relative_to(self.root)} is no directory: move it out of the store; a queue's files are made again from the log.")
 
     def _bridges(self) -> Iterator[Action]:
         stretches = [stretch for stretch in self.check.stretches if not stretch.is_tail]

@@ -1,0 +1,59 @@
+"""A name that a start needs is of another kind: inspection and start refuse it, with advice, and the check says so."""
+
+import os
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from broker_store.engine.check import StoreCheck
+from broker_store.errors import DamagedStoreError
+from broker_store.inside.repair import make_plan
+from tests.support.hand_store import HandStore, message, small_settings
+
+KINDS = {
+    "directory": lambda path: path.mkdir(),
+    "link": lambda path: path.symlink_to("/nowhere/else"),
+    "file": lambda path: path.write_bytes(b"x"),
+    "fifo": os.mkfifo,
+}
+DIRECTORIES = ("config", "index", "commitlog", "consumequeue", "consumequeue/T", "consumequeue/T/0")
+CASES = [(name, kind) for name in DIRECTORIES for kind in ("link", "file", "fifo")]
+CASES += [("abort", kind) for kind in ("directory", "link", "fifo")]
+CASES += [(name, "directory") for name in ("checkpoint.tmp", "ends.tmp", "config/topics.json.tmp")]
+
+
+def kinds_of(root):
+    return {str(path.relative_to(root)): path.lstat().st_mode for path in root.rglob("*")}
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_name_of_another_kind_is_refused_and_reported(directory, clock, name, kind):
+    settings = small_settings(directory / "store")
+    store = HandStore(settings, clock).begin()
+    for _ in range(30):
+        store.put(message("T", 0))
+    store.close()
+    store.die()
+    root, path = store.root, store.root / name
+    path.parent.mkdir(exist_ok=True)
+    if path.exists():
+        shutil.rmtree(path)
+    KINDS[kind](path)
+    before = kinds_of(root)
+    for inspects in (True, False):
+        again = HandStore(replace(settings, inspect=inspects), clock)
+        with pytest.raises(DamagedStoreError) as refused:
+            again.begin()
+        again.die()
+        assert path.name in str(refused.value.file) and "out of the store" in refused.value.advice
+    assert {gone for gone in before.keys() ^ kinds_of(root).keys() if gone != "lock"} == set()
+    check = StoreCheck(root)
+    try:
+        check.run()
+    except DamagedStoreError as error:
+        assert error.file == str(path)
+    else:
+        assert [finding.what for finding in check.report.findings if finding.file == str(path) and finding.severity == "error"]
+        assert any(path.name in sentence for sentence in make_plan(check, settings).left)
+    shutil.rmtree(root)
