@@ -545,8 +545,10 @@ class StoreCheck:
         self._words = np.zeros(compare.U_WORDS, dtype=np.int64)
         self._words[[compare.U_UNITS, compare.U_AGREED, compare.U_ODD]] = [room.ctypes.data for room in self._room]
         self._words[[compare.U_TABLE, compare.U_MASK]] = self._table.ctypes.data, len(self._table) - 1
-        # After a stop in order the index says as much as queues do; after a power cut it may be ahead of the log.
-        indexed_to = 0 if self.unclean or self.limit is not None else self.index.reaches_to
+        # After a stop in order the index says as much as queues do. After another one Apache's may lead to old records behind a cut
+        # end of the log; ours, which has a record of ends, is cut with the log.
+        is_cut_with_log = not self.unclean or self.ends.position > 0
+        indexed_to = self.index.reaches_to if is_cut_with_log and self.limit is None else 0
         self.referenced_to = max([self.ends.position, indexed_to, *(queue.last_record_end for queue in self.queues.values())])
         self.broken_at: int | None = None
         self.ends_with_blank = False  # the last file is closed: the log went on, or would have, in the next

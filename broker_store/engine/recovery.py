@@ -866,10 +866,14 @@ class Recovery:
         elif self._ends.note:
             known = self._log.minimum  # the record is damaged: the whole index is compared with the log
         place = self._index.whole_place_of(known, self._log.minimum)
-        found = [self._proof.first_missing(self._index, self._log.minimum), self._proof.first_changed(self._index) if self._compares_all else None]
-        if not any(found):
+        missing = self._proof.first_missing(self._index, self._log.minimum)
+        if missing is None and not self._compares_all:
             return place
-        number, why = min(filter(None, found))
+        # Beside a missing file others may be damaged, and by their entries it is found from where on the log is compared.
+        found = [one for one in (missing, self._proof.first_changed(self._index)) if one is not None]
+        if not found:
+            return place
+        number, why = min(found)
         # Never beyond `known`, in whatever file that lies: entries there may be of records that a power cut took.
         place = min(place, self._index.place_before(number))
         self._report.finding("warning", f"{why}; the index is compared with the log from {max(place.log_offset, self._log.minimum):,} on", "index")
