@@ -24,6 +24,7 @@ from broker_store.formats import record
 from broker_store.formats.queue_unit import LIGHT_QUEUE
 
 MAX_RANGES = 1_000  # named one by one; the others are counted
+_NEVER = 1 << 62
 _UNITS_AT_ONCE = 1 << 16
 _MOST_UNITS_BETWEEN = 1 << 20  # a number further from the queue's last sound record is that of a misnamed file, and would make 20 MB of empty units
 _MOST_STALE = 1 << 16  # records after the end of the log that are counted
@@ -100,9 +101,12 @@ class _Finder:
         damaged = sorted([*check.damaged, *lost])
         self._lows = np.array([low for low, _ in damaged], dtype=np.int64)
         self._highs = np.array([high for _, high in damaged], dtype=np.int64)
-        # Units that are believed after the end: those of the file there and of the next.
-        size = check.file_sizes.get(check.log_directory, 0)
-        self._after_to = (check.log_end // size + 2) * size if size else check.log_end
+        # Units and entries that are believed after the end: those of the file there and of the next. Without a log file the record of ends
+        # says where the end was; where it does not, or the files' size is not known, all are believed.
+        self._file_size = check.file_sizes.get(check.log_directory) or check.noted.mapped_file_size_commit_log or 0
+        end = check.log_end if check.log_files else check.ends.position
+        is_end_known = bool(self._file_size and (check.log_files or end))
+        self._after_to = (end // self._file_size + 2) * self._file_size if is_end_known else _NEVER
         self._after: list[tuple[int, int]] = []  # parts of the log after its end that units name
         self._named_bytes = 0  # of damaged parts of the log, by units
         self._named_missing_bytes = 0  # of the missing begin, by units
@@ -180,7 +184,7 @@ class _Finder:
 
     def _unnamed_after(self) -> int:
         """Bytes between the end of the log and the last unit or entry after it that no unit names: records of queues whose units are gone."""
-        size = self._check.file_sizes.get(self._check.log_directory, 0)
+        size = self._file_size or _NEVER
         at, unnamed = self._check.log_end, 0
         last = self._check.log_files[-1] if self._check.log_files else None
         if last is not None and self._check.ends_with_blank:

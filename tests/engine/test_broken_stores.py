@@ -50,7 +50,7 @@ def test_a_start_that_once_failed_does_not_again(seed, tmp_path):
     assert isinstance(judged["start"], Judgement), f"{broken.breaks}: {judged['start']!r}"
 
 
-@pytest.mark.parametrize("seed", [20604, 400099, 400344, 400504, 400747, 5081, 5286, 6006152])
+@pytest.mark.parametrize("seed", [20604, 400099, 400344, 400504, 400747, 5081, 5286, 6006152, 7000121])
 def test_what_went_with_units_that_knew_it_is_named_by_a_repair(seed, tmp_path):
     """By the record of ends, by the names of log files that another was copied over, or by the bytes that no queue names."""
     broken, judged = run_case(seed, tmp_path, ways=["repair"])
