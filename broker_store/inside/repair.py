@@ -156,6 +156,9 @@ class _Planner:
         self.sizes = CheckSizes(*(getattr(found, name) or getattr(sizes, name, None) for name in vars_of(CheckSizes)))
 
     def plan(self) -> Plan:
+        if self._find_in_the_way():
+            # The start at the end of a repair would be refused, after everything before it was changed.
+            return Plan(self.root, [], self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory, self.check.log_end, losses_of(self.check))
         placed = [*self._places_of_files()]
         log = [*self._lengths(), *self._bridges(), *self._headers(), *self._tail()]
         derived = [*self._strays(), *self._queues(), *self._index(changed_log=bool(log))]
@@ -252,6 +255,9 @@ class _Planner:
                 more = max(0, file.actual - file.size)
                 what = f"Cut the file to {self.log_size:,} bytes." if more else f"Let the file go on with zeros to {self.log_size:,} bytes."
                 yield Action("length", file.path, min(file.actual, file.size), more, what, file.size)
+
+    def _find_in_the_way(self) -> bool:
+        """Note what is of another kind than a start needs, where only a person can say what belongs there; whether there is any."""
         for finding in self.report.findings:
             if finding.kind != "unreadable":
                 continue
@@ -263,6 +269,7 @@ class _Planner:
                 self.left.append(f"{Path(finding.file).name} {finding.what}: move it out of the store.")
             elif finding.what == "is no directory":
                 self.left.append(f"{Path(finding.file).relative_to(self.root)} is no directory: move it out of the store; a queue's files are made again from the log.")
+        return bool(self.left)
 
     def _bridges(self) -> Iterator[Action]:
         stretches = [stretch for stretch in self.check.stretches if not stretch.is_tail]

@@ -8,7 +8,7 @@ import pytest
 
 from broker_store.engine.check import StoreCheck
 from broker_store.errors import DamagedStoreError
-from broker_store.inside.repair import make_plan
+from broker_store.inside.repair import Repair, make_plan
 from tests.support.hand_store import HandStore, message, small_settings
 
 KINDS = {
@@ -25,6 +25,10 @@ CASES += [(name, "directory") for name in ("checkpoint.tmp", "ends.tmp", "config
 
 def kinds_of(root):
     return {str(path.relative_to(root)): path.lstat().st_mode for path in root.rglob("*")}
+
+
+def contents_of(root):
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"}
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
@@ -55,5 +59,30 @@ def test_a_name_of_another_kind_is_refused_and_reported(directory, clock, name, 
         assert error.file == str(path)
     else:
         assert [finding.what for finding in check.report.findings if finding.file == str(path) and finding.severity == "error"]
-        assert any(path.name in sentence for sentence in make_plan(check, settings).left)
+        plan = make_plan(check, settings)
+        assert any(path.name in sentence for sentence in plan.left)
+        before = contents_of(root)
+        Repair(plan).run()
+        assert contents_of(root) == before
     shutil.rmtree(root)
+
+
+def test_a_repair_takes_no_file_through_a_link(directory, clock):
+    settings = small_settings(directory / "store")
+    store = HandStore(settings, clock).begin()
+    for _ in range(30):
+        store.put(message("T", 0))
+    store.close()
+    store.die()
+    elsewhere = directory / "elsewhere"
+    shutil.move(store.root / "consumequeue/T", elsewhere)
+    (store.root / "consumequeue/T").symlink_to(elsewhere)
+    before = contents_of(store.root), contents_of(elsewhere)
+    check = StoreCheck(store.root)
+    check.run()
+    plan = make_plan(check, settings)
+    assert plan.left and not plan.actions
+    Repair(plan).run()
+    assert (contents_of(store.root), contents_of(elsewhere)) == before
+    for path in (store.root, elsewhere):
+        shutil.rmtree(path)
