@@ -470,8 +470,8 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept
         cut_at = _reported_cut(store)
         if was_repaired and cut_at is not None:
             raise Violation(f"the repaired store is cut at {cut_at}")
-        begin = _named_begin(store)
-        lost = _judge_queues(store, broken, alive, cut_at, begin, losses)
+        named = _named_parts(store)
+        lost = _judge_queues(store, broken, alive, cut_at, named, losses)
         is_index_lost = _judge_keys(store, original, alive, cut_at)
         if was_repaired and is_index_lost:
             raise Violation(f"after the repair {store.index_doubt}")
@@ -483,7 +483,7 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept
     again = HandStore(original.settings(root), clock)
     try:
         again.begin()
-        _judge_queues(again, broken, alive, cut_at, begin, losses)
+        _judge_queues(again, broken, alive, cut_at, named, losses)
     except StoreError as error:
         if not is_index_lost or accept_damage:
             raise Violation(f"the second start is refused: {error}") from error
@@ -515,12 +515,14 @@ def _reported_cut(store: HandStore) -> int | None:
     return facts["log_end"] if facts["kind"] == "abnormal" and facts["cut"]["consumequeue"]["units"] else None
 
 
-def _named_begin(store: HandStore) -> int:
-    """Log offset below which the start says that messages may be lost, 0 if it says of none."""
-    found = store.recovery_report()["findings"]
+def _named_parts(store: HandStore) -> tuple[int, int]:
+    """Log offsets below and from which the start says that messages are lost, or may be."""
+    facts = store.recovery_report()
+    found = facts["findings"]
     reasons = ("does not say where it began", "its retention counts", "; accepted")
-    says_so = any(one["file"] == "commitlog" and any(reason in one["what"] for reason in reasons) for one in found)
-    return store.log.minimum if says_so else 0
+    has_begin = any(one["file"] == "commitlog" and any(reason in one["what"] for reason in reasons) for one in found)
+    has_end = any(one["what"].startswith("the log ends at ") and one["what"].endswith("; accepted") for one in found)
+    return store.log.minimum if has_begin else 0, facts["log_end"] if has_end else sys.maxsize
 
 
 def _served(store: HandStore, topic: str, queue_id: int) -> tuple[dict[int, bytes], set[int]]:
@@ -563,9 +565,9 @@ def _is_named(losses: Losses | None, found: StoredMessage, broken: Broken) -> bo
 
 
 def _judge_queues(
-    store: HandStore, broken: Broken, alive: set[int], cut_at: int | None, begin: int, losses: Losses | None
+    store: HandStore, broken: Broken, alive: set[int], cut_at: int | None, named: tuple[int, int], losses: Losses | None
 ) -> int:
-    """Compare what is served with what was stored; how many messages are gone, each of them named."""
+    """Compare what is served with what was stored; how many messages are gone, each of them named. `named` is as `_named_parts` gives it."""
     original = broken.original
     lost = 0
     by_queue: dict[tuple[str, int], dict[int, StoredMessage]] = {}
@@ -588,7 +590,7 @@ def _judge_queues(
             is_new = raw is not None and record.decode(raw).body == NEW_BODY and number >= broken.known_next(topic, queue_id)
             if raw is not None and not is_new:
                 _judge_changed(name, found, raw)
-            elif number not in damaged and found.log_offset >= begin and not _is_named(losses, found, broken):
+            elif number not in damaged and named[0] <= found.log_offset < named[1] and not _is_named(losses, found, broken):
                 raise Violation(f"{name} {number} is gone without a word")
         extra = {number for number in served if number not in expected and number < original.next_offsets[topic, queue_id]}
         if extra:
