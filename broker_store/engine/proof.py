@@ -16,6 +16,7 @@ from broker_store.engine.ends import BOUND, EndsFile, FileEnd
 from broker_store.engine.hash_index import HashIndex
 from broker_store.errors import FormatError
 from broker_store.formats import config_json, queue_unit
+from broker_store.formats.index_file import FIRST_ENTRY
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,19 @@ class Proof:
         return max((end.log_end for end in self.rows(queue).values()), default=0)
 
     def first_missing(self, index: HashIndex, log_minimum: int) -> tuple[int, str] | None:
-        """(The number that a recorded index file would have that is not there, though the log holds its records; why).
+        """(The number of a recorded index file that is not there, or is empty, though the log holds its records; why).
 
         A start that ended before the next block leaves such a record too: then the index is compared for nothing.
         """
-        here = [int(file.name) for file in index.files]
-        gone = next((end.name for end in self._ends.index if end.name not in here and end.end_offset >= log_minimum), None)
-        return None if gone is None else (sum(name < gone for name in here), f"index file {gone:017d} is missing")
+        here = {int(file.name): file for file in index.files}
+        for end in self._ends.index:
+            if end.end_offset < log_minimum:
+                continue
+            file = here.get(end.name)
+            if file is None or file.bounded_count <= FIRST_ENTRY < end.count:
+                what = "is missing" if file is None else "has no entries any more"
+                return sum(name < end.name for name in here), f"index file {end.name:017d} {what}"
+        return None
 
     def first_changed(self, index: HashIndex) -> tuple[int, str] | None:
         """As `first_unsound`, of a store that was written on since the record: the recorded entries are still there."""

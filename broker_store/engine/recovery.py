@@ -265,8 +265,12 @@ class Recovery:
 
         Their records are gone as if they had become too old (spec/store-behaviour.md 4.5), so no offset is given again.
         """
-        given = {queue: self._number_behind_units(queue, _NEVER) for queue in self._queues}
+        given = {}
         for queue in self._queues:
+            if queue.hole is not None:
+                self._report.finding("warning", f"a file is missing or empty: those from {queue.hole.files[0].name} on are taken away", _name(queue))
+                self._take_away(queue, queue.hole.files)
+            given[queue] = self._number_behind_gone(queue, self._number_behind_units(queue, _NEVER), 0, _NEVER)
             self._find_queue_end(queue, clean=False, log_end=_NEVER)
         known = max([self._ends.position, self._indexed_to(), *(queue.row[c.Q_LOG_END] for queue in self._queues)])
         self._open_recorded(KnownTopics(self._read_config, was_clean=False))
@@ -723,13 +727,15 @@ class Recovery:
 
     def _make_again(self, queue: ConsumeQueue, gone: list[Path], what: str) -> None:
         """Take the files `gone` of a queue away; dispatch goes back to where it then ends."""
+        self._report.finding("warning", f"{what}: its units from {gone[0].name} on are made again from the log", _name(queue))
+        self._take_away(queue, gone)
+
+    def _take_away(self, queue: ConsumeQueue, gone: list[Path]) -> None:
         for file in queue.files:
             if file.path in gone:
                 file.unmap()
         queue.files = [file for file in queue.files if file.path not in gone]
         queue.hole = None
-        name = f"consumequeue/{queue.topic}/{queue.queue_id}"
-        self._report.finding("warning", f"{what}: its units from {gone[0].name} on are made again from the log", name)
         self._away += reversed(gone)
         self._queue_files_gone += len(gone)
         self._shortened.setdefault(queue, []).extend(gone)
