@@ -102,7 +102,7 @@ class Recovery:
         self._trusts_index = False
         self._copied: set[Path] = set()
         self._disowned: dict[ConsumeQueue, Disowned] = {}
-        self._bridged: set[ConsumeQueue] = set()  # whose units of lost messages were written anew
+        self._bridged: set[ConsumeQueue] = set()  # queues in which this start wrote units for lost messages
         # Units [first, behind) of a queue that lead to a bad part of the log, the last such part that was passed.
         self._believed: dict[ConsumeQueue, tuple[int, int]] = {}
         self.missing: list[tuple[ConsumeQueue, int]] = []  # queues that are shorter than the record says, and its next offset

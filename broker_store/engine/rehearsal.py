@@ -148,9 +148,11 @@ class Rehearsal:
             behind = behind_misnumbered(rehearsed.queue, unit, at)
             if behind is not None:
                 self._dispatcher.start_at(behind)
-            elif not are_lost(rehearsed.queue, following, unit) and way_back.goes_back(log_end):
+                return
+            is_kept = are_lost(rehearsed.queue, following, unit)
+            if not is_kept and way_back.goes_back(log_end):
                 self._dispatcher.start_at(way_back.walked_from)
-            elif are_lost(rehearsed.queue, following, unit) or may_begin(rehearsed.queue, following, unit, at):
+            elif is_kept or may_begin(rehearsed.queue, following, unit, at):
                 rehearsed.row[c.Q_DISPATCHED] = unit
                 rehearsed.enter_scratch()
             else:

@@ -74,24 +74,21 @@ class ObjectKey:
 
 def loads(data: bytes) -> object:
     """The value in a body: dict, list, str, int, float, bool or None. Raises FieldError."""
-    value = loads_without_references(data)
-    if b'"$ref"' not in data:
-        return value
-    try:
-        return _References(value).resolved()
-    except RecursionError:
-        raise _wrong(data, "fewer levels") from None
-    except (ValueError, TypeError, IndexError, KeyError) as error:
-        raise _wrong(data, f"fastjson text ({error!s:.80})") from None
+    return _read(data, follows=True)
 
 
 def loads_without_references(data: bytes) -> object:
     """What `loads` gives, but each reference stays the object `{"$ref": path}`. Raises FieldError."""
+    return _read(data, follows=False)
+
+
+def _read(data: bytes, follows: bool) -> object:
     try:
         try:
-            return orjson.loads(data) if orjson else strict_loads(data)
+            value = orjson.loads(data) if orjson else strict_loads(data)
         except ValueError:
-            return _read_dialect(bytes(data).decode())
+            value = _read_dialect(bytes(data).decode())
+        return _References(value).resolved() if follows and b'"$ref"' in data else value
     except RecursionError:
         raise _wrong(data, "fewer levels") from None
     except (ValueError, TypeError, IndexError, KeyError) as error:

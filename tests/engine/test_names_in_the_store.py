@@ -31,15 +31,21 @@ def contents_of(root):
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"}
 
 
-@pytest.mark.parametrize(("name", "kind"), CASES)
-def test_a_name_of_another_kind_is_refused_and_reported(directory, clock, name, kind):
-    settings = small_settings(directory / "store")
-    store = HandStore(settings, clock).begin()
+@pytest.fixture
+def root(directory, clock):
+    """A store with messages that was closed."""
+    store = HandStore(small_settings(directory / "store"), clock).begin()
     for _ in range(30):
         store.put(message("T", 0))
     store.close()
     store.die()
-    root, path = store.root, store.root / name
+    yield store.root
+    shutil.rmtree(store.root)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_name_of_another_kind_is_refused_and_reported(root, clock, name, kind):
+    settings, path = small_settings(root), root / name
     path.parent.mkdir(exist_ok=True)
     if path.exists():
         shutil.rmtree(path)
@@ -64,25 +70,17 @@ def test_a_name_of_another_kind_is_refused_and_reported(directory, clock, name, 
         before = contents_of(root)
         Repair(plan).run()
         assert contents_of(root) == before
-    shutil.rmtree(root)
 
 
-def test_a_repair_takes_no_file_through_a_link(directory, clock):
-    settings = small_settings(directory / "store")
-    store = HandStore(settings, clock).begin()
-    for _ in range(30):
-        store.put(message("T", 0))
-    store.close()
-    store.die()
-    elsewhere = directory / "elsewhere"
-    shutil.move(store.root / "consumequeue/T", elsewhere)
-    (store.root / "consumequeue/T").symlink_to(elsewhere)
-    before = contents_of(store.root), contents_of(elsewhere)
-    check = StoreCheck(store.root)
+def test_a_repair_takes_no_file_through_a_link(root):
+    elsewhere = root.parent / "elsewhere"
+    shutil.move(root / "consumequeue/T", elsewhere)
+    (root / "consumequeue/T").symlink_to(elsewhere)
+    before = contents_of(root), contents_of(elsewhere)
+    check = StoreCheck(root)
     check.run()
-    plan = make_plan(check, settings)
+    plan = make_plan(check, small_settings(root))
     assert plan.left and not plan.actions
     Repair(plan).run()
-    assert (contents_of(store.root), contents_of(elsewhere)) == before
-    for path in (store.root, elsewhere):
-        shutil.rmtree(path)
+    assert (contents_of(root), contents_of(elsewhere)) == before
+    shutil.rmtree(elsewhere)
