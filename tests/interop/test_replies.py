@@ -90,9 +90,10 @@ def test_a_reply_as_gos_own_helper_makes_it_without_a_body_arrives(go, asked_top
     try:
         running.until_ready()
         assert [line["reply"] for line in go.run("ask", 30, topic=topic, n=3)] == [""] * 3
-        # Who asked may have the last reply before who answered has heard that it was taken.
-        lines = running.until(lambda lines: sum("status" in line for line in lines) >= 3)
-        assert [line["status"] for line in lines if "status" in line] == ["SEND_OK"] * 3
+        # The program that asks ends with the last reply, possibly before the broker has its receipt; then that one reply counts as failed.
+        lines = running.until(lambda lines: sum("status" in line or "error" in line for line in lines) >= 3)
+        told = [line.get("status") or line["error"] for line in lines if "status" in line or "error" in line]
+        assert told[:2] == ["SEND_OK"] * 2 and ("SEND_OK" in told[2] or "push reply message" in told[2]), told
     finally:
         running.kill()
 

@@ -27,7 +27,7 @@ from broker_store.server.broker import NameServerPort
 from broker_store.server.registration import Registration
 from broker_store.server.transport import connect
 from tests.support.broker_harness import Harness
-from tests.support.loop_turns import longest_turn
+from tests.support.loop_turns import in_short_turns, longest_turn
 
 TOPICS = 20_000
 # Of processor time, on a machine on which the walks over so many that this is about take 10 to 200 ms. A turn takes 2 to 3 ms.
@@ -224,18 +224,19 @@ async def test_no_request_keeps_the_loop_for_as_long_as_there_are_topics(tables,
     asked = {
         R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: {}, R.GET_ALL_TOPIC_CONFIG: {}, R.GET_ALL_CONSUMER_OFFSET: {}, R.QUERY_TOPIC_CONSUME_BY_WHO: {"topic": "t00001"},
         R.GET_BROKER_RUNTIME_INFO: {}, R.GET_BROKER_CONSUME_STATS: {"isOrder": "false"}, R.CLONE_GROUP_OFFSET: {"srcGroup": "g00001", "destGroup": "g00002"},
-        R.QUERY_CORRECTION_OFFSET: {"compareGroup": "g00001", "topic": "t00001"}, R.DELETE_TOPIC_IN_BROKER: {"topic": "t00007"}, R.DELETE_SUBSCRIPTIONGROUP: {"groupName": "g00007"},
+        R.QUERY_CORRECTION_OFFSET: {"compareGroup": "g00001", "topic": "t00011"}, R.DELETE_TOPIC_IN_BROKER: {"topic": "t0000{}"}, R.DELETE_SUBSCRIPTIONGROUP: {"groupName": "g0000{}"},
     }  # fmt: skip
     for code, fields in asked.items():
-        with longest_turn(monkeypatch) as longest:
-            answer = await ask(harness, code, **fields)
-        assert is_short(longest), (code.name, answer, longest.ms, longest.what)
+
+        async def request(number: int, code=code, fields=fields) -> Command:
+            return await ask(harness, code, **{name: value.format(number) for name, value in fields.items()})
+
+        answer = await in_short_turns(monkeypatch, request, is_short)
         assert answer.code == 0 or code is R.GET_BROKER_CONSUME_STATS and str(MAX_FRAME_BYTES) in answer.remark, answer
-    with longest_turn(monkeypatch) as longest:
-        made = [topic(f"new{number}") for number in range(MAX_MADE_AT_ONCE)]
-        assert (await ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": made})).code == 0
-    assert is_short(longest), (longest.ms, longest.what)
-    assert harness.parts.topics.get("new999") is not None
+    made = [[topic(f"new{number}-{place}") for place in range(MAX_MADE_AT_ONCE)] for number in range(3)]
+    answer = await in_short_turns(monkeypatch, lambda number: ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": made[number]}), is_short)
+    assert answer.code == 0
+    assert harness.parts.topics.get("new0-999") is not None
 
 
 async def test_all_tables_come_whole(tables):
@@ -251,26 +252,34 @@ async def test_all_tables_come_whole(tables):
 
 async def test_saving_is_no_work_of_the_loop(tables, monkeypatch):
     harness = await loaded(tables)
-    with longest_turn(monkeypatch) as longest:
+
+    async def save(_number: int) -> None:
         for table in (harness.parts.topics, harness.parts.groups, harness.parts.offsets):
             text = await asyncio.to_thread(await asyncio.sleep(0, table.picture()))
             assert len(text) > 100_000
-    assert is_short(longest), (longest.ms, longest.what)
+
+    await in_short_turns(monkeypatch, save, is_short)
 
 
 async def test_registering_all_at_the_name_server_of_the_process_goes_in_turns(tables, monkeypatch):
     harness = await loaded(tables)
     parts = harness.parts
-    parts.nameserver = NameServer(parts.clock)
-    registration = Registration(parts)
-    with longest_turn(monkeypatch) as longest:
+
+    async def register_all(_number: int) -> Registration:
+        parts.nameserver = NameServer(parts.clock)
+        registration = Registration(parts)
         await asyncio.ensure_future(registration._register_all_embedded())
-    assert is_short(longest), (longest.ms, longest.what)
-    assert len(parts.nameserver.routes.topics) == len(parts.topics)
-    parts.nameserver.routes.delete_topic("t00005")
-    with longest_turn(monkeypatch) as longest:
+        assert len(parts.nameserver.routes.topics) == len(parts.topics)
+        return registration
+
+    registration = await in_short_turns(monkeypatch, register_all, is_short)
+
+    async def register_again(number: int) -> None:
+        parts.nameserver.routes.delete_topic(f"t0000{number}")
         await asyncio.ensure_future(registration._register_all_embedded())
-    assert is_short(longest) and "t00005" in parts.nameserver.routes.topics, (longest.ms, longest.what)
+        assert len(parts.nameserver.routes.topics) == len(parts.topics)
+
+    await in_short_turns(monkeypatch, register_again, is_short)
 
 
 async def test_a_stop_takes_all_out_of_the_name_server_of_the_process_in_turns(tables, monkeypatch):
@@ -304,19 +313,25 @@ async def test_a_broker_with_very_many_topics_comes_and_goes(monkeypatch):
     found = {}
     try:
         for command in asked:
-            with longest_turn(monkeypatch) as longest:
-                answer = await channel.request(command, 60)
-            assert answer.code == 0 and is_short(longest), (command, answer, longest.ms, longest.what)
+
+            async def request(_number: int, asked=command) -> Command:
+                return await channel.request(Command.request(asked.code, asked.fields, asked.body), 60)
+
+            answer = await in_short_turns(monkeypatch, request, is_short)
+            assert answer.code == 0, (command, answer)
             found[command.code] = answer
         assert len(bodies.decode_topic_list(found[R.GET_TOPICS_BY_CLUSTER].body)) == len(bodies.decode_topic_list(found[R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER].body)) == count
         assert found[R.WIPE_WRITE_PERM_OF_BROKER].fields["wipeTopicCount"] == str(count)
         assert nameserver.routes.topics == {} == nameserver.routes.brokers
-        with longest_turn(monkeypatch) as longest:
+
+        async def come_and_go(_number: int) -> None:
             again, gone = (Command.request(asked[0].code, fields, body), Command.request(asked[-1].code, asked[-1].fields))
             first = asyncio.ensure_future(channel.request(again, 60))
             await asyncio.sleep(0)
             assert (await channel.request(gone, 60)).code == (await first).code == 0
-        assert is_short(longest) and nameserver.routes.topics == {}, "what came later was done later"
+            assert nameserver.routes.topics == {}, "what came later was done later"
+
+        await in_short_turns(monkeypatch, come_and_go, is_short)
     finally:
         channel.close()
         await port.stop()

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -83,3 +83,16 @@ def longest_turn(monkeypatch) -> Iterator[Longest]:
         patch.setattr(asyncio.Handle, "_run", measured)
         yield longest
         longest.reading_ms = max(before, _reading_s()) * 1e3
+
+
+async def in_short_turns(monkeypatch, act: Callable[[int], Awaitable], is_short: Callable[[Longest], bool]) -> object:
+    """Do `act(number)` up to three times, until `is_short` holds of its longest turn, and return what it returned.
+
+    A machine that stands still during a turn makes that turn long once; work that is not cut into turns is long each time.
+    """
+    for number in range(3):
+        with longest_turn(monkeypatch) as longest:
+            result = await act(number)
+        if is_short(longest):
+            return result
+    raise AssertionError((longest.ms, longest.all_ms, longest.reading_ms, longest.what, result))
