@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue
-from broker_store.engine.ends import EndsFile
+from broker_store.engine.ends import BOUND, EndsFile
 from broker_store.engine.mapped_file import file_name
 from broker_store.engine.rows import Words
 from broker_store.kernels.scan import find_unit_break
@@ -60,6 +60,39 @@ def lost_with(missing: MissingBegin, queues: Iterable[ConsumeQueue]) -> list[tup
         if first < end:
             lost.append((queue, max(first, queue.files[0].base // UNIT), end))
     return lost
+
+
+class LostBegin:
+    """What went with the first files of a log. Made before a start changes anything; `found` is for when it has made the queues again."""
+
+    def __init__(self, missing: MissingBegin, ends: EndsFile, queues: Iterable[ConsumeQueue]):
+        self._queues = queues
+        self.by_units = lost_with(missing, queues)
+        self._first = {queue: first for queue, first, _ in self.by_units}
+        self._end = {queue: _first_at(queue, missing.end) for queue in queues}
+        recorded = {name: min((first for first in rows if first != BOUND), default=0) for name, rows in ends.queues.items()}
+        for queue in queues:
+            here = queue.files[0].base // UNIT if queue.files else 0
+            first = recorded.get((queue.topic, queue.queue_id), here if missing.start else 0)
+            if first < here:
+                self._first[queue] = first  # its first file is missing
+        self._recorded = recorded
+
+    def found(self) -> list[tuple[ConsumeQueue, int, int]]:
+        """As `lost_with`, by where each queue begins now: units that were damaged or missing did not tell it.
+
+        Of such a queue the first number is that of its first recorded file, 0 without a record.
+        """
+        lost = []
+        for queue in self._queues:
+            if not queue.is_made_from_log:
+                continue
+            first = self._first.get(queue, queue.minimum)
+            if self._end.get(queue) != queue.minimum:
+                first = min(first, self._recorded.get((queue.topic, queue.queue_id), 0))
+            if first < queue.minimum:
+                lost.append((queue, first, queue.minimum))
+        return lost
 
 
 def _first_at(queue: ConsumeQueue, log_offset: int) -> int:

@@ -43,7 +43,7 @@ from broker_store.engine.ends import BOUND, FILE_NAME, EndsFile, IndexEnd
 from broker_store.engine.file_facts import kept_directory
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.hash_index import HashIndex, IndexPlace
-from broker_store.engine.log_begin import MAX_NAMED_QUEUES, MissingBegin, lost_with, missing_begin, take_expired
+from broker_store.engine.log_begin import MAX_NAMED_QUEUES, LostBegin, MissingBegin, lost_with, missing_begin, take_expired
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.proof import KnownTopics, Proof, Suspect
 from broker_store.engine.record_room import MAX_RECORD
@@ -102,6 +102,7 @@ class Recovery:
         self._trusts_index = False
         self._copied: set[Path] = set()
         self._disowned: dict[ConsumeQueue, Disowned] = {}
+        self._lost_begin: LostBegin | None = None  # where that is accepted
         self._bridged: set[ConsumeQueue] = set()  # queues in which this start wrote units for lost messages
         # Units [first, behind) of a queue that lead to a bad part of the log, the last such part that was passed.
         self._believed: dict[ConsumeQueue, tuple[int, int]] = {}
@@ -144,6 +145,8 @@ class Recovery:
                 self._close_holes(queue)
                 self._drop_if_deleted(queue)  # another file may be the first now, where a torn one did not say it
                 self._find_queue_end(queue, clean)
+            if self._lost_begin is not None and not is_exact:
+                self._keep_numbers_below(self._log.minimum)
             step.detail = _counted(len(self._queues), "queue")
         self._demand_the_newest()
         start = self._choose_start(clean)
@@ -199,6 +202,7 @@ class Recovery:
                 if queue.files:
                     queue.minimum = max(queue.minimum, queue.files[0].base // UNIT)
                 queue.correct_minimum(self._log.minimum)
+            self._name_lost_begin()
         self._context.view[c.QUEUED_KEYS] = 0
         with report.step("make the log ready to write") as step:
             step.file = self._log.files[-1].path.name
@@ -323,13 +327,17 @@ class Recovery:
         elif missing is not None and missing.by_other_broker:
             self._report.finding("warning", str(missing), "commitlog")
         elif missing is not None:
-            lost = lost_with(missing, self._queues)
-            self._refuse(str(missing), self._log.directory, None, sum(end - first for _, first, end in lost))
-            for queue, first, end in lost[:MAX_NAMED_QUEUES]:
-                self._report.finding("error", f"messages {first:,} to {end - 1:,} are lost with the log files that are missing", _name(queue))
-            if len(lost) > MAX_NAMED_QUEUES:
-                self._report.finding("error", f"{len(lost) - MAX_NAMED_QUEUES:,} more queues lost messages with those files", "consumequeue")
+            self._lost_begin = LostBegin(missing, self._ends, self._queues)
+            self._refuse(str(missing), self._log.directory, None, sum(end - first for _, first, end in self._lost_begin.by_units))
         self._ends.begin_at(self._log.minimum)
+
+    def _name_lost_begin(self) -> None:
+        """Report the messages that went with the log's first files, when queues whose units were damaged have been made again."""
+        named = self._lost_begin.found() if self._lost_begin is not None else []
+        for queue, first, end in named[:MAX_NAMED_QUEUES]:
+            self._report.finding("error", f"messages {first:,} to {end - 1:,} are lost with the log files that are missing", _name(queue))
+        if len(named) > MAX_NAMED_QUEUES:
+            self._report.finding("error", f"{len(named) - MAX_NAMED_QUEUES:,} more queues lost messages with those files", "consumequeue")
 
     def _name_unknown_begin(self) -> None:
         """Report the messages before the log's begin: without a record it is unknown whether retention removed them."""
@@ -388,6 +396,13 @@ class Recovery:
             if number:
                 following[queue.topic, queue.queue_id] = number
         self._ends.bound(following, end)
+
+    def _keep_numbers_below(self, log_minimum: int) -> None:
+        """Record the numbers of units behind a damaged one whose records lay below the log's begin: nothing else has them."""
+        behind = {queue: self._number_behind_units(queue, log_minimum) for queue in self._queues if queue.is_made_from_log}
+        following = {(queue.topic, queue.queue_id): number for queue, number in behind.items() if number > queue.maximum}
+        if following:
+            self._ends.bound(following, self._ends.position)
 
     def _number_behind_gone(self, queue: ConsumeQueue, number: int, end: int, believed_to: int) -> int:
         """`number`, or the one behind the last unit in the queue's files behind a missing one, of a record from `end` to `believed_to` of the log.
@@ -478,6 +493,8 @@ class Recovery:
         for queue, end in kept.items():
             if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or queue.row[c.Q_AGREED] == end.following or end.log_end <= compared_from:
                 continue
+            if queue in self._suspects:
+                continue  # its units are not those it was closed with; the record of ends tells which are missing then
             first, low = end.following, max(compared_from, self._context.topic(queue.topic).row[c.T_DELETED_BEFORE])
             while (unit := queue.unit_in_files(first - 1) if first else None) is not None and unit.is_data and unit.log_offset >= low:
                 stated = self._record_at(unit.log_offset)
@@ -608,8 +625,9 @@ class Recovery:
         if suspect is not None:
             self._suspects[queue] = suspect
             self._report.finding("warning", f"{suspect.why}; it is made again from the log, from {suspect.log_offset:,} on", _name(queue), suspect.first * UNIT)
-        elif self._proof.is_too_long(queue):
-            self._report.finding("warning", f"behind its end, unit {following:,}, lie units of no message; they are taken out", _name(queue), following * UNIT)
+        if self._proof.is_too_long(queue):
+            if suspect is None:
+                self._report.finding("warning", f"behind its end, unit {following:,}, lie units of no message; they are taken out", _name(queue), following * UNIT)
             queue.start_at(following)
             queue.row[c.Q_LOG_END] = self._proof.log_end_of(queue)
         if suspect is None and end >= following:
@@ -681,12 +699,15 @@ class Recovery:
 
     def _end_to_redo(self, queue: ConsumeQueue, end: QueueEnd, compared_from: int) -> QueueEnd | None:
         """Where the compared units end of a queue that ends at `end`; None when no unit is to be written once more."""
-        if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or end.log_end <= compared_from:
+        suspect = self._suspects.get(queue)
+        if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or (end.log_end <= compared_from and suspect is None):
             return None
         unit = queue.row[c.Q_AGREED] or self._units_below(queue, queue.files, compared_from)[0]
         first, behind = self._believed.get(queue, (unit, unit))
         if behind == unit and self._settings.accept_damage:
             unit = first  # no record behind the bad part has shown that they are right: `Bridge.fill` makes them again
+        if suspect is not None and not queue.row[c.Q_AGREED]:
+            unit = suspect.first  # it may hold another queue's units, and those of records below the log show no number
         if unit >= end.following:
             return None
         before = queue.unit(unit - 1) if unit else None
@@ -772,6 +793,14 @@ class Recovery:
                 region.punch(at)
                 # A unit that came back after a later clean stop would be believed.
                 region.sync(at, region.size - at)
+
+    def _drop_files_before(self, queue: ConsumeQueue, unit: int) -> None:
+        """Take away the files before the one of `unit` of a queue that is made again from its begin: they hold units that were not believed."""
+        while not queue.maximum and queue.files and queue.files[0].end <= unit * UNIT:
+            file = queue.files.pop(0)
+            file.unmap()
+            self._keep_away(file.path)
+            self._queue_files_gone += 1
 
     # 3 --------------------------------------------------------------------------------------------------------------
 
@@ -1281,6 +1310,7 @@ class Recovery:
                 return
             if self._may_begin(queue, first, unit, at) or (self._settings.accept_damage and (first == 0 or not self._reaches_log(queue))):
                 # The log does not hold the records before: they were deleted by age, or are lost.
+                self._drop_files_before(queue, unit)
                 queue.begin_behind(unit)
                 return
             if self._settings.accept_damage:

@@ -12,7 +12,7 @@ from broker_store.errors import DamagedStoreError, DiskFullError
 from broker_store.formats import record
 from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest
-from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke, tree
+from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke, queue_file, tree
 from tests.support.hand_store import HandStore, small_settings
 
 FILE_BYTES = 16384
@@ -92,6 +92,50 @@ def test_a_missing_first_file_that_is_accepted_is_named_and_no_offset_is_given_t
     store = open_store()
     assert store.recovery_report()["findings"] == []
     assert_served(store, left(stored, store))
+
+
+def swap(one, other):
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second), other.write_bytes(first)
+
+
+def zero(one, _other):
+    one.write_bytes(bytes(one.stat().st_size))
+
+
+def remove(one, _other):
+    one.unlink()
+
+
+def zero_a_unit(one, _other):
+    poke(one, 2 * 20, bytes(20))
+
+
+@pytest.mark.parametrize("damage", [swap, zero, remove, zero_a_unit])
+@pytest.mark.parametrize("end", ENDS)
+def test_what_went_with_the_first_file_is_named_of_queues_whose_files_are_damaged_too(open_store, clock, end, damage):
+    """Units that were damaged told nothing of what was lost, and units of another queue were believed: messages that could be read were not served."""
+    store = open_store()
+    stored = filled(store)
+    ENDS[end](store)
+    log_files(store.root)[0].unlink()
+    copy = HandStore(small_settings(shutil.copytree(store.root, store.root.parent / "copy"), accept_damage=True), clock).begin()
+    queues = sorted({one[:2] for one in stored})
+    begins = {queue: copy.min_offset(*queue) for queue in queues}
+    copy.close()
+    damage(queue_file(store.root, 0), queue_file(store.root, 0, "U", 0))
+    store = open_store(accept_damage=True)
+    findings = [finding for finding in store.recovery_report()["findings"] if finding["severity"] == "error"]
+    for (topic, queue_id), first in begins.items():
+        assert store.min_offset(topic, queue_id) == first
+        of_queue = [finding["what"] for finding in findings if finding["file"] == f"consumequeue/{topic}/{queue_id}"]
+        assert any(what.startswith(f"messages 0 to {first - 1:,} ") for what in of_queue), (topic, queue_id, findings)
+    held = [one for one in stored if one[2] >= begins[one[:2]]]
+    assert_served(store, held)
+    assert_next_is_new(store, stored)
+    closed(store)
+    store = open_store()
+    assert_served(store, held)
 
 
 def test_the_new_begin_is_on_the_disk_before_a_file_goes(open_store, monkeypatch):

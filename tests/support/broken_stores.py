@@ -29,6 +29,7 @@ from __future__ import annotations
 import argparse
 import functools
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -117,10 +118,14 @@ class Broken:
         end = data_end if data_end and self.choose.random() < 0.9 else len(content)
         return self.choose.randrange(max(1, end - length + 1))
 
-    def has_unit(self, found: StoredMessage) -> bool:
+    def has_unit(self, found: StoredMessage, within: str = "consumequeue/") -> bool:
         """Whether a unit of the message is left in any queue file."""
         unit = found.log_offset.to_bytes(8, "big") + found.size.to_bytes(4, "big")
-        return any(unit in content for name, content in self.files.items() if name.startswith("consumequeue/"))
+        return any(unit in content for name, content in self.files.items() if name.startswith(within))
+
+    def has_own_unit(self, found: StoredMessage) -> bool:
+        """As `has_unit`, of the files of its own queue: in a file of another queue nothing tells whose a unit is."""
+        return self.has_unit(found, f"consumequeue/{found.topic}/{found.queue_id}/")
 
     @functools.cached_property
     def ends(self) -> EndsFile:
@@ -140,7 +145,7 @@ class Broken:
         known = [
             found.queue_offset + 1
             for found in self.original.messages
-            if (found.topic, found.queue_id) == (topic, queue_id) and (found.log_offset in alive or self.has_unit(found))
+            if (found.topic, found.queue_id) == (topic, queue_id) and (found.log_offset in alive or self.has_own_unit(found))
         ]
         return max([self.ends.next_offset(topic, queue_id), *known])
 
@@ -515,14 +520,42 @@ def _reported_cut(store: HandStore) -> int | None:
     return facts["log_end"] if facts["kind"] == "abnormal" and facts["cut"]["consumequeue"]["units"] else None
 
 
-def _named_parts(store: HandStore) -> tuple[int, int]:
-    """Log offsets below and from which the start says that messages are lost, or may be."""
+@dataclass(frozen=True)
+class Named:
+    """Log offsets below and from which a start says that messages are lost, or may be.
+
+    `with_begin`: of a begin that is lost for certain the messages by (topic, queue id), as (first, last); None where it is not certain.
+    """
+
+    below: int
+    behind: int
+    with_begin: dict[tuple[str, int], tuple[int, int]] | None
+
+    def has(self, found: StoredMessage) -> bool:
+        if found.log_offset >= self.below or self.with_begin is None:
+            return found.log_offset < self.below or found.log_offset >= self.behind
+        first, last = self.with_begin.get((found.topic, found.queue_id), (1, 0))
+        return first <= found.queue_offset <= last
+
+
+_LOST_WITH_BEGIN = re.compile(r"messages ([\d,]+) to ([\d,]+) are lost with the log files that are missing")
+
+
+def _named_parts(store: HandStore) -> Named:
+    """What the start says of messages that are lost with a part of the log."""
     facts = store.recovery_report()
     found = facts["findings"]
     reasons = ("does not say where it began", "its retention counts", "; accepted")
     has_begin = any(one["file"] == "commitlog" and any(reason in one["what"] for reason in reasons) for one in found)
     has_end = any(one["what"].startswith("the log ends at ") and one["what"].endswith("; accepted") for one in found)
-    return store.log.minimum if has_begin else 0, facts["log_end"] if has_end else sys.maxsize
+    is_certain = any(one["file"] == "commitlog" and one["what"].startswith("the log begins at ") and one["what"].endswith("; accepted") for one in found)
+    with_begin = {}
+    for one in found:
+        if words := _LOST_WITH_BEGIN.fullmatch(one["what"]):
+            _, topic, queue_id = one["file"].split("/")
+            with_begin[topic, int(queue_id)] = tuple(int(word.replace(",", "")) for word in words.groups())
+    below, behind = store.log.minimum if has_begin else 0, facts["log_end"] if has_end else sys.maxsize
+    return Named(below, behind, with_begin if is_certain else None)
 
 
 def _served(store: HandStore, topic: str, queue_id: int) -> tuple[dict[int, bytes], set[int]]:
@@ -565,9 +598,9 @@ def _is_named(losses: Losses | None, found: StoredMessage, broken: Broken) -> bo
 
 
 def _judge_queues(
-    store: HandStore, broken: Broken, alive: set[int], cut_at: int | None, named: tuple[int, int], losses: Losses | None
+    store: HandStore, broken: Broken, alive: set[int], cut_at: int | None, named: Named, losses: Losses | None
 ) -> int:
-    """Compare what is served with what was stored; how many messages are gone, each of them named. `named` is as `_named_parts` gives it."""
+    """Compare what is served with what was stored; how many messages are gone, each of them named."""
     original = broken.original
     lost = 0
     by_queue: dict[tuple[str, int], dict[int, StoredMessage]] = {}
@@ -590,7 +623,7 @@ def _judge_queues(
             is_new = raw is not None and record.decode(raw).body == NEW_BODY and number >= broken.known_next(topic, queue_id)
             if raw is not None and not is_new:
                 _judge_changed(name, found, raw)
-            elif number not in damaged and named[0] <= found.log_offset < named[1] and not _is_named(losses, found, broken):
+            elif number not in damaged and number < broken.known_next(topic, queue_id) and not named.has(found) and not _is_named(losses, found, broken):
                 raise Violation(f"{name} {number} is gone without a word")
         extra = {number for number in served if number not in expected and number < original.next_offsets[topic, queue_id]}
         if extra:
