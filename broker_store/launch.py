@@ -134,6 +134,8 @@ def prepare(argv: list[str]) -> Launch:
     for name in _DIRECTORIES:
         disk.make_directory(data / name)
         _keep_private(data / name)
+    if disk.exists(data / "run" / RUN_FILE):
+        disk.size_of(data / "run" / RUN_FILE)  # refused when it is no regular file
     lock = None
     root = Path(settings.store.store_path_root_dir)
     if not arguments.no_broker and not settings.store.inspect:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker_store import launch
-from broker_store.errors import ConfigError, StoreLockedError
+from broker_store.errors import ConfigError, DamagedStoreError, StoreLockedError
 
 pytestmark = pytest.mark.slow
 
@@ -77,6 +77,16 @@ def test_a_run_file_that_is_nested_without_end_is_none_of_the_holder(prepare, tm
     (tmp_path / "data" / "run" / launch.RUN_FILE).write_bytes(b"[" * 100_000)
     with pytest.raises(StoreLockedError, match=r"another program, perhaps an Apache broker, holds it"):
         prepare()
+
+
+@pytest.mark.parametrize(("name", "is_directory"), [("run", False), ("logs", False), (f"run/{launch.RUN_FILE}", True)])
+def test_a_name_of_another_kind_in_the_data_directory_is_refused_with_what_to_do(prepare, tmp_path, name, is_directory):
+    path = tmp_path / "data" / name
+    path.parent.mkdir(parents=True)
+    path.mkdir() if is_directory else path.write_bytes(b"x")
+    with pytest.raises(DamagedStoreError, match="is no .*Move it out") as refused:
+        prepare()
+    assert refused.value.file == str(path)
 
 
 def test_another_data_directory_may_look_at_the_same_store(prepare, tmp_path):

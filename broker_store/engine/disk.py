@@ -408,22 +408,28 @@ class Disk:
         try:
             os.mkdir(path, _DIRECTORY_MODE)
         except FileExistsError:
+            self.demand_directory(path)
             return
         except OSError as error:
             raise _store_error(error, "making the directory", path) from error
         if sync:
             self.sync_directory(path.parent)
 
+    def demand_directory(self, path: Path) -> None:
+        """See that a directory, a link to one or nothing is there. Raises DamagedStoreError for anything else."""
+        if path.is_dir() or not os.path.lexists(path):
+            return
+        if path.is_symlink() and not path.exists():
+            raise DamagedStoreError("is a link that leads nowhere", file=str(path), advice="Mount what it leads to, or move it out of the store.")
+        raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.")
+
     def list_names(self, path: Path) -> list[str]:
         """Names in a directory, sorted; nothing when there is no such directory. What is there and is none is refused."""
         try:
             return sorted(os.listdir(path))
-        except FileNotFoundError:
-            if path.is_symlink():
-                raise DamagedStoreError("is a link that leads nowhere", file=str(path), advice="Mount what it leads to, or move it out of the store.") from None
+        except (FileNotFoundError, NotADirectoryError):
+            self.demand_directory(path)
             return []
-        except NotADirectoryError:
-            raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.") from None
         except OSError as error:
             raise _store_error(error, "listing", path) from error
 

@@ -29,7 +29,7 @@ from broker_store.engine.disk import Disk, InspectDisk, StoreLock
 from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.ends import FILE_NAME as ENDS
 from broker_store.engine.ends import EndsFile
-from broker_store.engine.file_facts import hung_facts, index_file_facts, kept_facts, log_file_facts, queue_file_facts
+from broker_store.engine.file_facts import LOST_AND_FOUND, hung_facts, index_file_facts, kept_facts, log_file_facts, queue_file_facts
 from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.live_page import LivePage
@@ -193,6 +193,7 @@ class MessageStore:
                     self._records.begin(report)
             abort = self.root / "abort"
             with report.step("look how the store was left") as step:
+                self._demand_kinds()
                 self._remove_leftovers()
                 clean = not self._disk.exists(abort)
                 if not clean:
@@ -299,6 +300,13 @@ class MessageStore:
                 on_step(report)
 
         return changed
+
+    def _demand_kinds(self) -> None:
+        """Refuse a name that is of another kind than a later step needs, while there is no `abort` yet. Raises DamagedStoreError."""
+        if not self.settings.inspect:
+            self._disk.demand_directory(self.root.parent / LOST_AND_FOUND)
+        if self.settings.timer_wheel_enable:
+            self.timer_files.demand_kinds()
 
     def _remove_leftovers(self) -> None:
         """Half-written replacements of an earlier run."""

@@ -52,13 +52,19 @@ class TimerFiles:
         self._disk = disk
         self._path = root / timer_check.PATH
         self._flushed = flushed
-        self._log = TimerLog(disk, root / timer_log.PATH, log_file_size)
+        self._directory = root / timer_log.PATH
+        self._log = TimerLog(disk, self._directory, log_file_size)
         self._wheel = TimerWheel(disk, root / timer_wheel.PATH, slots)
         self._region: Region | None = None
         self._waiting: deque[tuple[TimerCheck, int]] = deque(maxlen=_MOST_WAITING)
         self.check = TimerCheck()  # what a start found, then what was written last
         self.queue_offset = 0  # where the queue is to be read on
         self.taken_again_before = 0  # messages before this queue offset were on the wheel once, their units are lost
+
+    def demand_kinds(self) -> None:
+        """See before a start changes anything that `open` can use what it finds. Raises DamagedStoreError."""
+        self._disk.demand_directory(self._directory)
+        self._wheel.found_size()
 
     def open(self, log_end: int, record_at: Callable[[int], bytes | None]) -> None:
         """Load, cut the log where it is not to be trusted, make the wheel. Raises StoreError. Any thread."""

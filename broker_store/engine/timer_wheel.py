@@ -34,18 +34,23 @@ class TimerWheel:
         self._is_changed = False
 
     def load(self) -> None:
-        """Map the file if there is one. DamagedStoreError for another length."""
-        if not self._disk.exists(self._path):
-            return
-        found = self._disk.size_of(self._path)
+        """Map the file if there is one. Raises as `found_size` does."""
+        found = self.found_size()
         if found == 0:
             self._disk.unlink(self._path)
-        elif found != self._size:
+        elif found is not None:
+            self._region = self._disk.open_region(self._path)
+
+    def found_size(self) -> int | None:
+        """Bytes of the file, 0 or the right number; None when there is none. DamagedStoreError for another length or kind."""
+        if not self._disk.exists(self._path):
+            return None
+        found = self._disk.size_of(self._path)
+        if found not in (0, self._size):
             advice = "Move it out of the store: it is made again from timerlog."
             what = f"has {found} bytes, expected {self._size} ({self._slots} slots of {SLOT_BYTES} bytes; no setting changes that)"
             raise DamagedStoreError(what, file=str(self._path), advice=advice)
-        else:
-            self._region = self._disk.open_region(self._path)
+        return found
 
     def _map(self) -> Region:
         if self._region is None:

@@ -20,6 +20,7 @@ KINDS = {
 DIRECTORIES = ("config", "index", "commitlog", "consumequeue", "consumequeue/T", "consumequeue/T/0")
 CASES = [(name, kind) for name in DIRECTORIES for kind in ("link", "file", "fifo")]
 CASES += [("abort", kind) for kind in ("directory", "link", "fifo")]
+CASES += [("timerlog", kind) for kind in ("link", "file", "fifo")] + [("timerwheel", kind) for kind in ("directory", "link", "fifo")]
 CASES += [(name, "directory") for name in ("checkpoint.tmp", "ends.tmp", "config/topics.json.tmp")]
 
 
@@ -70,6 +71,29 @@ def test_a_name_of_another_kind_is_refused_and_reported(root, clock, name, kind)
         before = contents_of(root)
         Repair(plan).run()
         assert contents_of(root) == before
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "fifo"])
+def test_a_lost_and_found_of_another_kind_is_refused_before_the_start_notes_that_it_began(root, clock, kind):
+    path = root.parent / "lost+found"
+    KINDS[kind](path)
+    store = HandStore(small_settings(root), clock)
+    with pytest.raises(DamagedStoreError) as refused:
+        store.begin()
+    store.die()
+    assert refused.value.file == str(path) and "out of the store" in refused.value.advice and not (root / "abort").exists()
+    inspecting = HandStore(replace(small_settings(root), inspect=True), clock).begin()  # which takes nothing away
+    inspecting.die()
+    path.unlink()
+
+
+def test_a_timer_wheel_of_another_length_is_refused_before_the_start_notes_that_it_began(root, clock):
+    (root / "timerwheel").write_bytes(b"x")
+    store = HandStore(small_settings(root), clock)
+    with pytest.raises(DamagedStoreError, match="1 bytes"):
+        store.begin()
+    store.die()
+    assert not (root / "abort").exists()
 
 
 def test_a_repair_takes_no_file_through_a_link(root):
