@@ -1,5 +1,6 @@
 # make            checks and quick tests, minutes      make run       starts the broker, the name server and the dashboard
 # make test-all   all tests, within 40 minutes; CI     make test ARGS="tests/engine -k recovery"   some of the quick ones
+# make proof      what takes longer: 20 kills, memory from 1 GiB to 4, 10,000 stores broken at random; hours
 # make bench      the figures, beside Apache's         make run ARGS="--web-port 9090 --set flushDiskType=SYNC_FLUSH"
 # make deps       what tests and figures need beside Python packages: jars, Go modules, Chromium
 # make fix        formats and repairs what ruff can    make pipeline  installs Spark for the pipeline jobs
@@ -15,7 +16,7 @@ export BROKER_DATA_DIR = $(DATA)
 install = { $(BIN)/python -m pip install -q --disable-pip-version-check uv && $(BIN)/uv pip install -q --python $(BIN)/python -r $(1); } \
           2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -r $(1)
 
-.PHONY: all run serve test test-all check fix bench deps pipeline clean
+.PHONY: all run serve test test-all proof prove-stores check fix bench deps pipeline clean
 all: check test
 
 run: $(VENV)/.core
@@ -28,11 +29,16 @@ serve: run
 
 # What drives Java, Go, a browser or Spark, and what takes more than some seconds, is left to test-all.
 test: LEFT_OUT = -m "not slow and not client and not browser"
-test test-all: export BROKER_DATA_DIR = build/test-data
-test test-all: $(VENV)/.dev
+test-all: LEFT_OUT = -m "not proof"
+proof: LEFT_OUT = -m proof
+test test-all proof: export BROKER_DATA_DIR = build/test-data
+test test-all proof: $(VENV)/.dev
 	@echo "Preparing the kernels (compiled once, which can take a minute)" && $(BIN)/python -m broker_store.kernels
 	@mkdir -p $(BROKER_DATA_DIR) && $(BIN)/python manage.py collectstatic -v 0 --noinput
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(LEFT_OUT) $(ARGS)
+proof: prove-stores
+prove-stores: $(VENV)/.dev
+	$(BIN)/python -m tests.support.broken_stores
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 fix: $(VENV)/.dev

@@ -21,7 +21,7 @@ from rq.serializers import JSONSerializer
 from broker_store.server.http import Caller
 from broker_store.server.problems import Problem
 from mqadmin import children, clusters, exports, jobs, web
-from tests.support import stores
+from tests.support import left_behind, stores
 from tests.support.fake_cluster import FakeCluster
 
 pytestmark = pytest.mark.slow
@@ -228,16 +228,9 @@ def _descendants(session: int, least: int) -> list[int]:
 
 def _until_gone(pids: list[int]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while alive := [pid for pid in pids if _is_alive(pid)]:
+    while alive := [pid for pid in pids if left_behind.is_alive(pid)]:
         assert time.monotonic() < deadline, alive
         time.sleep(0.01)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 async def test_a_redis_or_worker_that_dies_is_started_again_and_the_list_survives(directory, monkeypatch):

@@ -84,6 +84,7 @@ def peaks(line: list[str], environment: dict[str, str]) -> dict[str, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.proof
 def test_memory_stays_flat_from_one_gib_to_four(tmp_path):
     """Lineage reads every record with its properties, keys and tags; the audit compares each with queues and index."""
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path)}

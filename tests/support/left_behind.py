@@ -37,6 +37,14 @@ def mark_of_this_process() -> str:
     return f"{os.getpid()}-{os.urandom(6).hex()}"
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process runs. One that ended stays in the table until whoever started it asks how; that one does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def alive(mark: str) -> list[LeftProcess]:
     """The processes with this mark, without this one; one that has ended and was not waited for is none."""
     found = []
