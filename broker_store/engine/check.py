@@ -138,6 +138,7 @@ class Queue:
         self.next: int | None = None
         self.last_at = -1  # log offset of the record before that
         self.covered_from: int | None = None
+        self.covered_to = 0  # behind the highest number of its units that a record states; one of a damaged record may lower `next`
         self.life: tuple[int, int] | None = None  # first unit and its record's place, when known
         self.missing: list[list[int]] = []  # runs [first, last] of units the log has records for
         self.end = self._find_end()
@@ -767,6 +768,7 @@ class StoreCheck:
             if queue.covered_from is None:
                 queue.covered_from = group[compare.G_FIRST]
             queue.next, queue.last_at = group[compare.G_FIRST] + group[compare.G_COUNT], group[compare.G_LAST_AT]
+            queue.covered_to = max(queue.covered_to, queue.next)
         self.report.count("units", at)
         for _, group in others:
             kind = rows[:, k.ROW_SYS_FLAG] & record.SYS_TRANSACTION_MASK
@@ -883,6 +885,8 @@ class StoreCheck:
             path, at = queue.file_of(number)
             found = (int(unit["log_offset"]), int(unit["size"]), int(unit["tags_code"]))
             expected = (int(row[k.ROW_LOG_OFFSET]), int(row[k.ROW_SIZE]), int(row[k.ROW_TAGS_CODE]))
+            if found[0] != expected[0] and self._is_record_of(queue, number, *found[:2]):
+                continue  # the unit is right: its number is given again by this record, which is told
             what = f"unit {number} is (offset, size, tags code) {found}, the record makes it {expected}"
             self.report.add(ERROR, "unit-wrong", path, at, what, queue=queue.key)
 
@@ -904,6 +908,7 @@ class StoreCheck:
                 what = check_rules.offsets_in_no_record(wanted, found - 1, queue.name)
             self.report.add(ERROR, check_rules.QUEUE_OFFSET, str(file.path), offset - file.base, what, queue=(topic, queue_id))
         queue.next, queue.last_at = int(numbers[-1]) + 1, int(offsets[-1])
+        queue.covered_to = max(queue.covered_to, int(numbers[numbers < queue.end].max(initial=-1)) + 1)
 
     @staticmethod
     def _first_number(queue: Queue, numbers: np.ndarray, offset: int, recorded: int) -> int:
@@ -953,8 +958,8 @@ class StoreCheck:
             self._tell_missing(queue)
             covered_from = queue.end if queue.covered_from is None else queue.covered_from
             self._check_before(queue, covered_from)
-            if queue.covered_from is not None and queue.next < queue.end:
-                self._check_behind(queue, queue.next, queue.end)
+            if queue.covered_from is not None and queue.covered_to < queue.end:
+                self._check_behind(queue, queue.covered_to, queue.end)
         if self.units_before_log and self.log_files:
             what = f"the log begins at {self.log_start}; queues hold {self.units_before_log} units of older records, which became too old or are lost"
             self.report.add(NOTE, "log-start", str(self.log_files[0].path), None, what)
@@ -1018,14 +1023,38 @@ class StoreCheck:
         for low, high in self.damaged:  # told already, with the record
             wrong = wrong & ~((offsets >= low) & (offsets < high))
         beyond = wrong & (offsets >= self.log_end)
+        elsewhere = np.zeros(len(units), dtype=bool)
+        if not queue.key[0].startswith(queue_unit.LIGHT_QUEUE):
+            for place in np.flatnonzero(wrong & ~beyond)[: check_rules.MOST_CONTRADICTED].tolist():
+                elsewhere[place] = self._is_misplaced(int(offsets[place]), int(units["size"][place]))
+        for low, high in _runs(np.flatnonzero(elsewhere) + first):
+            file = next(file for file in self.log_files if file.base <= offsets[low - first] < file.base + file.size)
+            what = check_rules.offsets_in_no_record(low, high, f"{queue.key[0]}/{queue.key[1]}")
+            self.report.add(ERROR, check_rules.QUEUE_OFFSET, str(file.path), int(offsets[low - first]) - file.base, what, queue=queue.key)
         for mask, severity, what in (
             (beyond, self.behind, "behind the end of the log"),
-            (wrong & ~beyond, ERROR, "at no record of this queue"),
+            (wrong & ~beyond & ~elsewhere, ERROR, "at no record of this queue"),
         ):
             for low, high in _runs(np.flatnonzero(mask) + first):
                 path, at = queue.file_of(low)
                 which = f"unit {low} points" if low == high else f"units {low} to {high} point"
                 self.report.add(severity, "unit-extra", path, at, f"{which} {what}", queue=queue.key)
+
+    def _is_record_of(self, queue: Queue, number: int, offset: int, size: int) -> bool:
+        """Whether a good record of that size lies at `offset` and states unit `number` of the queue."""
+        found = self.record_at(offset, size)
+        return found is not None and (found.topic, found.queue_id, found.queue_offset) == (*queue.key, number)
+
+    def _is_misplaced(self, offset: int, size: int) -> bool:
+        """Whether a good record of that size lies at `offset` to which no unit of the place leads that it states: then the record is wrong, not its unit."""
+        found = self.record_at(offset, size)
+        if found is None:
+            return False
+        own = self.queues.get((found.topic, found.queue_id))
+        if own is None or not found.is_queued:
+            return True
+        unit = own.units(found.queue_offset, 1)[0]
+        return (int(unit["log_offset"]), int(unit["size"])) != (offset, size)
 
     # The rest --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ NO_INDEX = "no-index"
 INDEX_HEADER = "index-header"
 WRONG_ENDS = "its begin and end offset are not those of its first and last entry"
 MISPLACED = "misplaced-file"
+MOST_CONTRADICTED = 10_000  # units without a record of theirs whose place is read: each costs a read
 INDEX_REBUILT = "index-rebuilt"
 INDEX_WAS_REBUILT = "the index was made again while it was read, so nothing is known of it: audit it again"
 
@@ -33,6 +34,11 @@ def times_go_back_more(count: int) -> str:
 
 def offset_given_again(found: int, wanted: int) -> str:
     return f"queue offset {found} is given again, the queue was at {wanted}"
+
+
+def offsets_given_again(count: int, first: int, queue: str, unit_at: int) -> str:
+    which = f"queue offset {first}" if count == 1 else f"{count} queue offsets from {first} on"
+    return f"{which} of {queue} {'is' if count == 1 else 'are'} given again: the unit leads to the record at {unit_at} of the log"
 
 
 def offsets_in_no_record(first: int, last: int, queue: str) -> str:

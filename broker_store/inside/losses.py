@@ -102,11 +102,15 @@ class _Finder:
         self._lows = np.array([low for low, _ in damaged], dtype=np.int64)
         self._highs = np.array([high for _, high in damaged], dtype=np.int64)
         # Units and entries that are believed after the end: those of the file there and of the next. Without a log file the record of ends
-        # says where the end was; where it does not, or the files' size is not known, all are believed.
-        self._file_size = check.file_sizes.get(check.log_directory) or check.noted.mapped_file_size_commit_log or 0
+        # says where the end was; where it does not, or the files' size is not known, the last unit of each queue and the headers of
+        # the index say it.
+        file_size = check.file_sizes.get(check.log_directory) or check.noted.mapped_file_size_commit_log or 0
         end = check.log_end if check.log_files else check.ends.position
-        is_end_known = bool(self._file_size and (check.log_files or end))
-        self._after_to = (end // self._file_size + 2) * self._file_size if is_end_known else _NEVER
+        if file_size and (check.log_files or end):
+            self._after_to = (end // file_size + 2) * file_size
+        else:
+            known = [queue.last_record_end for queue in check.queues.values()] + [header.end_offset + 1 for _, _, header in check.index.files]
+            self._after_to = max(known, default=0) or _NEVER
         self._after: list[tuple[int, int]] = []  # parts of the log after its end that units name
         self._named_bytes = 0  # of damaged parts of the log, by units
         self._named_missing_bytes = 0  # of the missing begin, by units
@@ -184,7 +188,6 @@ class _Finder:
 
     def _unnamed_after(self) -> int:
         """Bytes between the end of the log and the last unit or entry after it that no unit names: records of queues whose units are gone."""
-        size = self._file_size or _NEVER
         at, unnamed = self._check.log_end, 0
         last = self._check.log_files[-1] if self._check.log_files else None
         if last is not None and self._check.ends_with_blank:
@@ -192,11 +195,8 @@ class _Finder:
         named = {low for low, _ in self._after}
         only_indexed = [(low, low) for low in self._check.index.after_log.tolist() if self._check.log_end <= low < self._after_to and low not in named]
         for low, high in sorted([*self._after, *only_indexed]):
-            while at < low:
-                upto = min(low, (at // size + 1) * size)
-                unnamed += upto - at
-                at = upto
-            if low == high and at == low:
+            unnamed += max(0, low - at)
+            if low == high and at <= low:
                 unnamed, high = unnamed + record.MIN_RECORD, low + record.MIN_RECORD
             at = max(at, high)
         return unnamed

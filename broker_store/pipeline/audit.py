@@ -28,7 +28,7 @@ from broker_store.errors import FormatError
 from broker_store.formats import config_json, index_file, queue_unit
 from broker_store.pipeline import splits
 from broker_store.pipeline.options import PARTITION_BYTES
-from broker_store.pipeline.stretch import Fault, Found, IndexFile, Store, Stretch, check_links, check_stretch
+from broker_store.pipeline.stretch import GIVEN_AGAIN, Fault, Found, IndexFile, Store, Stretch, check_links, check_stretch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -240,6 +240,8 @@ class _Audit:
             if fault.count:
                 if kind == check_rules.QUEUE_OFFSET:
                     self._tell_headers(fault)
+                elif kind == GIVEN_AGAIN:
+                    self._tell_given_again(fault)
                 else:
                     (self._tell_units if kind.startswith("unit-") else self._tell_entries)(fault)
 
@@ -281,6 +283,13 @@ class _Audit:
         path, base, _ = self._file_of(at)
         first, last = min(run[0] for run in fault.runs), max(run[1] for run in fault.runs)
         what = check_rules.offsets_in_no_record(first, last, f"{fault.topic}/{fault.queue_id}")
+        self.add(ERROR, check_rules.QUEUE_OFFSET, path, at - base, what, fault.count)
+
+    def _tell_given_again(self, fault: Fault) -> None:
+        """Records that state a place to which a unit of another good record leads."""
+        number, (unit_at, _, _), (at, _, _) = fault.first
+        path, base, _ = self._file_of(at)
+        what = check_rules.offsets_given_again(fault.count, number, f"{fault.topic}/{fault.queue_id}", unit_at)
         self.add(ERROR, check_rules.QUEUE_OFFSET, path, at - base, what, fault.count)
 
     def _tell_units(self, fault: Fault) -> None:

@@ -42,8 +42,8 @@ UNITS = 1 << 20  # compared by the kernel; what a queue has more for one stretch
 ENTRIES = 64 << 10  # read at once
 LINKS = 1_000  # wrong links of a file told with their place
 DAMAGED = 1_000  # stretches without a record that a task tells one by one
+GIVEN_AGAIN = "given-again"  # a fault of a record whose place another one has, told as check_rules.QUEUE_OFFSET
 RUNS = 100  # of a queue, for each kind
-_MOST_CONTRADICTED = 10_000  # units without a record of theirs whose place is read: each costs a read
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,13 @@ class _Units:
         )
         absent = ~_is_data(units)
         self._mark(name, numbers[~absent])
-        for kind, chosen in (("unit-missing", absent), ("unit-wrong", ~absent & ~good)):
+        wrong = ~absent & ~good
+        again = np.zeros(len(rows), dtype=bool)
+        for place in np.flatnonzero(wrong & (units["log_offset"] != rows[:, k.ROW_LOG_OFFSET]))[: check_rules.MOST_CONTRADICTED]:
+            unit = queue_unit.QueueUnit(*_values(units[place]))
+            again[place] = is_record_of(queue.queue, int(numbers[place]), unit, self._check.store.files, self._check.disk)
+        # A unit that leads to a record which states its place is right, and this record's place is damaged.
+        for kind, chosen in (("unit-missing", absent), ("unit-wrong", wrong & ~again), (GIVEN_AGAIN, again)):
             if chosen.any():
                 first = int(np.flatnonzero(chosen)[np.argmin(numbers[chosen])])
                 row, unit = rows[first], units[first]
@@ -404,7 +410,7 @@ class _Units:
             extra[place] = not is_record_of(queue, int(numbers[place]), queue_unit.QueueUnit(*_values(units[place])), check.store.files, check.disk)
         behind &= ~check.in_damage(offsets)
         contradicted = np.zeros(len(units), dtype=bool)
-        for place in np.flatnonzero(extra & ~nonsense)[:_MOST_CONTRADICTED]:
+        for place in np.flatnonzero(extra & ~nonsense)[: check_rules.MOST_CONTRADICTED]:
             contradicted[place] = self._states_nothing_else(queue_unit.QueueUnit(*_values(units[place])))
         # A good record of that size there states another place: its header is wrong, and the unit is not.
         if not queue.topic.startswith(queue_unit.LIGHT_QUEUE):
@@ -425,7 +431,8 @@ class _Units:
         own = self._queues.get((found.topic, found.queue_id))
         if own is None or not found.is_queued:
             return True
-        return int(own.read(found.queue_offset, 1)["log_offset"][0]) != found.log_offset
+        leads_to = own.read(found.queue_offset, 1)[0]
+        return (int(leads_to["log_offset"]), int(leads_to["record_bytes"])) != (found.log_offset, found.size)
 
 
 def _values(unit: np.void) -> tuple[int, int, int]:
@@ -605,7 +612,7 @@ class _Entries:
                 self._tell(kind, int(places[first]), int(offsets[first]), int(chosen.sum()))
 
     def _hashes_at(self, offset: int) -> set[int]:
-        """Of the keys of the record at that place; none when there is no good record."""
+        """Of the keys of the record at that place that the index takes; none when there is no good record."""
         for path, base, end in self._check.store.files:
             if base <= offset < end:
                 with ExitStack() as closing:
@@ -616,6 +623,8 @@ class _Entries:
                         one = record.decode(reader.read(offset - base, min(max(size, 0), MAX_RECORD)), log_offset=offset, max_size=MAX_RECORD)
                     except FormatError:
                         return set()
+                if not one.is_indexed:
+                    return set()
                 texts = index_file.texts_of(one.topic, one.properties.get(properties.UNIQUE_KEY), one.properties.get(properties.KEYS), one.tags)
                 return {index_file.key_hash(text) for text in texts}
         return set()

@@ -243,6 +243,20 @@ def test_bytes_after_the_end_that_no_queue_names_are_counted(store):
     assert named(plan) == {one[:3] for one in stored if one[:2] != ("T", 0)} & named(plan) != set()
 
 
+def test_an_entry_that_points_far_away_says_nothing_of_how_much_is_lost(store):
+    """With log and record of ends gone the plan counted up to it, file by file, and did not end."""
+    filled(store)
+    log_end = store.log.wrote
+    store.flush(), store.close()
+    shutil.rmtree(store.root / "commitlog")
+    (store.root / "ends").unlink()
+    first = min((store.root / "index").iterdir())
+    geometry = small_settings(store.root).max_hash_slot_num
+    poke(first, 40 + 4 * geometry + 20 * 5 + 4, (1 << 61).to_bytes(8, "big"))
+    plan = make_plan(checked(store.root), small_settings(store.root))
+    assert plan.losses.unnamed_bytes < log_end and plan.losses.messages == 238
+
+
 def test_a_record_after_the_end_that_only_the_index_names_is_counted(store):
     filled(store)
     last = store.put(message("last", 0, bytes(100), unique="u"))

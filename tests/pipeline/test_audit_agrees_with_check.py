@@ -14,6 +14,7 @@ from broker_store.formats import queue_unit, record
 from broker_store.inside.doctor import MEANINGS
 from broker_store.pipeline import audit, splits
 from broker_store.pipeline.options import PARTITION_BYTES
+from tests.pipeline import plain
 from tests.support import stores
 from tests.support.faults import FAULTS, Scene
 from tests.support.reference import ReferenceStore
@@ -49,6 +50,40 @@ def test_a_planted_fault_is_named_alike(fault, sound, tmp_path):
     assert {kind for _, kind, _, _ in audited} == {kind for _, kind, _, _ in checked}
     # Of many units or entries the audit tells the first of each queue or file and counts the others.
     assert {one for one in audited if one[1] not in OTHER_PLACE} <= {one for one in checked if one[1] not in OTHER_PLACE}
+
+
+FIELDS = record.FIXED_IPV4.offset
+# Single bits of what a record states of its place, which no CRC covers.
+BITS = {
+    "number": (FIELDS["queue_offset"] + 7, 0), "high number": (FIELDS["queue_offset"] + 4, 5), "highest number": (FIELDS["queue_offset"], 6),
+    "queue": (FIELDS["queue_id"] + 3, 0), "other queue": (FIELDS["queue_id"] + 3, 1), "transaction": (FIELDS["sys_flag"] + 3, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bit", BITS)
+@pytest.mark.parametrize("partition_bytes", [PARTITION_BYTES, STRETCH_BYTES])
+def test_a_record_that_states_another_place_is_blamed_alike_wherever_it_stands_in_its_queue(bit, partition_bytes, sound, tmp_path):
+    """At the begin and end of a queue the check blamed units that were right, and the audit the record."""
+    root, _ = sound
+    found = plain.records(root)
+    # That of the first record of the log, one of many records, one with transactions, one of two records.
+    for queue in ((found[0].topic, found[0].queue_id), ("FixA", 1), ("FixSpecial", 3), ("%RETRY%FixGroup", 0)):
+        own = [one for one in found if (one.topic, one.queue_id) == queue]
+        for one in (own[0], own[len(own) // 2], own[-1]):
+            store = shutil.copytree(root, tmp_path / "store")
+            path, base, _ = next(file for file in splits.log_files(store, Disk()) if file[1] <= one.log_offset < file[2])
+            at, number = BITS[bit]
+            with open(path, "r+b") as log:
+                log.seek(one.log_offset - base + at)
+                value = log.read(1)[0]
+                log.seek(-1, 1)
+                log.write(bytes([value ^ 1 << number]))
+            checked = {one.kind for one in check_store(store).findings if one.kind not in NOT_COMPARED}
+            result = InOneProcess(None, store, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, partition_bytes).run()
+            audited = {one["kind"] for one in result["findings"] if one["kind"] not in NOT_COMPARED}
+            assert audited == checked, (queue, one.log_offset)
+            assert "unit-extra" not in checked, (queue, one.log_offset)
+            shutil.rmtree(store)
 
 
 def test_times_that_go_back_where_two_stretches_meet_are_named_alike(sound, tmp_path):
