@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.interop.clients import BUILD, ROOT
 
 PEERS = ROOT / "tests" / "bench" / "peers"
@@ -163,3 +165,8 @@ class ApacheBroker:
 
 Broker = ApacheBroker if os.environ.get("INTEROP_BROKER") == "apache" else OurBroker
 IS_APACHE = Broker is ApacheBroker
+# A store that goes from broker to broker; either goes in both directions.
+THERE_AND_BACK = [
+    pytest.param((ApacheBroker, OurBroker, ApacheBroker), id="Apache to ours and back"),
+    pytest.param((OurBroker, ApacheBroker, OurBroker), id="ours to Apache and back", marks=pytest.mark.proof),
+]

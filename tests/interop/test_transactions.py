@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.interop import clients
-from tests.interop.brokers import ApacheBroker, OurBroker
+from tests.interop.brokers import THERE_AND_BACK, ApacheBroker, OurBroker
 from tests.interop.lines import names
 
 # A second instead of six and thirty; a client whose broker was away says who it is within thirty, and as long nobody can be asked.
@@ -76,9 +76,7 @@ def test_kill_9_in_the_middle_loses_no_half(broker_on, tmp_path):
         producer.kill()
 
 
-@pytest.mark.parametrize(
-    "brokers", [(ApacheBroker, OurBroker, ApacheBroker), (OurBroker, ApacheBroker, OurBroker)], ids=["Apache to ours and back", "ours to Apache and back"]
-)
+@pytest.mark.parametrize("brokers", THERE_AND_BACK)
 def test_halves_are_handed_over_and_back_in_mid_flight(brokers, broker_on, tmp_path):
     # The first two ask nobody before they end; what both left is asked about by the third.
     for kind, run in zip(brokers, "rs", strict=False):
