@@ -612,7 +612,10 @@ class Recovery:
             end = 0  # not one unit: numbering starts again, as in Apache (4.4)
         queue.start_at(end)
         queue.row[c.Q_LOG_END] = reached
-        if log_end is not None or not self._proof.rows(queue):
+        if log_end is not None:
+            return
+        if not self._proof.rows(queue):
+            self._judge_unrecorded(queue)
             return
         following = self._ends.next_offset(queue.topic, queue.queue_id)
         if 0 < end < following and reached > self._ends.position and self._states_unit(queue, end - 1):
@@ -632,6 +635,21 @@ class Recovery:
             queue.row[c.Q_LOG_END] = self._proof.log_end_of(queue)
         if suspect is None and end >= following:
             queue.row[c.Q_RECORDED] = following
+
+    def _judge_unrecorded(self, queue: ConsumeQueue) -> None:
+        """Where the record of ends is damaged: a queue that it does not know has no units of records before the place up to which it knows the log.
+
+        Its file may be another queue's: units before that place are not compared, and would give the queue its next number. A record
+        that is whole may lack a queue that this broker made again, which is believed.
+        """
+        if not (self._ends.found and self._ends.note and queue.is_made_from_log and queue.files):
+            return
+        unit = self._first_unit(queue.files[0].path)
+        if unit.is_data and not unit.is_pre_blank and self._log.minimum <= unit.log_offset and unit.log_offset + unit.size <= self._ends.position:
+            first = queue.files[0].base // UNIT
+            self._suspects[queue] = Suspect(queue, first, self._log.minimum, "the record of ends does not know its units")
+            what = f"the record of ends does not know the queue, though it knows the log beyond unit {first:,}"
+            self._report.finding("warning", f"{what}; it is made again from the log, from {self._log.minimum:,} on", _name(queue), first * UNIT)
 
     def _copy_suspects(self, headless: list[ConsumeQueue]) -> None:
         """Keep files of damaged queues as they are before anything is written into them or taken out.

@@ -291,3 +291,21 @@ def test_the_next_offset_of_a_topic_that_was_made_again_stays_known_after_its_me
     open_store(accept_damage=True).close()
     shutil.rmtree(store.root / "consumequeue/T")
     assert open_store().put(message("T", 0)).queue_offset == 7
+
+
+def test_a_file_of_another_queue_in_one_that_the_record_does_not_know_gives_no_number(open_store):
+    """Its first units lead to records before the place up to which the record knows the log, which a start does not compare."""
+    store = open_store()
+    stored = filled(store, 20, queues=(("T", 0), ("T", 1)))
+    store.flush(), store.round()
+    known = (store.root / "ends").stat().st_size
+    late = filled(store, 40, queues=(("late", 0), ("T", 1)))
+    store.flush(), store.round(), store.die()
+    with open(store.root / "ends", "r+b") as ends:
+        ends.truncate(known + 5)  # its last block is torn
+    shutil.copy(queue_file(store.root, 0), queue_file(store.root, 0, "late"))
+    store = open_store()
+    assert_served(store, [one for one in late if one[0] == "late"])
+    assert_served(store, [one for one in stored if one[0] == "T" and one[1] == 0])
+    assert_next_is_new(store, [one for one in late if one[0] == "late"])
+    assert any(finding["file"] == "consumequeue/late/0" and finding["severity"] == "warning" for finding in store.recovery_report()["findings"])
