@@ -345,6 +345,7 @@ class StoreCheck:
         self.wanted, self.noted = sizes, noted or CheckSizes()
         self.on_progress, self.should_stop = on_progress, should_stop
         self.log_directory = log_directory or self.root / "commitlog"
+        self._records_to_read = check_rules.MOST_CONTRADICTED
         self.limit = log_end
         self.delay_levels_ms = delay_levels_ms
         self._knows_readers = bool(config_readers)
@@ -886,7 +887,7 @@ class StoreCheck:
             found = (int(unit["log_offset"]), int(unit["size"]), int(unit["tags_code"]))
             expected = (int(row[k.ROW_LOG_OFFSET]), int(row[k.ROW_SIZE]), int(row[k.ROW_TAGS_CODE]))
             if found[0] != expected[0] and self._is_record_of(queue, number, *found[:2]):
-                continue  # the unit is right: its number is given again by this record, which is told
+                continue  # the unit is right: `_check_density` reports this record, which states the number of another one
             what = f"unit {number} is (offset, size, tags code) {found}, the record makes it {expected}"
             self.report.add(ERROR, "unit-wrong", path, at, what, queue=queue.key)
 
@@ -1025,7 +1026,7 @@ class StoreCheck:
         beyond = wrong & (offsets >= self.log_end)
         elsewhere = np.zeros(len(units), dtype=bool)
         if not queue.key[0].startswith(queue_unit.LIGHT_QUEUE):
-            for place in np.flatnonzero(wrong & ~beyond)[: check_rules.MOST_CONTRADICTED].tolist():
+            for place in np.flatnonzero(wrong & ~beyond)[: self._records_to_read].tolist():
                 elsewhere[place] = self._is_misplaced(int(offsets[place]), int(units["size"][place]))
         for low, high in _runs(np.flatnonzero(elsewhere) + first):
             file = next(file for file in self.log_files if file.base <= offsets[low - first] < file.base + file.size)
@@ -1042,11 +1043,15 @@ class StoreCheck:
 
     def _is_record_of(self, queue: Queue, number: int, offset: int, size: int) -> bool:
         """Whether a good record of that size lies at `offset` and states unit `number` of the queue."""
+        if not self._records_to_read:
+            return False
+        self._records_to_read -= 1
         found = self.record_at(offset, size)
         return found is not None and (found.topic, found.queue_id, found.queue_offset) == (*queue.key, number)
 
     def _is_misplaced(self, offset: int, size: int) -> bool:
         """Whether a good record of that size lies at `offset` to which no unit of the place leads that it states: then the record is wrong, not its unit."""
+        self._records_to_read -= 1
         found = self.record_at(offset, size)
         if found is None:
             return False

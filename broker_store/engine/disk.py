@@ -427,9 +427,11 @@ class Disk:
         """Names in a directory, sorted; nothing when there is no such directory. What is there and is none is refused."""
         try:
             return sorted(os.listdir(path))
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             self.demand_directory(path)
             return []
+        except NotADirectoryError:
+            raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.") from None
         except OSError as error:
             raise _store_error(error, "listing", path) from error
 

@@ -494,7 +494,7 @@ class Recovery:
             if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or queue.row[c.Q_AGREED] == end.following or end.log_end <= compared_from:
                 continue
             if queue in self._suspects:
-                continue  # its units are not those it was closed with; the record of ends tells which are missing then
+                continue  # its units differ from the recorded ones; `_compare_next_offsets` reports those that are missing
             first, low = end.following, max(compared_from, self._context.topic(queue.topic).row[c.T_DELETED_BEFORE])
             while (unit := queue.unit_in_files(first - 1) if first else None) is not None and unit.is_data and unit.log_offset >= low:
                 stated = self._record_at(unit.log_offset)

@@ -42,7 +42,7 @@ UNITS = 1 << 20  # compared by the kernel; what a queue has more for one stretch
 ENTRIES = 64 << 10  # read at once
 LINKS = 1_000  # wrong links of a file told with their place
 DAMAGED = 1_000  # stretches without a record that a task tells one by one
-GIVEN_AGAIN = "given-again"  # a fault of a record whose place another one has, told as check_rules.QUEUE_OFFSET
+GIVEN_AGAIN = "given-again"  # kind of fault: a record states the place of another record; reported as check_rules.QUEUE_OFFSET
 RUNS = 100  # of a queue, for each kind
 
 

@@ -114,7 +114,7 @@ def zero_a_unit(one, _other):
 @pytest.mark.parametrize("damage", [swap, zero, remove, zero_a_unit])
 @pytest.mark.parametrize("end", ENDS)
 def test_what_went_with_the_first_file_is_named_of_queues_whose_files_are_damaged_too(open_store, clock, end, damage):
-    """Units that were damaged told nothing of what was lost, and units of another queue were believed: messages that could be read were not served."""
+    """Damaged units did not show what was lost, and a start believed the units of another queue: it did not serve messages that can be read."""
     store = open_store()
     stored = filled(store)
     ENDS[end](store)

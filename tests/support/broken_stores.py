@@ -124,7 +124,7 @@ class Broken:
         return any(unit in content for name, content in self.files.items() if name.startswith(within))
 
     def has_own_unit(self, found: StoredMessage) -> bool:
-        """As `has_unit`, of the files of its own queue: in a file of another queue nothing tells whose a unit is."""
+        """Whether a unit of the message is left in a file of its own queue; one in the file of another queue does not show its queue."""
         return self.has_unit(found, f"consumequeue/{found.topic}/{found.queue_id}/")
 
     @functools.cached_property
@@ -531,11 +531,12 @@ class Named:
     behind: int
     with_begin: dict[tuple[str, int], tuple[int, int]] | None
 
-    def has(self, found: StoredMessage) -> bool:
+    def has(self, found: StoredMessage, known_next: int) -> bool:
+        """Whether the message is named. With the begin one need not be whose number is at or above `known_next`: nothing says that it was there."""
         if found.log_offset >= self.below or self.with_begin is None:
             return found.log_offset < self.below or found.log_offset >= self.behind
         first, last = self.with_begin.get((found.topic, found.queue_id), (1, 0))
-        return first <= found.queue_offset <= last
+        return first <= found.queue_offset <= last or found.queue_offset >= known_next
 
 
 _LOST_WITH_BEGIN = re.compile(r"messages ([\d,]+) to ([\d,]+) are lost with the log files that are missing")
@@ -623,7 +624,7 @@ def _judge_queues(
             is_new = raw is not None and record.decode(raw).body == NEW_BODY and number >= broken.known_next(topic, queue_id)
             if raw is not None and not is_new:
                 _judge_changed(name, found, raw)
-            elif number not in damaged and number < broken.known_next(topic, queue_id) and not named.has(found) and not _is_named(losses, found, broken):
+            elif number not in damaged and not named.has(found, broken.known_next(topic, queue_id)) and not _is_named(losses, found, broken):
                 raise Violation(f"{name} {number} is gone without a word")
         extra = {number for number in served if number not in expected and number < original.next_offsets[topic, queue_id]}
         if extra:
