@@ -91,8 +91,9 @@ def test_messages_that_wait_are_handed_over_and_back_in_mid_flight(brokers, brok
     topic, by_level = names(java, "handed", "handed-by-level")
     for name in (topic, by_level):
         java.admin(f"create_topic\t{name}\t4\t4\t6")
-    # Some come while the first broker runs, some while none does, the rest at the second and the third.
-    begin_ms, step_ms = now_ms() + 5_000, 1_000
+    # Some come while the first broker runs, some while none does, the rest at the second and the third. The last is due two minutes
+    # after the first: a slow machine takes a minute to hand the store over.
+    begin_ms, step_ms = now_ms() + 5_000, 2_000
     sent = acknowledged(java.run("send", topics=topic, n=SENT, timer=f"at:{begin_ms}", step=step_ms))
     levels = acknowledged(java.run("send", topics=by_level, n=SENT // 2, delay=LEVEL))
     (answer,) = java.run("recall", topic=topic, handle=sent[-1]["handle"])
