@@ -60,7 +60,7 @@ from broker_store.broker.topics import PERM_WRITE, TopicConfig
 from broker_store.errors import FormatError, NotFoundError, StoreClosedError
 from broker_store.formats import message_id, names, properties, record, traces
 from broker_store.formats.compression import inflate
-from broker_store.formats.index_file import IndexGeometry
+from broker_store.formats.index_file import FOR_EVER_MS, IndexGeometry
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.traces import TraceEvent
 from broker_store.inside import dispatch, exposure, write_path
@@ -101,7 +101,6 @@ TIMED_QUEUES = 64  # of a group: each needs a read of a record for its lag in ti
 TOPICS_OF_AN_ID = 64  # that a message id without a topic is looked for in
 MAX_IDS = 32
 MAX_HALVES = 50  # of those that wait, told one by one
-FOR_EVER_MS = 1 << 62
 STARTING = "The broker is starting."
 ABSENT = "No broker runs in this process: it was started with --no-broker."
 SENTENCES = {

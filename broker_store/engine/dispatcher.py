@@ -79,17 +79,34 @@ class Dispatcher:
             stopped = dispatch(self._context.address)
 
     def catch_up(
-        self, on_hole: Callable[[ConsumeQueue, int], None], on_progress: Callable[[int], None], on_bad: Callable[[int], int | None]
+        self,
+        on_hole: Callable[[ConsumeQueue, int], None],
+        on_progress: Callable[[int], None],
+        on_bad: Callable[[int], int | None],
+        on_other: Callable[[ConsumeQueue, int], None] | None = None,
     ) -> None:
         """Dispatch up to `confirmed` in chunks with the lock released; holes in a queue go to `on_hole(queue, unit)`.
 
+        With `on_other(queue, unit)`, no unit is written over that leads to another record: it is called instead.
+
         `on_bad(log offset)` says where to go on behind a bad record; None: not at all, and DamagedStoreError.
         """
+        self._context.view[c.KEEPS_UNITS] = int(on_other is not None)
+        try:
+            self._catch_up(on_hole, on_progress, on_bad, on_other)
+        finally:
+            self._context.view[c.KEEPS_UNITS] = 0
+
+    def _catch_up(self, on_hole, on_progress, on_bad, on_other) -> None:
+        view = self._context.view
         while True:
             stopped = catch_up(self._context.address, _CHUNK)
             on_progress(self.dispatched)
             if stopped == c.DONE:
                 return
+            if stopped == c.OTHER_UNIT:
+                on_other(self._queues.by_row(view[c.STOPPED_QUEUE]), record_in(self._file, view[c.STOPPED_AT]).queue_offset)
+                continue
             if stopped in _DECODED and not self._is_record(self._context.view[c.STOPPED_AT]):
                 stopped = c.BAD_RECORD  # the kernel does not see all that is malformed
             if stopped == c.BAD_RECORD and (following := on_bad(self._context.view[c.STOPPED_AT])) is not None:

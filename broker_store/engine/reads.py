@@ -30,13 +30,13 @@ from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.store_times import StoreTimes, TimeOrder
 from broker_store.errors import FormatError, StoreError
 from broker_store.formats import index_file, queue_unit, record
+from broker_store.formats.index_file import FOR_EVER_MS, asked_times
 from broker_store.formats.properties import KEYS
 from broker_store.kernels import context as c
 from broker_store.kernels.lookup import find_records, read_record
 from broker_store.kernels.read import limits, read_queue
 from broker_store.messages import DamagedRecord, GetRequest, GetResult, GetStatus, KeyQueryResult
 
-FOR_EVER_MS = 1 << 62
 _ROUND_MS = 1000  # so long counts what was heard about pages
 _MOST_RECORDS = 4096  # of an answer
 _MOST_UNITS = 800  # looked at for an answer that wants fewer
@@ -501,6 +501,7 @@ class Reads:
         self.key_lookups += 1
         if max_count > self._most_found:
             max_count = self._most_found
+        begin_ms, end_ms = asked_times(begin_ms, end_ms)
         found = find_records(KeyQueryResult, self._address, topic, key, max_count, begin_ms, end_ms)
         if found.__class__ is KeyQueryResult:
             return found
@@ -519,7 +520,7 @@ class Reads:
 
     def query_compared(self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = FOR_EVER_MS) -> Future[KeyQueryResult]:
         """`query_keys` in another thread, which compares each older record with its unit and its entry once more."""
-        return self._cold.run(self._query_cold, self._index.walk(topic, key, min(max_count, self._most_found), begin_ms, end_ms))
+        return self._cold.run(self._query_cold, self._index.walk(topic, key, min(max_count, self._most_found), *asked_times(begin_ms, end_ms)))
 
     def _query_cold(self, walk: IndexWalk) -> KeyQueryResult:
         """Any thread."""

@@ -62,6 +62,7 @@ from broker_store.kernels.scan import behind_last_unit, data_end, find_unit_brea
 
 _SLICE = 64 << 20
 _NEVER = 1 << 62
+_LOOK_AHEAD = 64 << 20
 _QUEUE_FILES_LOOKED_AT = 3
 _REASONS = {
     c.REASON_NOT_A_RECORD: "no record begins here",
@@ -103,6 +104,7 @@ class Recovery:
         self._copied: set[Path] = set()
         self._disowned: dict[ConsumeQueue, Disowned] = {}
         self._lost_begin: LostBegin | None = None  # where that is accepted
+        self._has_first_record = False  # whether the log begins at 0 and, by the record of ends, lost nothing before
         self._bridged: set[ConsumeQueue] = set()  # queues in which this start wrote units for lost messages
         # Units [first, behind) of a queue that lead to a bad part of the log, the last such part that was passed.
         self._believed: dict[ConsumeQueue, tuple[int, int]] = {}
@@ -321,6 +323,7 @@ class Recovery:
 
     def _demand_the_begin(self, is_exact: bool) -> None:
         """The log must begin where the record says, unless another broker's retention may have removed the files."""
+        self._has_first_record = self._ends.found and self._ends.log_minimum == 0 == self._log.minimum
         missing = missing_begin(self._ends, self._log.minimum, self._log.file_size, self._was_clean, is_exact)
         if missing is None and self._ends.log_minimum < 0:
             self._name_unknown_begin()
@@ -1306,6 +1309,7 @@ class Recovery:
         way_back = WayBack(start, self._log.minimum, self._begins_record)
         before = sum(queue.maximum for queue in self._queues)
         bridge = Bridge(self._log, self._begins_record)
+        left_out_records: list[tuple[str, int, int]] = []  # topic and number that each states, and where it ends
 
         def on_hole(queue: ConsumeQueue, unit: int) -> None:
             if self._behind_misnumbered(queue, unit, view[c.STOPPED_AT]) is not None:
@@ -1324,6 +1328,9 @@ class Recovery:
                 )
                 return
             first, at = queue.maximum, view[c.STOPPED_AT]
+            if self._settings.accept_damage and self._is_contradicted(queue, first, unit, at, bool(bridge.passed)):
+                pass_record(queue, unit, at)
+                return
             if self._settings.accept_damage and fill(queue, unit, at):
                 return
             if self._may_begin(queue, first, unit, at) or (self._settings.accept_damage and (first == 0 or not self._reaches_log(queue))):
@@ -1345,6 +1352,13 @@ class Recovery:
             self._report.finding("error", what, _name(queue), first * UNIT)
             return True
 
+        def on_other(queue: ConsumeQueue, unit: int) -> None:
+            if self._is_elsewhere(queue, unit, view[c.STOPPED_AT]):
+                pass_record(queue, unit, view[c.STOPPED_AT])
+            else:
+                file = queue.file_of(unit)
+                file.map().write(unit * UNIT - file.base, bytes(UNIT))
+
         def pass_record(queue: ConsumeQueue, unit: int, at: int) -> None:
             """Leave out a record that states a place in its queue which cannot be right."""
             behind = at + self._record_at(at).size
@@ -1353,7 +1367,9 @@ class Recovery:
                 return  # it was accepted by an earlier start, or is reported
             file = self._log.file_at(at)
             bridge.passed.append((at, behind))
-            what = f"the record states {queue.topic}/{queue.queue_id} {unit:,}, where {queue.maximum:,} follows: its place in the queue is damaged; accepted: it is left out"
+            left_out_records.append((queue.topic, unit, behind))
+            why = f"where {queue.maximum:,} follows" if unit != queue.maximum else "as the record does that the queue's unit leads to"
+            what = f"the record states {queue.topic}/{queue.queue_id} {unit:,}, {why}: its place in the queue is damaged; accepted: it is left out"
             self._report.finding("error", what, f"commitlog/{file.path.name}", at - file.base)
 
         def on_bad(offset: int) -> int | None:
@@ -1379,12 +1395,17 @@ class Recovery:
 
             step.of_bytes = end - start
             view[c.CONFIRMED] = end if left_out is None else left_out
-            self._dispatcher.catch_up(on_hole, on_progress, on_bad)
+            on_units = on_other if self._settings.accept_damage else None
+            self._dispatcher.catch_up(on_hole, on_progress, on_bad, on_units)
             while view[c.CONFIRMED] < end:
                 found = self._record_at(left_out)
                 pass_record(self._queues.find(found.topic, found.queue_id), found.queue_offset, left_out)
                 view[c.CONFIRMED] = end
-                self._dispatcher.catch_up(on_hole, on_progress, on_bad)
+                self._dispatcher.catch_up(on_hole, on_progress, on_bad, on_units)
+            for topic, number, behind in left_out_records:
+                ending = [queue for queue in self._queues if (queue.topic, queue.maximum) == (topic, number) and 0 < queue.row[c.Q_LOG_END] < behind]
+                if len(ending) == 1:
+                    fill(ending[0], number + 1, behind)  # it was the last of this queue: its number was given
             for queue, following in gone_back.items():
                 if are_lost(queue, queue.maximum, following):
                     bridge.keep(queue, following)
@@ -1444,10 +1465,19 @@ class Recovery:
         if following:
             return self._ends_below_log(queue, unit - 1)
         before, own = queue.unit_in_files(unit - 1), queue.unit_in_files(unit)
-        if own is None or own.log_offset != at or before is None or not before.is_data or before.is_pre_blank or before.log_offset < self._log.minimum:
+        leads_here = own is not None and own.log_offset == at
+        begins_here = leads_here and before is not None and before.is_pre_blank
+        if self._has_first_record and not begins_here and not self._lacks_begin(queue):
+            return False  # nothing was ever removed from this log, so what lies before the record must be there
+        if not leads_here or before is None or not before.is_data or before.is_pre_blank or before.log_offset < self._log.minimum:
             return True
         stated = self._record_at(before.log_offset)
         return stated is None or stated.size != before.size
+
+    def _lacks_begin(self, queue: ConsumeQueue) -> bool:
+        """Whether the log may lack the queue's first records though it has all of its own: they were lost (`_begin_at`), or of a deleted topic."""
+        rows = self._ends.queues.get((queue.topic, queue.queue_id), {})
+        return any(row.log_end == 0 for row in rows.values()) or self._context.topic(queue.topic).row[c.T_DELETED_BEFORE] > 0
 
     def _has_room(self, queue: ConsumeQueue, unit: int, at: int) -> bool:
         """Whether as many records as `unit` says may lie before `at`, or were there, by the record of ends, and are lost."""
@@ -1470,6 +1500,35 @@ class Recovery:
                 return stated.queue_offset == number
         return True
 
+    def _is_contradicted(self, queue: ConsumeQueue, following: int, unit: int, at: int, is_log_damaged: bool) -> bool:
+        """Whether the record at `at` states `unit`, where `following` follows, and cannot be right.
+
+        So it is where a later record of the queue has a number of the hole, and where it is the only one of a queue that nothing else
+        knows, in a log that has lost nothing. _LOOK_AHEAD bytes are looked at for later ones.
+        """
+        number = self._next_stated(queue, at)
+        if number is not None:
+            return following <= number <= unit
+        is_known = following or queue.files or (queue.topic, queue.queue_id) in self._ends.queues
+        return self._has_first_record and not is_log_damaged and not is_known
+
+    def _next_stated(self, queue: ConsumeQueue, at: int) -> int | None:
+        """Number that the queue's next record behind the one at `at` states; None where none of it follows within _LOOK_AHEAD bytes."""
+        offset = at
+        while offset < at + _LOOK_AHEAD and (file := self._log.file_at(offset)) is not None:
+            found = self._record_at(offset)
+            if found is None:
+                is_end = file.end - offset < MIN_RECORD or self._begins_record(offset)  # a blank, since no record could be read
+                following = file.end if is_end else Bridge(self._log, self._begins_record).following(offset)
+                if following is None:
+                    return None
+                offset = following
+                continue
+            if offset > at and found.is_queued and (found.topic, found.queue_id) == (queue.topic, queue.queue_id):
+                return found.queue_offset
+            offset += found.size
+        return None
+
     def _is_elsewhere(self, queue: ConsumeQueue, unit: int, at: int) -> bool:
         """Whether the queue's unit of that number leads to another record than the one at `at`, and that one states the number too."""
         here = queue.unit_in_files(unit)
@@ -1484,9 +1543,9 @@ class Recovery:
         return agreed if self._settings.accept_damage or self._behind_lost(agreed) is not None else None
 
     def _behind_misnumbered(self, queue: ConsumeQueue, unit: int, at: int) -> int | None:
-        """Where the record at `at` ends, whose number is damaged; None when its number is believed. Raises DamagedStoreError unless that is accepted, or was."""
+        """Where the record at `at` ends, whose place is damaged; None when it is believed. Raises DamagedStoreError unless that is accepted, or was."""
         if not self._is_misnumbered(queue, unit, at):
-            return None
+            return None if self._behind_lost(at) is None else at + self._record_at(at).size
         own, found, file = self._number_by_units(queue, at), self._record_at(at), self._log.file_at(at)
         if self._settings.accept_damage or self._behind_lost(at) is not None:
             return at + found.size

@@ -116,6 +116,18 @@ def decode_slot(buffer, offset: int = 0) -> int:
     return SLOT.unpack(buffer, offset)[0]
 
 
+FOR_EVER_MS = 1 << 62
+_FIRST_MS, _LAST_MS = -(1 << 63), (1 << 63) - 1
+
+
+def asked_times(begin_ms: int, end_ms: int) -> tuple[int, int]:
+    """Bounds for the times in headers and entries: from 0, or to FOR_EVER_MS and later, is a question without that bound.
+
+    A damaged store time may be any number. With a bound, the file that begins with it would end the walk before older files.
+    """
+    return _FIRST_MS if begin_ms <= 0 else begin_ms, _LAST_MS if end_ms >= FOR_EVER_MS else end_ms
+
+
 def key_hash(key_text: str) -> int:
     """The non-negative hash of `topic#key`: the absolute Java hash, 0 for the one value that has none."""
     value = abs(java_hash(key_text))

@@ -13,10 +13,9 @@ import time
 from broker_store.engine.disk import Reader
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.formats import index_file, properties, record
-from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, IndexGeometry, IndexHeader
+from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, FOR_EVER_MS, HEADER, SLOT, IndexGeometry, IndexHeader
 from broker_store.inside.directory import StoreDirectory
 
-FOR_EVER_MS = 1 << 62
 MOST_STEPS = 1_000  # told one by one
 RECORDS_LOOKED_AT = 64  # before and behind what the index covers, for one with a key
 
@@ -31,7 +30,8 @@ def explain(
 class _Lookup:
     def __init__(self, directory: StoreDirectory, topic: str, key: str, begin_ms: int, end_ms: int, limit: int):
         self._directory, self._topic, self._key = directory, topic, key
-        self._begin_ms, self._end_ms, self._limit = begin_ms, end_ms, limit
+        self._begin_ms, self._end_ms = index_file.asked_times(begin_ms, end_ms)
+        self._limit = limit
         self._text = index_file.key_text(topic, key)
         self._hashed = index_file.key_hash(self._text)
         self._log_begin, self._log_end = directory.log_range()

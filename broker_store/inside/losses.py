@@ -4,7 +4,8 @@ A message is lost when its queue, or its neighbours in the queue, state that it 
 
     units      that point into a damaged part of the log, into files missing at its begin, or at and after its end
     gaps       queue offsets between two records that no record has
-    recorded   queue offsets that the record of ends counts, where the log has lost its begin or end and units are gone too
+    recorded   queue offsets that the record of ends counts, where the log has lost its begin or end and units are gone too,
+               and those before a queue's first record where the log never lost any
     stale      whole records after the log's end that no queue knows: a repair makes the file zero there
 
 Damaged or missing bytes that no unit points to are known by their length alone (`unnamed_bytes`). Where the record of ends counts
@@ -21,7 +22,7 @@ import numpy as np
 from broker_store.engine.check import Queue, StoreCheck, StoreFile
 from broker_store.engine.record_room import MAX_RECORD
 from broker_store.formats import record
-from broker_store.formats.queue_unit import LIGHT_QUEUE
+from broker_store.formats.queue_unit import LIGHT_QUEUE, PRE_BLANK_SIZE
 
 MAX_RANGES = 1_000  # named one by one; the others are counted
 _NEVER = 1 << 62
@@ -180,11 +181,20 @@ class _Finder:
             # Not the first unit: of a file that is zero or has random bytes no unit leads to a record that is missing.
             first = queue.covered_from if queue.covered_from is not None else max(recorded, queue.first)
             following = max(queue.next or 0, queue.end)
-        if self._missing is not None and self._missing[0] == 0 and first > 0:
+        if first > 0 and (self._begins_too_late(queue) if self._missing is None else self._missing[0] == 0):
             spans.append((0, first))
         if newest is not None and newest.log_end > self._check.log_end and following < recorded:
             spans.append((following, recorded))
         return spans
+
+    def _begins_too_late(self, queue: Queue | None) -> bool:
+        """Whether records before the queue's first must be in a log that has all since it began, and are not: what they state is damaged."""
+        ends = self._check.ends
+        if queue is None or queue.covered_from is None or (ends.log_minimum, self._check.log_start) != (0, 0):
+            return False
+        newest = self._recorded.get(queue.key)
+        before = queue.units(queue.covered_from - 1, 1) if queue.first < queue.covered_from <= queue.end else ()
+        return (newest is None or newest.log_end > 0) and not (len(before) and before["size"][0] == PRE_BLANK_SIZE)
 
     def _unnamed_after(self) -> int:
         """Bytes between the end of the log and the last unit or entry after it that no unit names: records of queues whose units are gone."""

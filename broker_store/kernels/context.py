@@ -81,6 +81,7 @@ WAITED_TIMES = 63  # address of a time each at which it was put on the timer whe
 WAITED_ROOM = 64  # address of room for properties that are written anew
 
 RECORD_CRC = 65  # 1: each record's properties end with the CRC of the record; set once
+KEEPS_UNITS = 66  # 1: dispatch stops where the queue has a unit of that number which leads to another record
 
 CONTEXT_WORDS = 72
 
@@ -196,6 +197,7 @@ BAD_RECORD = 16
 EXHAUSTED = 17  # the slice asked for is done
 DIFFERS = 18  # queues or index do not hold the record
 EARLIER_LIFE = 19  # the record's unit points further on in the log: the topic may have been deleted and made again
+OTHER_UNIT = 20  # see KEEPS_UNITS
 
 # A scan's context ---------------------------------------------------------------------------------------------------
 S_ADDRESS = 0  # of the log file

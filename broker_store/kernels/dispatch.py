@@ -272,6 +272,10 @@ def dispatch_records(context, most):
                             break
                         tags_code = get(context, c.TAGS_CODE)
                 target = get(queue, c.Q_FILE_ADDRESS) + (unit - get(queue, c.Q_FILE_FIRST)) * UNIT_BYTES
+                if get(context, c.KEEPS_UNITS) == 1 and load_be32(target + 8) != 0 and load_be64(target) != base + at:
+                    put(context, c.STOPPED_QUEUE, queue)
+                    stopped = c.OTHER_UNIT
+                    break
                 # The size is written last: a unit without it is no unit.
                 store_be64(target, base + at)
                 store_be64(target + 12, tags_code)

@@ -41,7 +41,7 @@ def test_a_repair_of_a_log_without_its_end_gives_no_offset_twice(seed, tmp_path)
 
 
 # Each of these once lost keys or messages without a word at a start, or ended it with an error of the program.
-STARTS_THAT_FAILED = (20159, 20279, 200192, 200219, 200362, 200404, 200681, 200806, 200812, 200814, 200978, 300271, 300811, 301529, 301971, 311252, 311360, 320728, 3020229, 6005860, 7102674)
+STARTS_THAT_FAILED = (20159, 20279, 200192, 200219, 200362, 200404, 200681, 200806, 200812, 200814, 200978, 300271, 300811, 301529, 301971, 311252, 311360, 320728, 3020229, 6005860, 7102674, 9000740)
 
 
 @pytest.mark.parametrize("seed", STARTS_THAT_FAILED)
@@ -75,6 +75,16 @@ def test_a_record_that_states_another_place_hides_no_message(kind, tmp_path):
         broken, judged = run_case(seed, tmp_path / str(seed), kind, STATED)
         for way, end in judged.items():
             assert isinstance(end, Judgement), f"seed {seed}, {way}: {broken.breaks}: {end!r}"
+
+
+# What the record of one message states was changed beside that message's unit, or all of its queue's file: the message was lost without
+# a word, its number was given again, or another message was written over.
+@pytest.mark.parametrize("seed", [5000182, 5000386, 5000483, 5001190])
+def test_a_record_that_states_another_place_beside_damaged_units_hides_no_message(seed, tmp_path):
+    broken, judged = run_case(seed, tmp_path, within=STATED)
+    for way, end in judged.items():
+        assert isinstance(end, Judgement), f"{way}: {broken.breaks}: {end!r}"
+    assert judged["start"].outcome == "refused"
 
 
 def test_units_that_an_accepted_start_wrote_anew_are_not_damaged_for_the_next_start(tmp_path):

@@ -524,15 +524,19 @@ def _reported_cut(store: HandStore) -> int | None:
 class Named:
     """Log offsets below and from which a start says that messages are lost, or may be.
 
+    `left_out`: log offsets of records that it does not believe, and says so.
     `with_begin`: of a begin that is lost for certain the messages by (topic, queue id), as (first, last); None where it is not certain.
     """
 
     below: int
     behind: int
     with_begin: dict[tuple[str, int], tuple[int, int]] | None
+    left_out: frozenset[int]
 
     def has(self, found: StoredMessage, known_next: int) -> bool:
         """Whether the message is named. With the begin one need not be whose number is at or above `known_next`: nothing says that it was there."""
+        if found.log_offset in self.left_out:
+            return True
         if found.log_offset >= self.below or self.with_begin is None:
             return found.log_offset < self.below or found.log_offset >= self.behind
         first, last = self.with_begin.get((found.topic, found.queue_id), (1, 0))
@@ -556,7 +560,12 @@ def _named_parts(store: HandStore) -> Named:
             _, topic, queue_id = one["file"].split("/")
             with_begin[topic, int(queue_id)] = tuple(int(word.replace(",", "")) for word in words.groups())
     below, behind = store.log.minimum if has_begin else 0, facts["log_end"] if has_end else sys.maxsize
-    return Named(below, behind, with_begin if is_certain else None)
+    left_out = frozenset(
+        int(PurePosixPath(one["file"]).name) + one["offset"]
+        for one in found
+        if one["file"].startswith("commitlog/") and one["what"].endswith("its place in the queue is damaged; accepted: it is left out")
+    )
+    return Named(below, behind, with_begin if is_certain else None, left_out)
 
 
 def _served(store: HandStore, topic: str, queue_id: int) -> tuple[dict[int, bytes], set[int]]:
