@@ -16,7 +16,7 @@ from broker_store.kernels import context as c
 from broker_store.kernels.dispatch import catch_up, dispatch
 
 _CHUNK = 65536  # records a call of the catch-up kernel
-_DECODED = (c.UNKNOWN_QUEUE, c.QUEUE_HOLE, c.DELAYED_RECORD)  # stops for which the record is decoded
+_DECODED = (c.UNKNOWN_QUEUE, c.QUEUE_HOLE, c.DELAYED_RECORD, c.OTHER_UNIT)  # stops for which the record is decoded
 
 
 class QueueTable(Protocol):
@@ -87,30 +87,23 @@ class Dispatcher:
     ) -> None:
         """Dispatch up to `confirmed` in chunks with the lock released; holes in a queue go to `on_hole(queue, unit)`.
 
-        With `on_other(queue, unit)`, no unit is written over that leads to another record: it is called instead.
-
-        `on_bad(log offset)` says where to go on behind a bad record; None: not at all, and DamagedStoreError.
+        `on_bad(log offset)` says where to go on behind a bad record; None: not at all, and DamagedStoreError. With `on_other(queue,
+        unit)` no unit is written over that leads to another record: it is called instead.
         """
-        self._context.view[c.KEEPS_UNITS] = int(on_other is not None)
-        try:
-            self._catch_up(on_hole, on_progress, on_bad, on_other)
-        finally:
-            self._context.view[c.KEEPS_UNITS] = 0
-
-    def _catch_up(self, on_hole, on_progress, on_bad, on_other) -> None:
         view = self._context.view
+        view[c.KEEPS_UNITS] = int(on_other is not None)
         while True:
             stopped = catch_up(self._context.address, _CHUNK)
             on_progress(self.dispatched)
             if stopped == c.DONE:
+                view[c.KEEPS_UNITS] = 0
                 return
-            if stopped == c.OTHER_UNIT:
-                on_other(self._queues.by_row(view[c.STOPPED_QUEUE]), record_in(self._file, view[c.STOPPED_AT]).queue_offset)
-                continue
-            if stopped in _DECODED and not self._is_record(self._context.view[c.STOPPED_AT]):
+            if stopped in _DECODED and not self._is_record(view[c.STOPPED_AT]):
                 stopped = c.BAD_RECORD  # the kernel does not see all that is malformed
-            if stopped == c.BAD_RECORD and (following := on_bad(self._context.view[c.STOPPED_AT])) is not None:
+            if stopped == c.BAD_RECORD and (following := on_bad(view[c.STOPPED_AT])) is not None:
                 self.start_at(following)
+            elif stopped == c.OTHER_UNIT and on_other is not None:
+                on_other(self._queues.by_row(view[c.STOPPED_QUEUE]), record_in(self._file, view[c.STOPPED_AT]).queue_offset)
             elif stopped != c.EXHAUSTED:
                 self._mend(stopped, on_hole)
 

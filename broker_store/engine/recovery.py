@@ -481,6 +481,11 @@ class Recovery:
         except FormatError:
             return None
 
+    def _whole_record_at(self, offset: int) -> record.StoredMessage | None:
+        """The record at a log offset if the CRC of its body is right."""
+        found = self._record_at(offset)
+        return found if found is not None and self._begins_record(offset) else None
+
     def _states_unit(self, queue: ConsumeQueue, number: int) -> bool:
         """Whether the record that unit `number` points to says the same of itself: its queue, its number and its size."""
         unit = queue.unit_in_files(number)
@@ -1361,20 +1366,26 @@ class Recovery:
 
         def pass_record(queue: ConsumeQueue, unit: int, at: int) -> None:
             """Leave out a record that states a place in its queue which cannot be right."""
-            behind = at + self._record_at(at).size
-            self._dispatcher.start_at(behind)
+            why = f"where {queue.maximum:,} follows" if unit != queue.maximum else "as the record does that the queue's unit leads to"
+            self._dispatcher.start_at(leave_out(self._record_at(at), at, why))
+
+        def leave_out(found: record.StoredMessage, at: int, why: str) -> int:
+            """Report a record that is not dispatched, though it is whole; where it ends."""
+            behind = at + found.size
             if not self._settings.accept_damage or (at, behind) in bridge.passed:
-                return  # it was accepted by an earlier start, or is reported
+                return behind  # it was accepted by an earlier start, or is reported
             file = self._log.file_at(at)
             bridge.passed.append((at, behind))
-            left_out_records.append((queue.topic, unit, behind))
-            why = f"where {queue.maximum:,} follows" if unit != queue.maximum else "as the record does that the queue's unit leads to"
-            what = f"the record states {queue.topic}/{queue.queue_id} {unit:,}, {why}: its place in the queue is damaged; accepted: it is left out"
+            left_out_records.append((found.topic, found.queue_offset, behind))
+            what = f"the record states {found.topic}/{found.queue_id} {found.queue_offset:,}, {why}: its place in the queue is damaged; accepted: it is left out"
             self._report.finding("error", what, f"commitlog/{file.path.name}", at - file.base)
+            return behind
 
         def on_bad(offset: int) -> int | None:
             if not self._settings.accept_damage:
                 return self._behind_lost(offset)
+            if (found := self._whole_record_at(offset)) is not None:
+                return leave_out(found, offset, "a queue that cannot be")
             known = len(bridge.passed)
             following = bridge.following(offset)
             if len(bridge.passed) > known:
@@ -1457,7 +1468,8 @@ class Recovery:
         for queue in self._queues:
             number = self._number_by_units(queue, offset)
             if number is not None and are_lost(queue, number, number + 1):
-                return Bridge(self._log, self._begins_record).following(offset)
+                found = self._whole_record_at(offset)
+                return offset + found.size if found is not None else Bridge(self._log, self._begins_record).following(offset)
         return None
 
     def _may_begin(self, queue: ConsumeQueue, following: int, unit: int, at: int) -> bool:

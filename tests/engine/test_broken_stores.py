@@ -79,7 +79,7 @@ def test_a_record_that_states_another_place_hides_no_message(kind, tmp_path):
 
 # What the record of one message states was changed beside that message's unit, or all of its queue's file: the message was lost without
 # a word, its number was given again, or another message was written over.
-@pytest.mark.parametrize("seed", [5000182, 5000386, 5000483, 5001190])
+@pytest.mark.parametrize("seed", [5000182, 5000386, 5000483, 5001190, 5001741])
 def test_a_record_that_states_another_place_beside_damaged_units_hides_no_message(seed, tmp_path):
     broken, judged = run_case(seed, tmp_path, within=STATED)
     for way, end in judged.items():

@@ -563,7 +563,7 @@ def _named_parts(store: HandStore) -> Named:
     left_out = frozenset(
         int(PurePosixPath(one["file"]).name) + one["offset"]
         for one in found
-        if one["file"].startswith("commitlog/") and one["what"].endswith("its place in the queue is damaged; accepted: it is left out")
+        if (one["file"] or "").startswith("commitlog/") and one["what"].endswith("its place in the queue is damaged; accepted: it is left out")
     )
     return Named(below, behind, with_begin if is_certain else None, left_out)
 
