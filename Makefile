@@ -17,7 +17,7 @@ install = { $(BIN)/python -m pip install -q --disable-pip-version-check uv && $(
           2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -r $(1)
 
 # Bytecode first, of the packages once after they were installed: where PYTHONDONTWRITEBYTECODE is set, as in most images, each start
-# would compile 1,500 modules from their source. Packages bring files that are no Python of this version; those stay as they are.
+# would compile 1,400 modules from their source. Packages bring files that are no Python of this version; those stay as they are.
 prepare = { test $(VENV)/.bytecode -nt $(VENV)/.core || { $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib; touch $(VENV)/.bytecode; }; } \
           && $(BIN)/python -m compileall -q manage.py broker_store mqadmin \
           && echo "Preparing the kernels (compiled once, which can take a minute)" && $(BIN)/python -m broker_store.kernels

@@ -1,4 +1,4 @@
-"""A start compiles nothing: `make` writes the bytecode of all that it imports, also where Python itself may not write any."""
+"""`make` writes the bytecode of every module that a start imports, also where PYTHONDONTWRITEBYTECODE is set."""
 
 import json
 import os
@@ -16,12 +16,13 @@ print(json.dumps({name: [module.__spec__.origin, module.__spec__.cached] for nam
 """
 
 
-def test_what_a_start_imports_lies_compiled(tmp_path):
+def test_each_module_that_a_start_imports_has_bytecode(tmp_path):
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "mqadmin.settings", "BROKER_DATA_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", MODULES_OF_A_START]
-    told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True).stdout
-    sources = {name: cached for name, (origin, cached) in json.loads(told).items() if origin and origin.endswith(".py")}
-    packages = {name.partition(".")[0] for name in sources}
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    modules = json.loads(finished.stdout)
+    bytecode_files = {name: cached for name, (origin, cached) in modules.items() if origin and origin.endswith(".py")}
+    packages = {name.partition(".")[0] for name in bytecode_files}
     assert {"numba", "django", "redis", "broker_store", "mqadmin"} <= packages
-    missing = [name for name, cached in sources.items() if not Path(cached).exists()]
+    missing = [name for name, cached in bytecode_files.items() if not Path(cached).exists()]
     assert not missing, f"{len(missing)} modules have no bytecode, {missing[0]} is the first: make run or make test writes it"

@@ -62,7 +62,7 @@ from broker_store.kernels.scan import behind_last_unit, data_end, find_unit_brea
 
 _SLICE = 64 << 20
 _NEVER = 1 << 62
-_LOOK_AHEAD = 64 << 20
+_LOOK_AHEAD = 64 << 20  # bytes of the log in which the next record of a queue is looked for
 _QUEUE_FILES_LOOKED_AT = 3
 _REASONS = {
     c.REASON_NOT_A_RECORD: "no record begins here",
@@ -1360,7 +1360,7 @@ class Recovery:
         def on_other(queue: ConsumeQueue, unit: int) -> None:
             if self._is_elsewhere(queue, unit, view[c.STOPPED_AT]):
                 pass_record(queue, unit, view[c.STOPPED_AT])
-            else:
+            else:  # the unit is damaged: cleared, it is written when dispatch goes on with this record
                 file = queue.file_of(unit)
                 file.map().write(unit * UNIT - file.base, bytes(UNIT))
 
@@ -1556,11 +1556,14 @@ class Recovery:
 
     def _behind_misnumbered(self, queue: ConsumeQueue, unit: int, at: int) -> int | None:
         """Where the record at `at` ends, whose place is damaged; None when it is believed. Raises DamagedStoreError unless that is accepted, or was."""
+        behind = at + self._record_at(at).size
+        if self._behind_lost(at) is not None:
+            return behind
         if not self._is_misnumbered(queue, unit, at):
-            return None if self._behind_lost(at) is None else at + self._record_at(at).size
-        own, found, file = self._number_by_units(queue, at), self._record_at(at), self._log.file_at(at)
-        if self._settings.accept_damage or self._behind_lost(at) is not None:
-            return at + found.size
+            return None
+        if self._settings.accept_damage:
+            return behind
+        own, file = self._number_by_units(queue, at), self._log.file_at(at)
         why = "so many records have no room before it"
         if self._has_room(queue, unit, at):
             why = f"the queue's unit {own:,} leads to it" if own is not None else "the queue's unit of that number, or of a lower one, leads to a later record"

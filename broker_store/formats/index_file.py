@@ -30,6 +30,8 @@ SLOT = Layout(("entry", "i"))
 ENTRY = Layout(("key_hash", "i"), ("log_offset", "q"), ("seconds", "i"), ("previous", "i"))
 FIRST_ENTRY = 1
 MAX_SECONDS = 0x7FFFFFFF
+FOR_EVER_MS = 1 << 62
+_FIRST_MS, _LAST_MS = -(1 << 63), (1 << 63) - 1
 NAME_DIGITS = 17
 KEY_SEPARATOR = "#"
 TAGS_MARK = "T"  # since 5.4.0 the tag is indexed too, under `topic#T#tag`
@@ -116,16 +118,12 @@ def decode_slot(buffer, offset: int = 0) -> int:
     return SLOT.unpack(buffer, offset)[0]
 
 
-FOR_EVER_MS = 1 << 62
-_FIRST_MS, _LAST_MS = -(1 << 63), (1 << 63) - 1
-
-
 def asked_times(begin_ms: int, end_ms: int) -> tuple[int, int]:
     """Bounds for the times in headers and entries: from 0, or to FOR_EVER_MS and later, is a question without that bound.
 
     A damaged store time may be any number. With a bound, the file that begins with it would end the walk before older files.
     """
-    return _FIRST_MS if begin_ms <= 0 else begin_ms, _LAST_MS if end_ms >= FOR_EVER_MS else end_ms
+    return min(begin_ms, _FIRST_MS) if begin_ms <= 0 else begin_ms, max(end_ms, _LAST_MS) if end_ms >= FOR_EVER_MS else end_ms
 
 
 def key_hash(key_text: str) -> int:

@@ -699,7 +699,7 @@ def test_numbers_beyond_64_bits_are_refused(open_store):
     with pytest.raises(OverflowError):
         read(store, 1 << 64)
     with pytest.raises(OverflowError):
-        store.query_keys("topic", "k", 9, 1 << 64)
+        store.query_keys("topic", "k", 9, 0, 1 << 64)
 
 
 def test_doors_keep_and_drop_as_many_references_as_they_should(open_store):
