@@ -10,11 +10,11 @@ from __future__ import annotations
 import csv
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from broker_store.engine.disk import Disk
 from broker_store.server.http import MAX_LIMIT
 from mqadmin.rest_client import RestClient
 
@@ -106,9 +106,9 @@ def remove_old(directory: Path, before: float) -> None:
 
 
 def _check_room(directory: Path) -> None:
-    usage = shutil.disk_usage(directory)
+    usage = Disk().usage(directory)
     if usage.free < usage.total * LEAVE_FREE_RATIO:
-        raise NoRoomError(f"the disk has {usage.free >> 20} MiB left, an export stops at {LEAVE_FREE_RATIO:.0%} of it")
+        raise NoRoomError(f"the disk has {usage.free >> 20} of {usage.total >> 20} MiB left, an export stops at {LEAVE_FREE_RATIO:.0%}")
 
 
 def _json_writer(output: IO[str]) -> Callable[[dict], object]:

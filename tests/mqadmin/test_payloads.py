@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from html.parser import HTMLParser
 from urllib.parse import urlsplit
 
@@ -168,6 +169,22 @@ def test_exported_they_are_read_back_as_they_were_and_no_cell_is_a_formula(tmp_p
             assert not any(cell.startswith(exports.FORMULA_STARTS) for cell in row.values())
             assert row["body"] == row["keys"] == row["tag"] == ("'" + text if text.startswith(exports.FORMULA_STARTS) else text)
     assert set(FORMULAS) <= set(PAYLOADS)
+
+
+def test_an_export_leaves_room_on_the_part_of_the_disk_that_the_store_can_use(tmp_path, monkeypatch):
+    """The ratio is the store's own: space that is kept back for others is no reason to stop, and no room to write into."""
+    message = dict.fromkeys(exports.CSV_FIELDS, "a") | {"keys": [], "queue_offset": "1"}
+
+    def export(blocks, free, available):
+        found = os.statvfs_result((4096, 4096, blocks << 8, free << 8, available << 8, 0, 0, 0, 0, 255))  # blocks of 4 KiB, given as MiB
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "statvfs", lambda _: found)
+            return exports.write(tmp_path, "job", "csv", iter([message]), lambda *_, **__: None, 2)
+
+    assert export(1000, 900, 120)["messages"] == 1  # 100 in use and 120 left of what is not kept back: 55 % left
+    with pytest.raises(exports.NoRoomError, match="has 14 of 100 MiB left, an export stops at 15%"):
+        export(100, 14, 14)
+    assert [path.name for path in tmp_path.iterdir()] == ["job.csv"], "what was not finished is gone, what was there before is not"
 
 
 @pytest.mark.parametrize("name", ["../secret_key", "/etc/passwd", "other.csv", "some-job.csv", "some-job.csv/../some-job.csv", "some-job.txt", "..", "\0.csv"])
