@@ -361,6 +361,7 @@ class StoreCheck:
         self.misnamed: dict[tuple[str, int], list[StoreFile]] = {}  # queue files whose name is no multiple of the file size
         self.newest_ms = 0
         self.last_ms = 0  # store time of the last good record in the order of the log
+        self.is_synced_beyond = False  # whether the checkpoint says that a record younger than all that are left was on the disk
         self.units_before_log = 0
         self._has_later: dict[int, bool] = {}  # by the base of a log file: whether files after it hold records
         self.done_bytes = self.total_bytes = 0
@@ -1081,6 +1082,7 @@ class StoreCheck:
         stamps = checkpoint.decode(content)
         if self.limit is not None:
             return
+        self.is_synced_beyond = self.log_end > self.log_start and stamps.physic_msg_timestamp > self.newest_ms
         for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
             at, value = checkpoint.LAYOUT.offset[name], getattr(stamps, name)
             if value > self.newest_ms and self.log_end > self.log_start:

@@ -171,6 +171,7 @@ class Recovery:
         if not self._settings.accept_damage:
             with report.step("see that the start can be finished") as step:
                 step.detail = self._rehearse(start.base, agreed, end, place, compared_from, kept)
+        given = self._find_given(end) if self._settings.accept_damage else {}
         self.has_changed_files = True
         self._tombstones.write_noted()
         if expired := take_expired(self._log):
@@ -194,7 +195,10 @@ class Recovery:
         for queue in self._shortened:
             dispatch_from = min(dispatch_from, max(self._log.minimum, queue.row[c.Q_LOG_END]))
         left_out = None if agreed == end else self._record_to_leave_out(agreed)
-        self._dispatch_again(dispatch_from, end, {} if agreed == end else self._go_back(compared_from), left_out)
+        gone_back = {} if agreed == end else self._go_back(compared_from)
+        for queue, number in given.items():
+            gone_back[queue] = max(number, gone_back.get(queue, 0))
+        self._dispatch_again(dispatch_from, end, gone_back, left_out)
         with report.step("compare next offsets with the record of ends") as step:
             step.detail = self._compare_next_offsets()
         with report.step("correct the minimum offsets"):
@@ -1308,7 +1312,7 @@ class Recovery:
     def _dispatch_again(self, start: int, end: int, gone_back: dict[ConsumeQueue, int], left_out: int | None) -> None:
         """Queues and index from the log, [start, end), but for the record at `left_out`. A hole sends the walk back to where that queue is complete.
 
-        In queues of `gone_back` units are written over; what then lies behind their end is taken away.
+        In queues of `gone_back`, with the least number that must follow in them, units are written over; what then lies behind their end is taken away.
         """
         view = self._context.view
         way_back = WayBack(start, self._log.minimum, self._begins_record)
@@ -1414,9 +1418,8 @@ class Recovery:
                 view[c.CONFIRMED] = end
                 self._dispatcher.catch_up(on_hole, on_progress, on_bad, on_units)
             for topic, number, behind in left_out_records:
-                ending = [queue for queue in self._queues if (queue.topic, queue.maximum) == (topic, number) and 0 < queue.row[c.Q_LOG_END] < behind]
-                if len(ending) == 1:
-                    fill(ending[0], number + 1, behind)  # it was the last of this queue: its number was given
+                if (ending := self._queue_that_ends_with(topic, number, behind)) is not None:
+                    fill(ending, ending.maximum + 1, behind)  # it was the last of this queue: its number was given
             for queue, following in gone_back.items():
                 if are_lost(queue, queue.maximum, following):
                     bridge.keep(queue, following)
@@ -1426,6 +1429,51 @@ class Recovery:
             step.messages = self._report.redispatched
             self._report.dispatched = {"from": way_back.walked_from, "to": end, "units": self._report.redispatched}
             step.detail = f"from {start:,} to {end:,}, {self._report.redispatched:,} units were written"
+
+    def _queue_that_ends_with(self, topic: str, number: int, behind: int) -> ConsumeQueue | None:
+        """The queue whose last message is the left-out record that states `topic` and `number` and ends at `behind`, None where that is not known.
+
+        One that the record of ends counts longer than it is now; without such a one the only queue of that topic that ends before that number.
+        """
+        before = [queue for queue in self._queues if 0 < queue.row[c.Q_LOG_END] < behind]
+        recorded = [queue for queue in before if queue.maximum < self._ends.next_offset(queue.topic, queue.queue_id)]
+        if recorded:
+            return recorded[0]
+        stated = [queue for queue in before if (queue.topic, queue.maximum) == (topic, number)]
+        return stated[0] if len(stated) == 1 else None
+
+    def _find_given(self, end: int) -> dict[ConsumeQueue, int]:
+        """Numbers behind the last units that lead to bad bytes of the log below `end`, of queues whose end was found before these units.
+
+        No record of the log has these numbers, so a start that goes on behind the bad bytes must have them from here.
+        """
+        given = {}
+        for queue in self._queues:
+            if not queue.is_made_from_log:
+                continue
+            number = self._number_behind_units(queue, end)
+            while number > queue.maximum and not self._leads_to_bad(queue.unit_in_files(number - 1), end):
+                number -= 1
+            for path in self._shortened.get(queue, ()):
+                if int(path.name) % queue.file_size == 0:
+                    number = max(number, self._number_behind_bad(queue, path, end))
+            if number > queue.maximum:
+                given[queue] = number
+        return given
+
+    def _number_behind_bad(self, queue: ConsumeQueue, path: Path, end: int) -> int:
+        """As `_find_given`, of one file that was taken away; 0 without such a unit."""
+        with self._disk.open_reader(path) as reader:
+            units = list(queue_unit.decode_all(reader.read(0, queue.file_size)))
+        place = next((place for place in reversed(range(len(units))) if self._leads_to_bad(units[place], end)), None)
+        return 0 if place is None else int(path.name) // UNIT + place + 1
+
+    def _leads_to_bad(self, unit: queue_unit.QueueUnit | None, end: int) -> bool:
+        """Whether a unit leads to bytes of the log below `end` that are no good record."""
+        if unit is None or not unit.is_data or unit.is_pre_blank or unit.size < MIN_RECORD:
+            return False
+        is_within = self._log.minimum <= unit.log_offset and unit.log_offset + unit.size <= end
+        return is_within and not self._begins_record(unit.log_offset)
 
     # 8 --------------------------------------------------------------------------------------------------------------
 

@@ -59,8 +59,8 @@ class LostRange:
 class Losses:
     """`ranges` are the first MAX_RANGES; `messages` counts all, `ranges_left_out` how many ranges are not named.
 
-    `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names; of a record that only the index names
-    they count the least that a record has.
+    `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names; of a record that only the index or the
+    checkpoint knows they count the least that a record has.
     `perhaps_expired` messages, which units name, lie before `log_begin`, and no file says whether retention removed them.
     `next_offsets` are the least numbers that next messages may have, by (topic, queue id), of queues that lose their last messages.
     """
@@ -102,16 +102,16 @@ class _Finder:
         damaged = sorted([*check.damaged, *lost])
         self._lows = np.array([low for low, _ in damaged], dtype=np.int64)
         self._highs = np.array([high for _, high in damaged], dtype=np.int64)
-        # Units and entries that are believed after the end: those of the file there and of the next. Without a log file the record of ends
-        # says where the end was; where it does not, or the files' size is not known, the last unit of each queue and the headers of
-        # the index say it.
+        # Units and entries that are believed after the end: each lies at most two files behind the one before it. Without a log file the
+        # record of ends says where the end was; where it does not, or the files' size is not known, the last unit of each queue and the
+        # headers of the index say it.
         file_size = check.file_sizes.get(check.log_directory) or check.noted.mapped_file_size_commit_log or 0
         end = check.log_end if check.log_files else check.ends.position
         if file_size and (check.log_files or end):
-            self._after_to = (end // file_size + 2) * file_size
+            self._after_to, self._most_between = (end // file_size + 2) * file_size, 2 * file_size
         else:
             known = [queue.last_record_end for queue in check.queues.values()] + [header.end_offset + 1 for _, _, header in check.index.files]
-            self._after_to = max(known, default=0) or _NEVER
+            self._after_to, self._most_between = max(known, default=0) or _NEVER, 0
         self._after: list[tuple[int, int]] = []  # parts of the log after its end that units name
         self._named_bytes = 0  # of damaged parts of the log, by units
         self._named_missing_bytes = 0  # of the missing begin, by units
@@ -197,18 +197,28 @@ class _Finder:
         return (newest is None or newest.log_end > 0) and not (len(before) and before["size"][0] == PRE_BLANK_SIZE)
 
     def _unnamed_after(self) -> int:
-        """Bytes between the end of the log and the last unit or entry after it that no unit names: records of queues whose units are gone."""
+        """Bytes between the end of the log and the last unit or entry after it that no unit names: records of queues whose units are gone.
+
+        Where there is neither, the checkpoint may know that a record lay there.
+        """
         at, unnamed = self._check.log_end, 0
         last = self._check.log_files[-1] if self._check.log_files else None
         if last is not None and self._check.ends_with_blank:
             at = last.base + last.size
         named = {low for low, _ in self._after}
-        only_indexed = [(low, low) for low in self._check.index.after_log.tolist() if self._check.log_end <= low < self._after_to and low not in named]
+        only_indexed = [(low, low) for low in self._check.index.after_log.tolist() if self._check.log_end <= low and low not in named]
+        believed_to, found = self._after_to, False
         for low, high in sorted([*self._after, *only_indexed]):
+            if high > believed_to:
+                break
+            found = True
+            believed_to = max(believed_to, low + self._most_between)
             unnamed += max(0, low - at)
             if low == high and at <= low:
                 unnamed, high = unnamed + record.MIN_RECORD, low + record.MIN_RECORD
             at = max(at, high)
+        if not found and self._check.is_synced_beyond:
+            unnamed += record.MIN_RECORD  # nothing but the checkpoint knows of it
         return unnamed
 
     def _lost_units(self, queue: Queue, first: int, end: int, with_absent: bool = False) -> list[tuple[int, int]]:
@@ -231,7 +241,7 @@ class _Finder:
             if self._missing is not None:
                 is_missing = is_unit & (offsets >= self._missing[0]) & (offsets + sizes <= self._missing[1])
                 self._named_missing_bytes += int(sizes[is_missing].sum())
-            after = np.flatnonzero(is_unit & (offsets >= self._check.log_end) & (offsets + sizes <= self._after_to))
+            after = np.flatnonzero(is_unit & (offsets >= self._check.log_end))
             self._after += zip(offsets[after].tolist(), (offsets + sizes)[after].tolist(), strict=True)
             self._named_bytes += int(sizes[is_unit & inside & (offsets >= self._check.log_start)].sum())
             lost = np.flatnonzero((is_unit & (inside | (offsets >= self._check.log_end))) | ((sizes == 0) & with_absent))

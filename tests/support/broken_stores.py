@@ -118,14 +118,11 @@ class Broken:
         end = data_end if data_end and self.choose.random() < 0.9 else len(content)
         return self.choose.randrange(max(1, end - length + 1))
 
-    def has_unit(self, found: StoredMessage, within: str = "consumequeue/") -> bool:
-        """Whether a unit of the message is left in any queue file."""
-        unit = found.log_offset.to_bytes(8, "big") + found.size.to_bytes(4, "big")
-        return any(unit in content for name, content in self.files.items() if name.startswith(within))
-
     def has_own_unit(self, found: StoredMessage) -> bool:
         """Whether a unit of the message is left in a file of its own queue; one in the file of another queue does not show its queue."""
-        return self.has_unit(found, f"consumequeue/{found.topic}/{found.queue_id}/")
+        unit = found.log_offset.to_bytes(8, "big") + found.size.to_bytes(4, "big")
+        own = f"consumequeue/{found.topic}/{found.queue_id}/"
+        return any(unit in content for name, content in self.files.items() if name.startswith(own))
 
     @functools.cached_property
     def ends(self) -> EndsFile:
@@ -524,7 +521,8 @@ def _reported_cut(store: HandStore) -> int | None:
 class Named:
     """Log offsets below and from which a start says that messages are lost, or may be.
 
-    `left_out`: log offsets of records that it does not believe, and says so.
+    `left_out`: log offsets of records that it does not believe, and says so. `passed`: damaged parts [low, high) of the log behind which it
+    goes on; of their messages those count that nothing else says to have been there.
     `with_begin`: of a begin that is lost for certain the messages by (topic, queue id), as (first, last); None where it is not certain.
     """
 
@@ -532,10 +530,13 @@ class Named:
     behind: int
     with_begin: dict[tuple[str, int], tuple[int, int]] | None
     left_out: frozenset[int]
+    passed: tuple[tuple[int, int], ...]
 
     def has(self, found: StoredMessage, known_next: int) -> bool:
         """Whether the message is named. With the begin one need not be whose number is at or above `known_next`: nothing says that it was there."""
         if found.log_offset in self.left_out:
+            return True
+        if found.queue_offset >= known_next and any(low <= found.log_offset < high for low, high in self.passed):
             return True
         if found.log_offset >= self.below or self.with_begin is None:
             return found.log_offset < self.below or found.log_offset >= self.behind
@@ -544,6 +545,9 @@ class Named:
 
 
 _LOST_WITH_BEGIN = re.compile(r"messages ([\d,]+) to ([\d,]+) are lost with the log files that are missing")
+
+
+_PASSED = re.compile(r"accepted: queues and index go on with the record at ([\d,]+) of the log$")
 
 
 def _named_parts(store: HandStore) -> Named:
@@ -565,7 +569,12 @@ def _named_parts(store: HandStore) -> Named:
         for one in found
         if (one["file"] or "").startswith("commitlog/") and one["what"].endswith("its place in the queue is damaged; accepted: it is left out")
     )
-    return Named(below, behind, with_begin if is_certain else None, left_out)
+    passed = tuple(
+        (int(PurePosixPath(one["file"]).name) + one["offset"], int(words[1].replace(",", "")))
+        for one in found
+        if (words := _PASSED.search(one["what"])) is not None
+    )
+    return Named(below, behind, with_begin if is_certain else None, left_out, passed)
 
 
 def _served(store: HandStore, topic: str, queue_id: int) -> tuple[dict[int, bytes], set[int]]:
@@ -597,14 +606,14 @@ def _cut_records(body: bytes) -> list[tuple[StoredMessage, bytes]]:
 
 
 def _is_named(losses: Losses | None, found: StoredMessage, broken: Broken) -> bool:
-    """Whether the plan of a repair said that the message is lost. Bytes of which no queue is known count where no unit of it is left."""
+    """Whether the plan of a repair said that the message is lost. Bytes of which no queue is known count where its queue has no unit of it."""
     if losses is None:
         return False
     if any((one.topic, one.queue_id) == (found.topic, found.queue_id) and one.first <= found.queue_offset <= one.last for one in losses.ranges):
         return True
     if broken.may_be_expired(found) or (losses.perhaps_expired and found.log_offset < losses.log_begin):
         return True
-    return losses.ranges_left_out > 0 or (losses.unnamed_bytes > 0 and not broken.has_unit(found))
+    return losses.ranges_left_out > 0 or (losses.unnamed_bytes > 0 and not broken.has_own_unit(found))
 
 
 def _judge_queues(
