@@ -119,6 +119,7 @@ class Recovery:
         self._was_clean = False
         self._queue_files_gone = 0
         self._is_end_lost = False  # of the log, which was accepted
+        self._recorded_to: dict[tuple[str, int], int] = {}  # by queue where its recorded units end in the log, of a record that was lowered
         # By queue of which a file was missing: the files behind it, which are taken away. Dispatch goes back to where the queue ends now.
         self._shortened: dict[ConsumeQueue, list[Path]] = {}
         self.has_changed_files = False
@@ -389,6 +390,7 @@ class Recovery:
             return
         file = self._log.file_at(end) or last
         self._refuse(what, file.path, end - file.base, units)
+        self._recorded_to = {queue: max(row.log_end for row in rows.values()) for queue, rows in self._ends.queues.items()}
         self._ends.lower(end, self._log.minimum)
         self._is_end_lost = True
 
@@ -1485,6 +1487,7 @@ class Recovery:
             if queue is None or queue.maximum >= following:
                 continue
             log_end = max(end.log_end for end in self._ends.queues[topic, queue_id].values())
+            log_end = max(log_end, self._recorded_to.get((topic, queue_id), 0))
             if log_end <= self._log.minimum and not self._reaches_log(queue):
                 self._begin_at(queue, following)
                 begun += 1
