@@ -148,6 +148,12 @@ class DiskFullError(StoreError):
     cause = "disk full"
 
 
+class MapLimitError(StoreError):
+    """The system allows this process no more maps of files that may be spent on new queues."""
+
+    cause = "too many mapped files"
+
+
 class OtherDiskError(StoreError):
     """A name on another file system was asked for: the file must be copied."""
 

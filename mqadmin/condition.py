@@ -25,7 +25,7 @@ LEAST_GROWN_SHARE = 0.1  # of the lag: a large one that moves a little is not gr
 SOON_MS = 3_600_000  # a refusal that is so near is bad
 NOTED_PAUSE_S = 1.0  # a client that waits so long for an answer notices it
 AHEAD_MS = 24 * 3_600_000  # one that is farther away than this is not worth a notice
-NOTED_FLAGS = frozenset({"inspect", "slave", "page_cache_busy", "deleted_early", "cleaning_failed"})  # messages are taken, or are not expected to be
+NOTED_FLAGS = frozenset({"inspect", "slave", "page_cache_busy", "deleted_early", "cleaning_failed", "map_limit"})  # messages are taken, or are not expected to be
 # Refusals of a send: by what the store answered, or by its flag. Others are of a connection or of another request.
 SEND_CAUSES = frozenset(status.name for status in PutStatus) | {"disk full", "no room", "sync failed", "dispatch failed", "page cache busy", "REST bodies under way"}
 

@@ -22,7 +22,7 @@ from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.object_layout import message_layout
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.write_path import INDEX_ROOM, LOG_ROLL, LOG_ROOM, QUEUE_ROOM, Lap, WritePath
-from broker_store.errors import DiskFullError, NameError_, StoreError, SyncError
+from broker_store.errors import DiskFullError, MapLimitError, NameError_, StoreError, SyncError
 from broker_store.formats import names, record
 from broker_store.kernels import context as c
 from broker_store.kernels.append import append_group, append_on, append_waited, record_offsets
@@ -359,7 +359,10 @@ class Appender:
             elif stopped == c.LOG_NOT_ALLOCATED:
                 self._log.give_room(0)
             elif stopped == c.QUEUE_NOT_ALLOCATED:
-                self._queues.by_row(int(row[c.D_QUEUE])).give_room(int(row[c.D_COUNT]))
+                queue = self._queues.by_row(int(row[c.D_QUEUE]))
+                if not queue.files and queue.disk.spare_maps() <= 0:
+                    raise MapLimitError("so many files are mapped that a queue without one gets no message; delete topics, or raise vm.max_map_count and start again")
+                queue.give_room(int(row[c.D_COUNT]))
             else:
                 self._index.adopt_prepared()
                 self._index.give_room(view[c.QUEUED_KEYS] + self._exact_keys(row, messages))
@@ -368,6 +371,9 @@ class Appender:
             return
         except DiskFullError as error:
             self._around.trouble("no_room", str(error))
+        except MapLimitError as error:
+            self._around.trouble("map_limit", str(error))
+            status = PutStatus.CREATE_MAPPED_FILE_FAILED
         except SyncError as error:
             self._around.sync_failed(str(error))
         except StoreError as error:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import stat
 import struct
@@ -80,6 +81,15 @@ def _mapped(size: int, protection: int, flags: int, descriptor: int) -> int:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return address
+
+
+@functools.cache
+def _max_maps() -> int:
+    """Maps that the system allows a process; Linux's default where it does not say."""
+    try:
+        return int(Path("/proc/sys/vm/max_map_count").read_text())
+    except (OSError, ValueError):
+        return 65_530
 
 
 def _entered(path: Path, address: int, size: int) -> int:
@@ -698,6 +708,16 @@ class Disk:
             return answers
         finally:
             _libc.munmap(address, pages * PAGE + _BEYOND_END)
+
+    def spare_maps(self) -> int:
+        """How many files of new queues this process may still map.
+
+        An eighth of the maps that the system allows a process (Linux: `vm.max_map_count`) is kept: for the log, the index, files of queues
+        that are there, and the stacks of threads, without which the process could not stop.
+        """
+        from broker_store.engine.map_table import MAPS
+
+        return _max_maps() * 7 // 8 - len(MAPS)
 
     def usage(self, path: Path) -> Usage:
         try:

@@ -654,6 +654,8 @@ class MessageStore:
         else:
             self._clear_flag("disk_full")
             self._clear_flag("no_room")
+        if self._disk.spare_maps() > 0:
+            self._clear_flag("map_limit")
         if not decision.delete_any:
             self._clear_flag("deleted_early")
         if decision.delete_expired or decision.delete_any:

@@ -2,10 +2,12 @@
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
 from broker_store.engine.disk import Disk, Usage
+from broker_store.engine.map_table import MAPS
 from broker_store.errors import StoreError
 from broker_store.messages import GetRequest, GetStatus, PutStatus
 from tests.support.hand_store import START_MS, message
@@ -17,6 +19,11 @@ class UsedDisk(Disk):
     """Says how full it is."""
 
     used = 0.5
+
+    maps = 1
+
+    def spare_maps(self):
+        return self.maps
 
     def usage(self, path):
         return Usage(1000, round(1000 * (1 - self.used)))
@@ -184,3 +191,22 @@ def test_a_look_that_fails_is_no_end(open_store, disk, monkeypatch):
         patch.setattr(UsedDisk, "usage", refused)
         store.look_at_disk()
     assert store.worker("retention").last_error is None and store.put(message()).ok
+
+
+def test_at_the_limit_of_maps_only_a_queue_without_files_is_refused(open_store, disk):
+    store = open_store(disk)
+    assert store.put(message(queue_id=0)).ok
+    disk.maps = 0
+    assert store.put(message(queue_id=1)).status is PutStatus.CREATE_MAPPED_FILE_FAILED
+    assert store.put(message(queue_id=0)).ok
+    store.look_at_disk()
+    assert [flag["name"] for flag in store.snapshot()["flags"]] == ["map_limit"]
+    disk.maps = 1
+    store.look_at_disk()
+    assert not store.snapshot()["flags"]
+    assert store.put(message(queue_id=1)).queue_offset == 0
+
+
+def test_an_eighth_of_the_maps_that_the_system_allows_is_kept():
+    allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
+    assert allowed * 7 // 8 - len(MAPS) == Disk().spare_maps()
