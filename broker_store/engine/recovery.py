@@ -119,6 +119,7 @@ class Recovery:
         self._was_clean = False
         self._queue_files_gone = 0
         self._is_end_lost = False  # of the log, which was accepted
+        self._may_begin_at: set[tuple[ConsumeQueue, int]] = set()  # queue and unit before which retention removed all records
         self._recorded_to: dict[tuple[str, int], int] = {}  # by queue where its recorded units end in the log, of a record that was lowered
         # By queue of which a file was missing: the files behind it, which are taken away. Dispatch goes back to where the queue ends now.
         self._shortened: dict[ConsumeQueue, list[Path]] = {}
@@ -1526,7 +1527,9 @@ class Recovery:
     def _may_begin(self, queue: ConsumeQueue, following: int, unit: int, at: int) -> bool:
         """Whether a queue that ends at `following` may go on with `unit`, whose record begins at `at`: retention removed those before, or nothing is known of them."""
         if following:
-            return self._ends_below_log(queue, unit - 1)
+            if self._ends_below_log(queue, unit - 1):
+                self._may_begin_at.add((queue, unit))  # dispatch asks once more when its files are cut behind their last good unit
+            return (queue, unit) in self._may_begin_at
         before, own = queue.unit_in_files(unit - 1), queue.unit_in_files(unit)
         leads_here = own is not None and own.log_offset == at
         begins_here = leads_here and before is not None and before.is_pre_blank
