@@ -739,10 +739,11 @@ class EmbeddedCluster:
             if group not in self._parts.groups.names:
                 raise NotFoundError(f"group {group} does not exist")
             parts, topic = self._parts, names.dead_letter_topic(group)
-            return parts.store, {queue_id: parts.offsets.query(dead_letters.RESENDER, topic, queue_id) for queue_id in parts.store.queue_ids(topic)}
+            found = {queue_id: parts.offsets.query(dead_letters.RESENDER, topic, queue_id) for queue_id in parts.store.queue_ids(topic)}
+            return parts.store, found, parts.topics.names
 
-        store, found = self.call(places)
-        return dead_letters.plan(store, found, group, to, limit)
+        store, found, topics = self.call(places)
+        return dead_letters.plan(store, found, group, to, limit, topics)
 
     def reset_offset(self, group: str, topic: str, to: str, value: int | None = None, queue_id: int | None = None, dry_run: bool = True) -> list[dict]:
         """[{"queue_id", "before", "after"}] of a move `to` earliest, latest, time (value in ms) or offset; made unless `dry_run`."""

@@ -5,19 +5,22 @@ the first ended. It moves behind messages that the broker has: one that is kille
 A message keeps its id, keys, tag and body. It goes to the group alone, by way of its retry topic, or to its topic, where
 every group sees it. What a group that consumes in order is sent by its retry topic comes back as a dead letter: while such
 a group holds its queues the broker takes a send to that topic for a message given up, as Apache's does.
+
+A name of a topic that is not there, or cannot be, is passed over: a send makes a topic, which not everybody may who may send dead
+letters again, and a producer may write any name.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from broker_store.client import MessageQueue, NoRouteError, Producer, PullConsumer, ReceivedMessage
 from broker_store.client.giving_back import COMPRESSION_BITS
-from broker_store.errors import MisuseError
+from broker_store.errors import MisuseError, NameError_
 from broker_store.formats import properties, record
-from broker_store.formats.names import check_topic, dead_letter_topic, retry_topic
+from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.messages import GetRequest, GetStatus
 
 RESENDER = "CID_RMQ_SYS_DEAD_LETTERS"
@@ -31,10 +34,12 @@ OVER = (properties.DELAY, properties.REAL_TOPIC, properties.REAL_QUEUE_ID, prope
 async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callable[[int, int], None]) -> dict:
     """Send at most `limit` of the dead letters that were not sent again yet, oldest first; `tell(sent, of)` follows it.
 
-    {"sent", "left", "came_back": dead letters that came meanwhile, "skipped": those that do not say which topic they are of}.
+    {"sent", "left", "came_back": dead letters that came meanwhile, "skipped": those that do not say which topic they are of,
+    "without_topic": those of topics that do not exist}. Each is sent once, also where a later one is refused.
     MisuseError when the group has none, ClientError when the broker does not take one: what was sent before it counts.
     """
-    found = {"sent": 0, "left": 0, "came_back": 0, "skipped": 0}
+    found = {"sent": 0, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 0}
+    there: dict[str, bool] = {}
     async with PullConsumer(RESENDER, nameserver) as reader, Producer(nameserver, RESENDER) as producer:
         try:
             queues = await reader.queues(dead_letter_topic(group))
@@ -43,24 +48,28 @@ async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callabl
         ends = [(queue, await _place(reader, queue), await reader.max_offset(queue)) for queue in queues]
         of = min(limit, sum(end - at for _, at, end in ends))
         for queue, at, end in ends:
-            while at < end and (room := limit - found["sent"] - found["skipped"]) > 0:
+            while at < end and (room := limit - found["sent"] - found["skipped"] - found["without_topic"]) > 0:
                 result = await reader.pull(queue, at, max_count=min(room, 32, end - at))
-                for message in result.messages:
-                    found["sent" if await _send(producer, group, to, message) else "skipped"] += 1
-                at = min(max(at + 1, result.next_offset), end)
-                await reader.commit(queue, at)
+                try:
+                    for message in result.messages:
+                        found[await _send(reader, producer, there, group, to, message)] += 1
+                        at = message.queue_offset + 1
+                    at = min(max(at if result.messages else at + 1, result.next_offset), end)
+                finally:
+                    await reader.commit(queue, at)
                 tell(found["sent"], of)
             found["left"] += end - at
             found["came_back"] += await reader.max_offset(queue) - end
     return found
 
 
-def plan(store: Any, places: dict[int, int | None], group: str, to: str, limit: int) -> dict:
+def plan(store: Any, places: dict[int, int | None], group: str, to: str, limit: int, topics: Container[str]) -> dict:
     """What `resend` would do now: it is said before anything is sent. For a thread: records are read, at most MAX_LOOKED.
 
-    `places` has for each queue of the dead letters how far they were sent before. {"messages", "left": beyond the limit,
-    "sent_before", "topics": [{"topic", "messages"}] of those that were looked at, "skipped": of these without a topic, "complete",
-    "oldest_ms", "newest_ms", "goes_to": the one topic they go to, None for their own}.
+    `places` has for each queue of the dead letters how far they were sent before, `topics` the names of those that exist. {"messages",
+    "left": beyond the limit, "sent_before", "topics": [{"topic", "messages", "exists"}] of those that were looked at, "skipped": of these
+    without a topic, "without_topic": of these whose topic does not exist, where they go to it, "complete", "oldest_ms", "newest_ms",
+    "goes_to": the one topic they go to, None for their own}.
     """
     topic, counts = dead_letter_topic(group), Counter()
     found = {"group": group, "to": to, "limit": limit, "goes_to": retry_topic(group) if to == "group" else None, "messages": 0, "left": 0, "sent_before": 0, "skipped": 0}
@@ -84,7 +93,8 @@ def plan(store: Any, places: dict[int, int | None], group: str, to: str, limit: 
     found["skipped"] = counts.pop("", 0)
     known = [time_ms for time_ms in times if time_ms is not None and time_ms > 0]
     return found | {
-        "topics": [{"topic": name, "messages": count} for name, count in counts.most_common()],
+        "topics": [{"topic": name, "messages": count, "exists": name in topics} for name, count in counts.most_common()],
+        "without_topic": sum(count for name, count in counts.items() if to == "topic" and name not in topics),
         "complete": counts.total() + found["skipped"] >= found["messages"],
         "oldest_ms": min(known, default=None),
         "newest_ms": max(known, default=None),
@@ -95,14 +105,28 @@ async def _place(reader: PullConsumer, queue: MessageQueue) -> int:
     return max(await reader.committed(queue) or 0, await reader.min_offset(queue))
 
 
-async def _send(producer: Producer, group: str, to: str, message: ReceivedMessage) -> bool:
+async def _send(reader: PullConsumer, producer: Producer, there: dict[str, bool], group: str, to: str, message: ReceivedMessage) -> str:
+    """What became of a dead letter, as `resend` counts it. `there` keeps which topics exist."""
     stored = message.record
     origin = stored.properties.get(properties.RETRY_TOPIC)
     if not origin:
-        return False
+        return "skipped"
+    if to == "topic" and origin not in there:
+        there[origin] = await _is_there(reader, origin)
+    if to == "topic" and not there[origin]:
+        return "without_topic"
     pairs = {name: value for name, value in stored.properties.items() if name not in OVER and value}
     if to == "topic":
         del pairs[properties.RETRY_TOPIC]
-    topic = retry_topic(group) if to == "group" else check_topic(origin)
+    topic = retry_topic(group) if to == "group" else origin
     await producer.send_counted(topic, stored.body, properties.encode(pairs).decode(), stored.sys_flag & COMPRESSION_BITS, 0, None)
+    return "sent"
+
+
+async def _is_there(reader: PullConsumer, topic: str) -> bool:
+    """Whether the name server knows the topic. Raises ClientError."""
+    try:
+        await reader.queues(topic)
+    except (NameError_, NoRouteError):
+        return False
     return True

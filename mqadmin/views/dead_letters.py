@@ -33,6 +33,7 @@ async def resend(request, name):
     to = asked["to"] or "group"
     if to not in dead_letters.TO:
         errors["to"], to = f"{to!r:.30} is none of {', '.join(dead_letters.TO)}", "group"
+    plan = await asyncio.to_thread(clusters.current().dead_letters, name, to, limit)  # NotFoundError before a job is started for nothing
     if request.method == "POST" and not errors:
         try:
             parameters = {"group": name, "to": to, "limit": limit}
@@ -45,5 +46,4 @@ async def resend(request, name):
                 errors["confirm"] = f"Type {name} to confirm."
             else:
                 errors["form"] = f"{problem}"
-    plan = await asyncio.to_thread(clusters.current().dead_letters, name, to, limit)
-    return render(request, "dead_letters.html", {"name": name, "plan": plan, "asked": asked | {"limit": asked["limit"] or limit}, "to": to, "errors": errors}, status=400 if errors and request.method == "GET" else 200)
+    return render(request, "dead_letters.html", {"name": name, "plan": plan, "asked": asked | {"limit": asked["limit"] or limit}, "to": to, "errors": errors}, status=400 if errors else 200)

@@ -9,9 +9,10 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 from broker_store.broker.topics import TopicConfig
+from broker_store.client import ClientError, MessageQueue, NoRouteError
 from broker_store.errors import NotFoundError
 from broker_store.formats import properties
-from broker_store.formats.names import dead_letter_topic
+from broker_store.formats.names import check_topic, dead_letter_topic
 from broker_store.messages import Message
 from broker_store.server.problems import Problem
 from mqadmin import audit, dead_letters, jobs
@@ -32,10 +33,13 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
     assert plan == {
         "group": "billing", "to": "group", "limit": 100, "goes_to": "%RETRY%billing", "messages": 4, "left": 0, "sent_before": 2, "skipped": 1,
-        "topics": [{"topic": "payments", "messages": 2}, {"topic": "orders", "messages": 1}], "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
+        "topics": [{"topic": "payments", "messages": 2, "exists": False}, {"topic": "orders", "messages": 1, "exists": True}],
+        "without_topic": 0, "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
     }  # fmt: skip
     few = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1)
-    assert (few["messages"], few["left"], few["goes_to"], few["topics"]) == (1, 3, None, [{"topic": "orders", "messages": 1}])
+    assert (few["messages"], few["left"], few["goes_to"], few["topics"]) == (1, 3, None, [{"topic": "orders", "messages": 1, "exists": True}])
+    to_topics = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100)
+    assert (to_topics["messages"], to_topics["without_topic"]) == (4, 2)
     assert (few["oldest_ms"], few["newest_ms"]) == (times[2], times[2])
 
 
@@ -43,7 +47,7 @@ async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch): 
     _give_up(cluster, 5, RETRY_TOPIC="orders")
     monkeypatch.setattr(dead_letters, "MAX_LOOKED", 3)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
-    assert (plan["messages"], plan["topics"], plan["complete"]) == (5, [{"topic": "orders", "messages": 3}], False)
+    assert (plan["messages"], plan["topics"], plan["complete"]) == (5, [{"topic": "orders", "messages": 3, "exists": True}], False)
 
 
 async def test_a_group_without_dead_letters_has_nothing_to_send_and_one_that_is_not_there_is_missing(cluster):  # noqa: F811
@@ -52,6 +56,83 @@ async def test_a_group_without_dead_letters_has_nothing_to_send_and_one_that_is_
     assert (plan["messages"], plan["topics"], plan["oldest_ms"], plan["complete"]) == (0, [], None, True)
     with pytest.raises(NotFoundError):
         await asyncio.to_thread(cluster.dead_letters, "nobody", "group", 100)
+
+
+class _Reader:
+    """Dead letters in one queue, by the topic each came from; `there` are the topics that a name server knows."""
+
+    def __init__(self, origins, there):
+        self.origins, self.there, self.place = origins, there, None
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *raised):
+        pass
+
+    async def queues(self, topic):
+        check_topic(topic)
+        if topic not in self.there:
+            raise NoRouteError(topic)
+        return [MessageQueue(topic, "broker-a", 0)]
+
+    async def min_offset(self, queue):
+        return 0
+
+    async def max_offset(self, queue):
+        return len(self.origins)
+
+    async def committed(self, queue):
+        return self.place
+
+    async def commit(self, queue, offset):
+        self.place = offset
+
+    async def pull(self, queue, offset, max_count):
+        found = [_dead_letter(number, origin) for number, origin in enumerate(self.origins)][offset : offset + max_count]
+        return SimpleNamespace(messages=found, next_offset=offset + len(found))
+
+
+def _dead_letter(number, origin):
+    return SimpleNamespace(queue_offset=number, record=SimpleNamespace(properties={"RETRY_TOPIC": origin} if origin else {}, body=b"x", sys_flag=0))
+
+
+class _Producer(_Reader):
+    """Keeps the topics that it sent to. It fails at the send with the number `fails_at`."""
+
+    def __init__(self, fails_at=None):
+        self.sent, self.fails_at = [], fails_at
+
+    async def send_counted(self, topic, *rest):
+        if len(self.sent) == self.fails_at:
+            raise ClientError("refused")
+        self.sent.append(topic)
+
+
+def _resend(monkeypatch, reader, producer, to="topic"):
+    monkeypatch.setattr(dead_letters, "PullConsumer", lambda group, nameserver: reader)
+    monkeypatch.setattr(dead_letters, "Producer", lambda nameserver, group: producer)
+    return dead_letters.resend("127.0.0.1:9876", "billing", to, 100, lambda sent, of: None)
+
+
+async def test_a_topic_that_is_not_there_is_not_made_by_sending_its_dead_letters_again(monkeypatch):
+    reader, producer = _Reader(["orders", "Gone", "../../x", "", "orders"], {"orders", "%DLQ%billing"}), _Producer()
+    found = await _resend(monkeypatch, reader, producer)
+    assert found == {"sent": 2, "left": 0, "came_back": 0, "skipped": 1, "without_topic": 2}
+    assert (producer.sent, reader.place) == (["orders", "orders"], 5)
+
+
+async def test_the_group_alone_gets_what_its_topic_gave_up_also_when_that_topic_is_gone(monkeypatch):
+    reader, producer = _Reader(["Gone"], {"%DLQ%billing"}), _Producer()
+    assert (await _resend(monkeypatch, reader, producer, "group"))["sent"] == 1
+    assert producer.sent == ["%RETRY%billing"]
+
+
+async def test_what_was_sent_before_a_refusal_is_not_sent_again(monkeypatch):
+    reader, producer = _Reader(["orders"] * 3, {"orders", "%DLQ%billing"}), _Producer(fails_at=2)
+    with pytest.raises(ClientError):
+        await _resend(monkeypatch, reader, producer)
+    assert (len(producer.sent), reader.place) == (2, 2)
 
 
 @pytest.fixture
@@ -80,7 +161,7 @@ def test_the_page_shows_the_plan_and_asks_for_the_name(client_of_role, fake_clus
     assert "Type billing to confirm." in refused and 'value="billin"' in refused and "their own topics" in refused and started == []
     wrong = client.get(address + "?limit=many&to=topic").content.decode()
     assert 'value="many"' in wrong and "&#x27;many&#x27; is not a number" in wrong
-    assert client.post(address, {"limit": "many", "confirm": "billing"}).status_code == 200 and started == []
+    assert client.post(address, {"limit": "many", "confirm": "billing"}).status_code == 400 and started == []
     client.post(address, {"to": "topic", "limit": "20", "confirm": "billing"})
     assert started == [{"group": "billing", "to": "topic", "limit": 20}]
     outcomes = [audit.read(entry)["outcome"] for entry in LogEntry.objects.order_by("id")]

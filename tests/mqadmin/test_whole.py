@@ -236,18 +236,18 @@ def test_dead_letters_are_sent_again_once_to_their_group_or_their_topic(running,
             job(running, broker, "resend_dead_letters", confirm=confirm, group="tired", limit=3)
         assert (unconfirmed.value.status, unconfirmed.value.code) == (409, "confirmation_needed")
     again = job(running, broker, "resend_dead_letters", confirm="tired", group="tired", limit=3)
-    assert (again["state"], again["result"]) == ("done", {"sent": 3, "left": 2, "came_back": 0, "skipped": 0}), again
+    assert (again["state"], again["result"]) == ("done", {"sent": 3, "left": 2, "came_back": 0, "skipped": 0, "without_topic": 0}), again
     # The command goes on where the job ended; the group gets them, and nobody else.
     told = command(running, "group", "resend-dead-letters", "tired")
     assert "messages     2" in told and "sent before  3, which are passed over" in told and "Nothing was sent; to do it: --confirm tired" in told
     assert broker.get("/groups/tired/dead-letters")["messages"] == "2"
-    assert json.loads(command(running, "group", "resend-dead-letters", "tired", "--confirm", "tired", "--json")) == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0}
+    assert json.loads(command(running, "group", "resend-dead-letters", "tired", "--confirm", "tired", "--json")) == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 0}
     assert asyncio.run(read_all(nameserver, "tired", "given-up", 5)) == sent
     assert broker.get("/topics/given-up")["messages"] == "5"
     broker.post("/topics/given-up/messages", [{"body": "5"}])
     asyncio.run(give_up_all(nameserver, "tired", "given-up", 1))
     to_all = job(running, broker, "resend_dead_letters", confirm="tired", group="tired", to="topic")
-    assert to_all["result"] == {"sent": 1, "left": 0, "came_back": 0, "skipped": 0}
+    assert to_all["result"] == {"sent": 1, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 0}
     assert broker.get("/topics/given-up")["messages"] == "7"
     refused = job(running, broker, "resend_dead_letters", confirm="nobody", group="nobody")
     assert (refused["state"], refused["error"]) == ("failed", "group nobody has no dead letters")
