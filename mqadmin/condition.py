@@ -21,7 +21,7 @@ Severity = Literal["bad", "warn", "unknown", "good"]
 ORDER: tuple[Severity, ...] = ("bad", "warn", "unknown", "good")
 
 LEAST_GROWTH = 100  # messages: less is the beat of sends and pulls
-LEAST_GROWN_SHARE = 0.1  # of the lag: a large one that moves a little is not growing
+LEAST_GROWN_SHARE = 0.1  # of what came in: a group that reads nine tenths of it keeps up, but for the beat of sends and pulls
 SOON_MS = 3_600_000  # a refusal that is so near is bad
 NOTED_PAUSE_S = 1.0  # a client that waits so long for an answer notices it
 AHEAD_MS = 24 * 3_600_000  # one that is farther away than this is not worth a notice
@@ -32,12 +32,13 @@ SEND_CAUSES = frozenset(status.name for status in PutStatus) | {"disk full", "no
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The lag of a group, and by how much it grew over a stretch of time."""
+    """The lag of a group, and by how much it grew over a stretch of time, in which `came` messages came into its queues."""
 
     group: str
     lag: int
     grown: int
     over_ms: int
+    came: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ def _of_findings(signs: Signs) -> list[Notice]:
 def _of_lags(signs: Signs) -> list[Notice]:
     if signs.lags is None:
         return [Notice("unknown", "lag", "Whether the lag of groups grows is not known.", None, "groups")]
-    growing = sorted((lag for lag in signs.lags if lag.grown >= LEAST_GROWTH and lag.grown >= lag.lag * LEAST_GROWN_SHARE), key=lambda lag: (-lag.grown, lag.group))
+    growing = sorted((lag for lag in signs.lags if lag.grown >= LEAST_GROWTH and lag.grown >= lag.came * LEAST_GROWN_SHARE), key=lambda lag: (-lag.grown, lag.group))
     return [
         Notice("warn", "lag", f"The lag of {lag.group} grows: {lag.lag:,} messages, {lag.grown:,} more than {duration_text(lag.over_ms)} ago.", lag.lag, "group", lag.group)
         for lag in growing

@@ -60,23 +60,30 @@ def _is_place(name: str) -> bool:
 def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
     """Each group's lag and what it gained over the samples of the present; None before there are two that are far enough apart.
 
-    Only queues that both samples have count: one that came meanwhile has no lag before.
+    A queue counts from the first sample that has it: a group that came meanwhile has a lag as well.
     """
     now = recent(found, now_ms)
     if len(now) < 2 or now[-1].at_ms - now[0].at_ms < LEAST_MS:
         return None
-    first, last = now[0].values, now[-1].values
-    before: dict[str, int] = defaultdict(int)
-    after: dict[str, int] = defaultdict(int)
+    last = now[-1].values
+    lag: dict[str, int] = defaultdict(int)
+    grown: dict[str, int] = defaultdict(int)
+    came: dict[str, int] = defaultdict(int)
+    since_ms: dict[str, int] = {}
     for name, at in last.items():
         if not name.startswith("at\t"):
             continue
         _, group, topic, queue_id = name.split("\t")
         end = samples.maximum_of(topic, int(queue_id))
-        if name in first and end in first and end in last:
-            before[group] += max(0, first[end] - first[name])
-            after[group] += max(0, last[end] - at)
-    return tuple(Growth(group, lag, lag - before[group], now[-1].at_ms - now[0].at_ms) for group, lag in sorted(after.items()))
+        if end not in last:
+            continue
+        first = next(sample for sample in now if name in sample.values and end in sample.values)
+        behind = max(0, last[end] - at)
+        lag[group] += behind
+        grown[group] += behind - max(0, first.values[end] - first.values[name])
+        came[group] += max(0, last[end] - first.values[end])
+        since_ms[group] = min(first.at_ms, since_ms.get(group, first.at_ms))
+    return tuple(Growth(group, lag[group], grown[group], now[-1].at_ms - since_ms[group], came[group]) for group in sorted(lag))
 
 
 def refusal_of(disk: dict) -> Refusal | None:

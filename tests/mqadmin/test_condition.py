@@ -36,9 +36,9 @@ RULES = [
     ({"refused": {"malformed frame": 3}}, "warn", "3 other requests or connections were refused in the last 5 minutes, for “malformed frame”.", [("warn", "refused", 3, "store_write")]),
     ({"refused": {"malformed frame": 1, "WAITED_TOO_LONG": 2}}, "bad", "2 sends were refused in the last 5 minutes, for “waited too long”. And 1 more.", [("bad", "refused", 2, "store_write"), ("warn", "refused", 1, "store_write")]),
     ({"refused": None}, "unknown", "Nothing is known to be wrong, but not everything is known. What was refused is not known.", [("unknown", "refused", None, "store_write")]),
-    ({"lags": (Growth("slow", 5_000, 1_200, 5 * MINUTE),)}, "warn", "The lag of slow grows: 5,000 messages, 1,200 more than 5 min 0 s ago.", [("warn", "lag", 5_000, "group")]),
-    ({"lags": (Growth("beat", 5_000, 99, MINUTE), Growth("large", 50_000, 4_999, MINUTE), Growth("less", 10, -900, MINUTE))}, "good", "Everything runs.", []),
-    ({"lags": (Growth("a", 900, 900, MINUTE), Growth("b", 9_000, 2_000, MINUTE))}, "warn", "The lag of b grows: 9,000 messages, 2,000 more than 1 min 0 s ago. And 1 more.", [("warn", "lag", 9_000, "group"), ("warn", "lag", 900, "group")]),
+    ({"lags": (Growth("slow", 5_000, 1_200, 5 * MINUTE, 1_200),)}, "warn", "The lag of slow grows: 5,000 messages, 1,200 more than 5 min 0 s ago.", [("warn", "lag", 5_000, "group")]),
+    ({"lags": (Growth("beat", 5_000, 99, MINUTE, 99), Growth("nearly", 50_000, 4_999, MINUTE, 50_000), Growth("less", 10, -900, MINUTE, 0))}, "good", "Everything runs.", []),
+    ({"lags": (Growth("a", 900, 900, MINUTE, 900), Growth("b", 190_000, 2_000, MINUTE, 20_000))}, "warn", "The lag of b grows: 190,000 messages, 2,000 more than 1 min 0 s ago. And 1 more.", [("warn", "lag", 190_000, "group"), ("warn", "lag", 900, "group")]),
     ({"lags": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether the lag of groups grows is not known.", [("unknown", "lag", None, "groups")]),
     ({"disk": Refusal(90, True, None)}, "bad", "The disk is 90 % full: sends are refused.", [("bad", "disk", 90, "disk")]),
     ({"disk": Refusal(90, False, NOW + HOUR)}, "bad", "In about 1 h 0 min the disk is 90 % full, and sends are refused.", [("bad", "disk", HOUR, "disk")]),
@@ -59,7 +59,7 @@ RULES = [
     ({"findings": 1}, "bad", "The last check of the store found 1 place that is damaged.", [("bad", "damage", 1, "doctor")]),
     ({"samples_failed": "no room"}, "warn", "Samples over time are missing, so rates and forecasts are behind: no room.", [("warn", "samples", None, "disk")]),
     (
-        {"samples_failed": "x", "findings": 2, "failed_jobs": 3, "lags": (Growth("g", 900, 900, MINUTE),), "refused": {"a": 1, "no room": 1}, "flags": (FULL,), "disk": Refusal(90, True, None)},
+        {"samples_failed": "x", "findings": 2, "failed_jobs": 3, "lags": (Growth("g", 900, 900, MINUTE, 900),), "refused": {"a": 1, "no room": 1}, "flags": (FULL,), "disk": Refusal(90, True, None)},
         "bad", "The store notes: the disk is 91 % full. And 7 more.",
         [("bad", "flag", None, "store"), ("bad", "refused", 1, "store_write"), ("bad", "disk", 90, "disk"), ("bad", "damage", 2, "doctor"), ("warn", "refused", 1, "store_write"), ("warn", "lag", 900, "group"), ("warn", "jobs", 3, "jobs"), ("warn", "samples", None, "disk")],
     ),
@@ -104,9 +104,9 @@ def _sample(at_ms: int, *places: tuple[str, int, int, int]) -> Sample:
 
 def test_a_lag_that_grows_is_measured_between_samples_of_the_present_and_over_the_same_queues():
     first = _sample(NOW - 20_000, ("slow", 0, 10, 100), ("quick", 1, 50, 50))
-    last = _sample(NOW, ("slow", 0, 20, 400), ("quick", 1, 90, 90), ("slow", 2, 0, 9_999))
-    between = _sample(NOW - 10_000, ("slow", 0, 15, 200))
-    assert signs.lags_of([first, between, last], NOW) == (Growth("quick", 0, 0, 20_000), Growth("slow", 380, 290, 20_000))
+    last = _sample(NOW, ("slow", 0, 20, 400), ("quick", 1, 90, 90), ("slow", 2, 0, 9_999), ("new", 3, 0, 300))
+    between = _sample(NOW - 10_000, ("slow", 0, 15, 200), ("new", 3, 0, 50))
+    assert signs.lags_of([first, between, last], NOW) == (Growth("new", 300, 250, 10_000, 250), Growth("quick", 0, 0, 20_000, 40), Growth("slow", 10_379, 290, 20_000, 300))
     assert signs.lags_of([last], NOW) is None and signs.lags_of([], NOW) is None
 
 
@@ -152,7 +152,7 @@ def test_children_that_do_not_run_are_named():
 
 
 def test_page_rest_and_command_say_the_same(client_of_role, fake_cluster):
-    fake_cluster.signs = {"refused": {"WAITED_TOO_LONG": 144}, "lags": (Growth("billing", 5_000, 1_200, 5 * MINUTE),)}
+    fake_cluster.signs = {"refused": {"WAITED_TOO_LONG": 144}, "lags": (Growth("billing", 5_000, 1_200, 5 * MINUTE, 1_200),)}
     client = client_of_role("viewer")
     html = client.get("/").content.decode()
     assert "Everything runs" not in html and "144 sends were refused" in html and 'href="/groups/billing/"' in html and 'href="/store/write/"' in html

@@ -136,13 +136,15 @@ class Broken:
         bases = [int(name.split("/")[1]) for name, content in self.files.items() if name.startswith("commitlog/") and content]
         return not self.ends.found and bool(bases) and found.log_offset < min(bases)
 
-    def known_next(self, topic: str, queue_id: int) -> int:
-        """The least next offset that can be known of a queue: from records, units and the record of ends that are left."""
+    def known_next(self, topic: str, queue_id: int, cut_at: int | None = None) -> int:
+        """The least next offset that can be known of a queue: from records, units and the record of ends that are left below a cut of the log."""
         alive = readable(self.files, self.original)
         known = [
             found.queue_offset + 1
             for found in self.original.messages
-            if (found.topic, found.queue_id) == (topic, queue_id) and (found.log_offset in alive or self.has_own_unit(found))
+            if (found.topic, found.queue_id) == (topic, queue_id)
+            and (cut_at is None or found.log_offset < cut_at)
+            and (found.log_offset in alive or self.has_own_unit(found))
         ]
         return max([self.ends.next_offset(topic, queue_id), *known])
 
@@ -642,7 +644,7 @@ def _judge_queues(
             is_new = raw is not None and record.decode(raw).body == NEW_BODY and number >= broken.known_next(topic, queue_id)
             if raw is not None and not is_new:
                 _judge_changed(name, found, raw)
-            elif number not in damaged and not named.has(found, broken.known_next(topic, queue_id)) and not _is_named(losses, found, broken):
+            elif number not in damaged and not named.has(found, broken.known_next(topic, queue_id, cut_at)) and not _is_named(losses, found, broken):
                 raise Violation(f"{name} {number} is gone without a word")
         extra = {number for number in served if number not in expected and number < original.next_offsets[topic, queue_id]}
         if extra:
@@ -692,7 +694,7 @@ def _judge_new_offsets(store: HandStore, broken: Broken, cut_at: int | None) -> 
                 for found in original.messages
                 if (found.topic, found.queue_id) == (topic, queue_id) and found.log_offset < cut_at
             ]
-            following = max(kept, default=0)
+            following = min(max(kept, default=0), broken.known_next(topic, queue_id, cut_at))
         result = store.put(message(topic, queue_id, NEW_BODY, unique="new"))
         if result.status is PutStatus.MESSAGE_ILLEGAL:
             continue  # a name longer than a new message may have
