@@ -22,7 +22,7 @@ def main() -> None:
     os.umask(0o077)  # whichever command comes first makes the database and the key, in a directory that others may enter
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mqadmin.settings")
     # The settings lie in the data directory, so the option that names it is needed before they are read.
-    for option, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
+    for option, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=False):
         if option == "--data" and following:
             os.environ["BROKER_DATA_DIR"] = following
         elif option.startswith("--data="):

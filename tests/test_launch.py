@@ -131,3 +131,8 @@ def test_whichever_command_comes_first_leaves_files_of_its_owner_alone(tmp_path)
     subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity", "0"], env=os.environ | {"BROKER_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "mqadmin.settings"}, cwd=PROJECT, check=True, umask=0o022)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.iterdir() if path.is_file()}
     assert modes.keys() >= {"secret_key", "mqadmin.sqlite3"} and set(modes.values()) == {0o600}
+
+
+def test_manage_py_without_a_command_lists_the_commands():
+    done = subprocess.run([sys.executable, "manage.py"], cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "runbroker" in done.stdout and "Traceback" not in done.stderr

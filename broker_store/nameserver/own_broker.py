@@ -4,8 +4,8 @@ A name server alone believes each registration, as Apache's does, since it has n
 in a broker's process knows one broker for certain. Without this check anybody who reaches the port could send that
 broker's clients to another address, or take the broker out of every route.
 
-Other names are not judged: a second broker, of ours or of Apache's, registers as before. So does a slave of the own
-broker: the same cluster and name, another id, another address.
+Other names are not judged: a second broker, of ours or of Apache's, registers as before. A slave of the own broker is refused
+too: this broker has none, so one that says so would only send clients to another address.
 """
 
 from __future__ import annotations
@@ -50,5 +50,7 @@ class OwnBroker:
     def _is_claimed_by(self, who: Registrant) -> bool:
         if self.address and who.address == self.address:
             return True  # the tables know a broker's life by its address
+        if who.broker_name != self.name:
+            return False
         # A name belongs to one cluster in the tables: the same name in another cluster would move the own broker there.
-        return who.broker_name == self.name and (who.broker_id == self.broker_id or who.cluster != self.cluster)
+        return self.broker_id == 0 or who.broker_id == self.broker_id or who.cluster != self.cluster

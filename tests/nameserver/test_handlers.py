@@ -342,6 +342,8 @@ CLAIMS = [
     {"brokerAddr": "10.9.9.9:10911"},
     {"brokerAddr": "10.9.9.9:10911", "clusterName": "Another"},
     {"brokerAddr": "10.9.9.9:10911", "clusterName": "Another", "brokerId": "3"},
+    {"brokerAddr": "10.9.9.9:10911", "brokerId": "1"},
+    {"brokerAddr": "10.9.9.9:10911", "brokerId": str(2**63 - 1)},
     {"brokerName": "evil"},
     {"brokerName": "evil", "clusterName": "Another", "brokerId": "7"},
     {},
@@ -370,14 +372,18 @@ def test_the_own_broker_speaks_for_itself_in_the_process_and_by_its_own_connecti
     assert server.routes.brokers == {}
 
 
-@pytest.mark.parametrize("other", [{"brokerName": "broker-b", "brokerAddr": "10.0.0.2:10911"}, {"brokerId": "1", "brokerAddr": "10.0.0.2:10911"}])
-def test_a_second_broker_and_a_slave_are_welcome_beside_the_own_broker(server, other):
-    server.own = OWN
-    channel = FakeChannel()
+def test_a_second_broker_is_welcome_beside_the_own_broker(server):
+    server.own, channel, other = OWN, FakeChannel(), {"brokerName": "broker-b", "brokerAddr": "10.0.0.2:10911"}
     assert register(server, channel, **other).code == 0
     assert server.handle(Command.request(904, BROKER | other), channel).code == 0
     assert server.handle(Command.request(104, BROKER | other), channel).code == 0
     assert server.routes.brokers["broker-a"].addresses == {0: "127.0.0.1:33911"}
+
+
+def test_a_master_is_welcome_beside_an_own_broker_that_is_its_slave(server):
+    server.own = OwnBroker("DefaultCluster", "broker-a", 1, "127.0.0.1:33911")
+    assert register(server, FakeChannel(), brokerAddr="10.0.0.2:10911").code == 0
+    assert register(server, FakeChannel(), brokerAddr="10.0.0.2:10911", brokerId="1").code == 1
 
 
 @pytest.mark.parametrize("code", [322, 217])

@@ -44,6 +44,7 @@ from broker_store.config import StoreSettings
 from broker_store.engine import store as store_module
 from broker_store.engine.check import StoreCheck
 from broker_store.engine.check_report import CheckSizes
+from broker_store.engine.consume_queue import UNIT
 from broker_store.engine.ends import EndsFile
 from broker_store.errors import FormatError, StoreError
 from broker_store.formats import record
@@ -122,7 +123,8 @@ class Broken:
         """Whether a unit of the message is left in a file of its own queue; one in the file of another queue does not show its queue."""
         unit = found.log_offset.to_bytes(8, "big") + found.size.to_bytes(4, "big")
         own = f"consumequeue/{found.topic}/{found.queue_id}/"
-        return any(unit in content for name, content in self.files.items() if name.startswith(own))
+        contents = (content for name, content in self.files.items() if name.startswith(own) and unit in content)
+        return any(content.startswith(unit, at) for content in contents for at in range(0, len(content), UNIT))
 
     @functools.cached_property
     def ends(self) -> EndsFile:
@@ -641,7 +643,7 @@ def _judge_queues(
                 how = "as damaged" if number in damaged else "not" if raw is None else "changed"
                 raise Violation(f"{name} {number} at log offset {found.log_offset} is readable and served {how}")
             lost += 1
-            is_new = raw is not None and record.decode(raw).body == NEW_BODY and number >= broken.known_next(topic, queue_id)
+            is_new = raw is not None and record.decode(raw).body == NEW_BODY and number >= broken.known_next(topic, queue_id, cut_at)
             if raw is not None and not is_new:
                 _judge_changed(name, found, raw)
             elif number not in damaged and not named.has(found, broken.known_next(topic, queue_id, cut_at)) and not _is_named(losses, found, broken):
