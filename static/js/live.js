@@ -132,8 +132,24 @@ const live = (() => {
 
   const show = (text, kind) => { if (light) { light.textContent = text; light.className = `pill ${kind}`; } };
   // What the broker does is known while it says so, and not a moment longer: a page without news must not go on to say "running".
+  const condition = document.getElementById("condition"), LOST = "Nothing is known now: the broker does not answer this page.";
+  let said = null;  // what stood there before the broker was lost
+  const forgetCondition = () => {
+    if (!condition) return;
+    const [pill, sentence] = condition.children;
+    said = [pill.className, pill.textContent, sentence.textContent];
+    pill.className = "pill";
+    pill.textContent = "not known";
+    sentence.textContent = `${LOST} The last it said was “${said[2]}”`;
+  };
+  const recallCondition = () => {
+    const [pill, sentence] = condition?.children ?? [];
+    if (said && sentence.textContent.startsWith(LOST)) [pill.className, pill.textContent, sentence.textContent] = said;
+    said = null;
+  };
   const showBroker = (state, sentence) => {
     if (!broker) return;
+    recallCondition();
     broker.textContent = state.replace("_", " ");
     broker.className = `pill ${state === "running" ? "good" : state === "failed" || state === "closed" ? "bad" : "warn"}`;
     broker.title = sentence;
@@ -145,6 +161,7 @@ const live = (() => {
     broker.title = `The broker does not answer this page. The last it said was “${broker.textContent}”: ${broker.title}`;
     broker.textContent = "state unknown";
     broker.className = "pill";
+    forgetCondition();
     document.body.classList.add("stale");
   };
   const say = (frame) => { if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(frame)); };

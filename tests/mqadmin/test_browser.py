@@ -182,6 +182,23 @@ def test_a_page_without_news_does_not_go_on_to_say_that_the_broker_runs(page, ad
     unknown()
 
 
+def test_a_page_without_news_does_not_go_on_to_say_how_the_broker_is(page, address):
+    sockets, running = [], _frame("state", "", {"state": "running", "sentence": "Everything runs."})
+    page.clock.install()
+    page.route_web_socket("**/ws/v1/", lambda socket: sockets.append(socket))
+    page.goto(address)
+    sockets[-1].send(running)
+    sockets[-1].send(_frame("condition", "", {"severity": "good", "sentence": "Everything runs.", "notices": []}))
+    page.wait_for_function("() => document.getElementById('condition').textContent === 'good Everything runs.'")
+    page.clock.run_for(4_000)
+    lost = "not known Nothing is known now: the broker does not answer this page. The last it said was “Everything runs.”"
+    page.wait_for_function("said => document.getElementById('condition').textContent === said", arg=lost)
+    assert page.evaluate("document.getElementById('condition').firstElementChild.className") == "pill"
+    sockets[-1].send(running)
+    page.wait_for_function("() => document.getElementById('condition').textContent === 'good Everything runs.'")
+    assert page.evaluate("document.getElementById('condition').firstElementChild.className") == "pill good"
+
+
 def test_lag_bars_are_measured_by_the_largest_lag_of_now(page, address):
     sockets = []
     page.route_web_socket("**/ws/v1/", lambda socket: sockets.append(socket))
