@@ -369,14 +369,24 @@ class HashIndex:
         return IndexPlace(0, FIRST_ENTRY, -1)
 
     def whole_place_of(self, log_offset: int, log_minimum: int) -> IndexPlace:
-        """As `place_of`, but before the entries of the last record there that begin whole, if the log has it: damage may have taken some."""
+        """As `place_of`, but before the entries of the last record there that begin whole, if the log has it: damage may have taken some.
+
+        Where an entry behind the place steps back, those before it may be of other records than they say: then it is before that file.
+        """
         place = self.place_of(log_offset)
-        while place.log_offset >= log_minimum:
+        while place.log_offset >= log_minimum and not self._steps_back_at(place):
             before = self.place_of(place.log_offset)
             if self._goes_on_with(before, place.log_offset):
                 return before
             place = before  # it stopped at damage: entries of its last record may lie there too
-        return place
+        return self.place_before(place.file) if self._steps_back_at(place) else place
+
+    def _steps_back_at(self, place: IndexPlace) -> bool:
+        """Whether the entry at `place` is of a record before that of the one before it; zeros are of none, and are what a crash leaves."""
+        if not self.files:
+            return False
+        file = self.files[place.file]
+        return FIRST_ENTRY < place.entry < file.bounded_count and 0 < file.entry(place.entry).log_offset < place.log_offset
 
     def _goes_on_with(self, place: IndexPlace, log_offset: int) -> bool:
         """Whether the entry at `place`, or the first of the next file, is of the record at `log_offset`."""
