@@ -77,6 +77,7 @@ class Kind:
     takes: tuple[str, ...]
     check: Callable[[dict], dict]
     confirms: str = ""  # the parameter whose value must be typed once more, for what cannot be taken back
+    precondition: Callable[[dict], None] = lambda checked: None  # raises for a run that could only fail; asked in the broker's process
 
     def run(self, *arguments: object, **parameters: object) -> dict:
         """What a worker calls: the parameters come from Redis, where they may have been changed since they were checked."""
@@ -403,6 +404,14 @@ def _check_resend(parameters: dict) -> dict:
     return {"group": names.check_group(group), "to": to, "limit": limit}
 
 
+def _group_exists(checked: dict) -> None:
+    """Raises NotFoundError."""
+    from mqadmin import clusters  # of the broker's process, where this is called: a worker imports nothing of it
+
+    cluster = clusters.current()
+    cluster.call(cluster.group, checked["group"])
+
+
 def _time(parameters: dict, name: str) -> int | None:
     value = parameters.get(name)
     try:
@@ -431,7 +440,7 @@ KINDS: dict[str, Kind] = {
     "crash_lab": Kind(crash_lab, "Crash lab", "default", "operator", 300, LAB_TAKES, _check_lab),
     "rebuild_index": Kind(rebuild_index, "Rebuild the index", "default", "admin", 12 * 3600, (), _check_nothing),
     "export_messages": Kind(export_messages, "Export messages", "default", "operator", 12 * 3600, EXPORT_TAKES, _check_export),
-    "resend_dead_letters": Kind(resend_dead_letters, "Send dead letters again", "default", "operator", 3600, RESEND_TAKES, _check_resend, "group"),
+    "resend_dead_letters": Kind(resend_dead_letters, "Send dead letters again", "default", "operator", 3600, RESEND_TAKES, _check_resend, "group", _group_exists),
     **{job.kind: Kind(partial(run_pipeline, job.name), job.title, "spark", "operator", 12 * 3600, (*job.takes,), partial(pipeline.checked, job.name)) for job in pipeline.JOBS.values()},
 }
 PIPELINE = {job.kind: job.name for job in pipeline.JOBS.values()}
@@ -465,6 +474,7 @@ def start(kind_name: str, parameters: dict, caller: Caller, *, confirm: str | No
     if not caller.may(kind.role):
         raise Problem("forbidden", f"{kind_name} needs the role {kind.role}, {caller.name} is {caller.role}")
     checked = kind.check(parameters)
+    kind.precondition(checked)
     if kind.confirms and confirm != checked[kind.confirms]:
         raise Problem("confirmation_needed", f"“{kind.title}” cannot be taken back; confirm it by typing {checked[kind.confirms]}")
     with _redis_problems(), _starting:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from croniter import croniter
 from django.db import models
 from rq.cron import CronJob
 
@@ -18,7 +19,8 @@ from mqadmin import pipeline
 
 MAX_SCHEDULES = 50
 MAX_CRON = 100
-FIELDS = 5  # croniter takes a sixth for seconds
+# Of a cron expression; croniter takes a sixth field for seconds.
+FIELDS = (("minute", "0 to 59"), ("hour", "0 to 23"), ("day", "1 to 31"), ("month", "1 to 12 or jan to dec"), ("weekday", "0 to 7 or sun to sat"))
 
 
 class PipelineSchedule(models.Model):
@@ -43,12 +45,22 @@ class PipelineSchedule(models.Model):
 def cron_job(cron: str, **more: object) -> CronJob:
     """rq's own, which knows when it is due; a Problem for what is no cron expression, or never comes."""
     text = " ".join(cron.split())
-    if len(text) > MAX_CRON or len(text.split()) != FIELDS:
+    if len(text) > MAX_CRON or len(text.split()) != len(FIELDS):
         raise Problem("invalid", f"{cron[:60]!r} is no cron expression: want minute, hour, day, month and weekday, such as 30 2 * * *")
     try:
         return CronJob("spark", func_name="mqadmin.jobs", cron=text, **more)
-    except ValueError as error:  # of croniter: for a field that is wrong as for a day that no month has
-        raise Problem("invalid", f"{text!r} is no cron expression: {error}"[:200]) from None
+    except ValueError:  # of croniter: for a field that is wrong as for a day that no month has
+        raise Problem("invalid", f"{text!r} is no cron expression: {_wrong_field(text)}") from None
+
+
+def _wrong_field(text: str) -> str:
+    """Which field of a cron expression cannot be taken, and what it takes."""
+    for number, (value, (name, takes)) in enumerate(zip(text.split(), FIELDS, strict=True)):
+        alone = ["*"] * len(FIELDS)
+        alone[number] = value
+        if not croniter.is_valid(" ".join(alone)):
+            return f"its {name} is {value!r:.30}, want {takes}, *, a list (1,2), a range (1-3) or a step (*/2)"
+    return "no month has that day"
 
 
 def add(job: str, parameters: dict, cron: str, caller: Caller) -> dict:

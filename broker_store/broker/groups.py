@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
@@ -149,6 +150,7 @@ class Groups:
         self.data_version = DataVersion(timestamp=clock())
         self.dirty = False
         self.on_change: Callable[[], None] = lambda: None
+        self.on_auto_created: Callable[[str, Any], None] = lambda name, cause: None
         self.get = self._table.get
         self._take([SubscriptionGroup(name) for name in SYSTEM_GROUPS])
 
@@ -174,12 +176,17 @@ class Groups:
     def is_system(name: str) -> bool:
         return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
-    def find_or_create(self, name: str) -> SubscriptionGroup | None:
-        """The group, made now when that is allowed; None when not. NameError_, TooManyGroupsError."""
+    def find_or_create(self, name: str, cause: Any = None) -> SubscriptionGroup | None:
+        """The group, made now when that is allowed; None when not. NameError_, TooManyGroupsError.
+
+        `cause` is the request that asks for it: `on_auto_created(name, cause)` is called when the group was made for one.
+        """
         group = self._table.get(name)
         if group is None and (self._auto_create or self.is_system(name)):
             self._check_room(f"group {name:.120}", self._max_auto_created)
             group = self.put(SubscriptionGroup(name))
+            if cause is not None:
+                self.on_auto_created(name, cause)
         return group
 
     def put(self, group: SubscriptionGroup) -> SubscriptionGroup:

@@ -2,7 +2,7 @@
 
 `recorded` wraps a handler: it notes what was there before, lets the handler work, and leaves one record with the outcome,
 also when the request was refused or is not even well formed. What clients do for themselves (sends, pulls, their offsets,
-locks, heartbeats) is no administration; a topic that a send brings into being is (`auto_created`).
+locks, heartbeats) is no administration; a topic or a group that they bring into being is (`auto_created`).
 """
 
 from __future__ import annotations
@@ -121,10 +121,9 @@ def note_name_server(changes: ChangeRecords, now_ms: int, command: Command, chan
     changes.note(_record(now_ms, command, channel, audited, name, detail, _outcome(answer.code)))
 
 
-def auto_created(parts: BrokerParts, command: Command, channel: Channel, topic: str, queues: int) -> None:
-    """A send has brought a topic into being."""
-    audited = Audited("auto_create", "topic")
-    _note(parts, command, channel, audited, topic, {"queues": queues}, "done")
+def auto_created(parts: BrokerParts, command: Command, channel: Channel, kind: str, name: str, detail: dict) -> None:
+    """Note a topic or a group that was made because a client's request names it."""
+    _note(parts, command, channel, Audited("auto_create", kind), name, detail, "done")
 
 
 def _note(parts: BrokerParts, command: Command, channel: Channel, audited: Audited, name: str, detail: dict, outcome: str) -> None:

@@ -43,7 +43,7 @@ class ClientHandlers:
         self._check(beat)
         parts = self._parts
         for consumer in beat.consumers:
-            group = parts.groups.find_or_create(consumer.group)
+            group = parts.groups.find_or_create(consumer.group, (command, channel))
             if group is None:
                 raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {consumer.group}")
             try:

@@ -229,7 +229,7 @@ class Consume:
             raise _forbidden(_BY_BROKER, f"the broker[{parts.settings.broker_ip1}] pulling message is forbidden")
         if command.code == RequestCode.LITE_PULL_MESSAGE and not parts.settings.lite_pull_message_enable:
             raise _forbidden(_BY_BROKER, f"the broker[{parts.settings.broker_ip1}] for lite pull consumer is forbidden")
-        if group is None and (group := parts.groups.find_or_create(header.consumer_group)) is None:
+        if group is None and (group := parts.groups.find_or_create(header.consumer_group, (command, channel))) is None:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{header.consumer_group:.120}] does not exist, {FAQ}",

@@ -33,7 +33,7 @@ from urllib.parse import parse_qsl
 import orjson
 
 from broker_store.excerpts import excerpt
-from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of, unknown_parameters
+from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of, repeated_parameters, unknown_parameters
 from broker_store.server.repeats import Repeats, read_key
 
 log = logging.getLogger(__name__)
@@ -232,11 +232,14 @@ class HotRoutes:
 def _parameters(query: bytes, known: tuple[str, ...]) -> dict[str, str]:
     """What a query string asks; a Problem when it is too long or names something that is not `known`."""
     try:
-        asked = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS))
+        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
     except ValueError:
         raise Problem("invalid", f"more than {MAX_PARAMETERS} query parameters") from None
+    asked = dict(pairs)
     if unknown := asked.keys() - set(known):
         raise unknown_parameters(unknown, known)
+    if len(pairs) > len(asked):
+        raise repeated_parameters({name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1})
     return asked
 
 

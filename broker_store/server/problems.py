@@ -104,6 +104,11 @@ def unknown_parameters(names: Iterable[str], known: Iterable[str]) -> Problem:
     return Problem("invalid", f"unknown query parameter {named}; this route takes {has or 'none'}")
 
 
+def repeated_parameters(names: Iterable[str]) -> Problem:
+    """The problem for query parameters that take one value and were given several times."""
+    return Problem("invalid", f"query parameter {', '.join(excerpt(name) for name in sorted(names)[:MAX_NAMED])} is given more than once; give it one value")
+
+
 PUT_PROBLEMS = {
     PutStatus.SERVICE_NOT_AVAILABLE: "unavailable",
     PutStatus.CREATE_MAPPED_FILE_FAILED: "unavailable",

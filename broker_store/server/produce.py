@@ -330,7 +330,7 @@ class Produce:
                 header.reconsume_times,
             )
             if header.topic[0] == "%" and header.topic.startswith(RETRY_PREFIX):
-                self._dead_letter_when_spent(message, header, command.version)
+                self._dead_letter_when_spent(message, header, command, channel)
             if careful or header.sys_flag & SPECIAL_BITS:
                 self._check_special(message, header)
         except Refusal as refusal:
@@ -375,7 +375,7 @@ class Produce:
             if topic in FORBIDDEN_TO_SEND:
                 raise Refusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", "forbidden topic")
             if config is None:
-                config = self._create_topic(header)
+                config = self._create_topic(header, command, channel)
                 if config is not None:
                     self.on_topic_created(command, channel, config)
         except NameError_ as error:
@@ -386,11 +386,11 @@ class Produce:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.255}] not exist, apply first please!{FAQ}", "no topic")
         return config
 
-    def _create_topic(self, header: SendHeader) -> TopicConfig | None:
+    def _create_topic(self, header: SendHeader, command: Command, channel: Channel) -> TopicConfig | None:
         topics = self._parts.topics
         if header.topic.startswith(RETRY_PREFIX):
             group = header.topic[len(RETRY_PREFIX) :]
-            found = self._parts.groups.find_or_create(group)
+            found = self._parts.groups.find_or_create(group, (command, channel))
             if found is None:
                 raise Refusal(
                     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group:.120} {FAQ}", "no group"
@@ -439,16 +439,16 @@ class Produce:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark, "transaction")
         make_wait(self._parts, message, pairs)
 
-    def _dead_letter_when_spent(self, message: Message, header: SendHeader, version: int) -> None:
+    def _dead_letter_when_spent(self, message: Message, header: SendHeader, command: Command, channel: Channel) -> None:
         """A consumer that could not send back sends to the retry topic itself; after too many tries it goes to the DLQ.
 
         One that holds queue locks consumes in order and tries again by itself: what it gives up is given up at once.
         """
         group_name = header.topic[len(RETRY_PREFIX) :]
-        group = self._parts.groups.find_or_create(group_name)
+        group = self._parts.groups.find_or_create(group_name, (command, channel))
         if group is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name:.120} {FAQ}", "no group")
-        most = group.most_tries(header.max_reconsume_times if version >= VERSION_WITH_MAX_TRIES else None)
+        most = group.most_tries(header.max_reconsume_times if command.version >= VERSION_WITH_MAX_TRIES else None)
         if header.reconsume_times > most or self._parts.locks.held(group_name, self._parts.clock()):
             try:
                 topic = self._parts.topics.ensure_dead_letter(group_name)

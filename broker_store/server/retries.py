@@ -37,7 +37,7 @@ class Retries:
         header = read_header(RequestCode.CONSUMER_SEND_MSG_BACK, command.fields)
         parts = self._parts
         check_group(header.group)
-        group = parts.groups.find_or_create(header.group)
+        group = parts.groups.find_or_create(header.group, (command, channel))
         if group is None:
             raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {FAQ}", "no group")
         if not parts.settings.broker_permission & PERM_WRITE:

@@ -17,10 +17,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from broker_store import __version__
-from broker_store.server.problems import Problem, unknown_parameters
+from broker_store.server.problems import Problem
 from mqadmin import clusters
 from mqadmin.api import problem_response
 from mqadmin.api.auth import LocalSocket, Token
+from mqadmin.api.parameters import problem_of_query
 
 MAX_NAMES = 500  # topics and groups with series of their own
 STATES = ("starting", "opening", "recovering", "running", "read_only", "closed", "failed")
@@ -33,8 +34,8 @@ async def metrics(request: HttpRequest) -> HttpResponse:
             raise Problem("unauthorized")
     except Problem as problem:
         return problem_response(problem)
-    if request.GET:
-        return problem_response(unknown_parameters(request.GET, ()))
+    if problem := problem_of_query(request.GET, frozenset()):
+        return problem_response(problem)
     if request.method != "GET":
         return problem_response(Problem("method_not_allowed"))
     text = await asyncio.to_thread(_text, await _Measured.now())

@@ -1,4 +1,4 @@
-"""Query parameters: a route takes those that its function declares, and refuses every other by its name."""
+"""Query parameters: a route takes those that its function declares, each once, and refuses every other by its name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 
-from broker_store.server.problems import unknown_parameters
+from broker_store.server.problems import Problem, repeated_parameters, unknown_parameters
 
 
 def declared(operation: Any) -> frozenset[str]:
@@ -17,19 +17,31 @@ def declared(operation: Any) -> frozenset[str]:
     return frozenset(name for model in operation.models if model.__ninja_param_source__ == "query" for name in model.__ninja_flatten_map__)
 
 
+def problem_of_query(query: QueryDict, known: frozenset[str]) -> Problem | None:
+    """What is wrong with a query string for a route that takes `known`; None when nothing is."""
+    if unknown := query.keys() - known:
+        return unknown_parameters(unknown, known)
+    if repeated := [name for name, values in query.lists() if len(values) > 1]:
+        return repeated_parameters(repeated)
+    return None
+
+
 def only_declared(run: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator of ninja's for every operation. Who asks is looked up first, so a stranger learns nothing by a wrong name."""
     operation = run.__self__
     known = declared(operation)
 
+    def is_right(request: HttpRequest) -> bool:
+        return problem_of_query(request.GET, known) is None
+
     def refusal(request: HttpRequest) -> Any:
-        return operation.api.on_exception(request, unknown_parameters(request.GET.keys() - known, known))
+        return operation.api.on_exception(request, problem_of_query(request.GET, known))
 
     if operation.is_async:
 
         @functools.wraps(run)
         async def guarded(request: HttpRequest, **named: Any) -> Any:
-            if request.GET.keys() <= known:
+            if is_right(request):
                 return await run(request, **named)
             refused = operation._run_checks(request)
             return (await refused if inspect.isawaitable(refused) else refused) or refusal(request)
@@ -38,6 +50,6 @@ def only_declared(run: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(run)
         def guarded(request: HttpRequest, **named: Any) -> Any:
-            return run(request, **named) if request.GET.keys() <= known else operation._run_checks(request) or refusal(request)
+            return run(request, **named) if is_right(request) else operation._run_checks(request) or refusal(request)
 
     return guarded

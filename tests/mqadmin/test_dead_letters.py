@@ -183,12 +183,14 @@ def test_the_job_wants_the_name_by_rest_too(client_of_role, fake_cluster, starte
     for more in ({}, {"confirm": None}, {"confirm": "orders"}):
         assert (ask(**more).status_code, ask(**more).json()["code"]) == (409, "confirmation_needed")
     assert started == []
+    missing = client.post("/api/v1/jobs", {"kind": "resend_dead_letters", "parameters": {"group": "bill"}, "confirm": "bill"}, content_type="application/json")
+    assert (missing.status_code, missing.json()["code"], started) == (404, "not_found", [])
     assert ask(confirm="billing").json()["code"] == "limit_reached" and started == [{"group": "billing", "to": "group", "limit": 5}]
     plan = client.get("/api/v1/groups/billing/dead-letters?most=5").json()
     assert (plan["messages"], plan["left"], plan["sent_before"]) == ("5", "22", "4")
 
 
-def test_what_is_repeated_is_confirmed_again(monkeypatch, started):
+def test_what_is_repeated_is_confirmed_again(fake_cluster, monkeypatch, started):
     caller = jobs.Caller("user:somebody", "operator")
     monkeypatch.setattr(jobs, "_fetch", lambda id: SimpleNamespace(id=id))
     monkeypatch.setattr(jobs, "describe", lambda job: {"kind": "resend_dead_letters", "state": "done", "parameters": {"group": "billing"}})

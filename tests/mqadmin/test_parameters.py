@@ -32,6 +32,19 @@ def test_what_is_taken_is_named_and_a_stranger_is_told_nothing(client_of_role, f
     assert client_of_role("operator").get("/api/v1/topics?kind=normal&limit=2").status_code == 200
 
 
+def test_a_parameter_is_given_once(client_of_role, fake_cluster):
+    answer = client_of_role("viewer").get("/api/v1/topics?limit=2&limit=3")
+    assert answer.status_code == 400 and answer.json()["detail"] == "query parameter 'limit' is given more than once; give it one value"
+
+
+@pytest.mark.parametrize("path", ["openapi.json", "docs"])
+def test_the_contract_and_its_page_take_no_parameter(path, client_of_role, fake_cluster):
+    client = client_of_role("viewer")
+    assert client.get(f"/api/v1/{path}").status_code == 200
+    answer = client.get(f"/api/v1/{path}?x=1")
+    assert answer.status_code == 400 and answer.json()["detail"] == "unknown query parameter 'x'; this route takes none"
+
+
 @pytest.mark.parametrize("path", ["/api/v1/topics/orders/messages?", "/api/v1/messages?topic=orders&key=k&"])
 def test_a_window_that_ends_before_it_begins_is_refused(path, client_of_role, fake_cluster):
     client = client_of_role("viewer")

@@ -56,6 +56,20 @@ def test_a_due_schedule_starts_its_run_once_and_is_due_again_later(started, user
     assert audit.read(LogEntry.objects.get())["detail"]["schedule"] == made["id"]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("61 * * * *", "its minute is '61', want 0 to 59, *, a list (1,2), a range (1-3) or a step (*/2)"),
+        ("0 0 * * mon-xx", "its weekday is 'mon-xx', want 0 to 7 or sun to sat, *, a list (1,2), a range (1-3) or a step (*/2)"),
+        ("0 0 31 2 *", "no month has that day"),
+    ],
+)
+def test_a_wrong_cron_expression_is_refused_by_its_field(text, said):
+    with pytest.raises(Problem) as raised:
+        schedules.cron_job(text)
+    assert str(raised.value) == f"{text!r} is no cron expression: {said}"
+
+
 def test_schedules_survive_a_restart_and_one_that_was_removed_is_gone(started, user_of_role):
     user_of_role("operator")
     first, second = (schedules.add("audit", {}, text, OPERATOR) for text in ("0 1 * * *", "0 2 * * *"))

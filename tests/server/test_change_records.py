@@ -96,6 +96,15 @@ async def test_a_topic_that_a_send_brings_into_being_is_recorded(harness):
     assert (record.action, record.kind, record.name, record.detail) == ("auto_create", "topic", "Fresh", {"queues": 4})
 
 
+async def test_a_group_that_a_heartbeat_brings_into_being_is_recorded(harness):
+    beat = {"clientID": "c@1", "consumerDataSet": [{"groupName": "Fresh", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+                                                    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": []}], "producerDataSet": []}  # fmt: skip
+    for _ in range(2):
+        await harness.ask(34, json.dumps(beat).encode())
+    (record,) = harness.records
+    assert (record.action, record.kind, record.name, record.code) == ("auto_create", "group", "Fresh", "HEART_BEAT (34)")
+
+
 async def test_the_name_servers_changes_and_refused_claims_are_recorded():
     records, server, channel = [], NameServer(lambda: 0), FakeChannel()
     changes = ChangeRecords(lambda: 0)

@@ -153,6 +153,13 @@ async def test_a_parameter_that_a_route_does_not_have_is_refused_by_its_name(met
     assert document["detail"] == f"unknown query parameter 'queue'; this route takes {takes}"
 
 
+async def test_a_parameter_is_given_once():
+    world = World()
+    status, document = await world.ask("GET", TOPIC + "/queues/1/messages", query=b"offset=1&limit=2&offset=3")
+    assert (status, document["detail"]) == (400, "query parameter 'offset' is given more than once; give it one value")
+    assert world.read == 0
+
+
 async def test_a_viewer_may_read_and_not_send():
     world = World()
     assert (await world.ask("GET", TOPIC + "/queues/0/messages", token=f"{GOOD}_viewer"))[0] == 200
