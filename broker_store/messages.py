@@ -49,6 +49,7 @@ class PutStatus(enum.IntEnum):
     WHEEL_TIMER_FLOW_CONTROL = 12
     WHEEL_TIMER_MSG_ILLEGAL = 13
     WHEEL_TIMER_NOT_ENABLE = 14
+    PUT_OFF = 15  # ours: its queue has no file, and files were made for as long as the caller allows; to be put again
 
 
 # What becomes of a message that waited when it is tried again: the same.

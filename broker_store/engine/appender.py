@@ -9,8 +9,10 @@ Loop thread. Every message of a group has a row of its own in the kernel's rows;
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -48,6 +50,7 @@ _STATUS = {
     c.D_ILLEGAL: PutStatus.MESSAGE_ILLEGAL,
     c.D_NO_PLACE: PutStatus.MESSAGE_ILLEGAL,
 } | {_REFUSED + status: status for status in PutStatus}
+_PUT_OFF = _REFUSED + PutStatus.PUT_OFF
 _WAITS = {c.LOG_FILE_FULL: LOG_ROLL, c.LOG_NOT_ALLOCATED: LOG_ROOM, c.QUEUE_NOT_ALLOCATED: QUEUE_ROOM, c.KEYS_NOT_ALLOCATED: INDEX_ROOM}
 T = TypeVar("T")
 
@@ -124,6 +127,17 @@ class Surroundings(Protocol):
         """A group is in the log, and there is something to do: a sync, somebody to tell, or blocks to prepare."""
 
 
+@dataclass(slots=True)
+class NewFiles:
+    """How long puts may make files of queues that have none: each takes up to a millisecond of the caller's thread.
+
+    From `until_s` on (`WritePath.seconds`) messages of such queues are PUT_OFF. `put_off` counts these since the start.
+    """
+
+    until_s: float = math.inf
+    put_off: int = 0
+
+
 class Appender:
     """`refusal` is why puts are refused now, None while they are taken; the store keeps it."""
 
@@ -143,6 +157,7 @@ class Appender:
         self.refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
         self.refused: dict[str, int] = {}
         self.last_ms = 0  # store time of the last group
+        self.new_files = NewFiles()
         self.busy_until_ms = 0
         self.busy_took_ms = 0
         self._busy_after_ms = settings.os_page_cache_busy_time_out_mills
@@ -292,7 +307,7 @@ class Appender:
             self._around.trouble("page_cache_busy", f"an append took {took_ms} ms")
         if view[c.REFUSED_ROWS]:
             for status in self._rows[: len(messages), c.D_STATUS].tolist():
-                if status:
+                if status and status != _PUT_OFF:
                     self._count_refusal(_STATUS[status])
         at = view[c.LOG_AT]
         needs_blocks = at >= self._nudge_at
@@ -360,6 +375,10 @@ class Appender:
                 self._log.give_room(0)
             elif stopped == c.QUEUE_NOT_ALLOCATED:
                 queue = self._queues.by_row(int(row[c.D_QUEUE]))
+                if not queue.files and began_s > self.new_files.until_s:
+                    self.new_files.put_off += 1
+                    self._refuse(row, number, PutStatus.PUT_OFF)
+                    return
                 if not queue.files and queue.disk.spare_maps() <= 0:
                     raise MapLimitError("so many files are mapped that a queue without one gets no message; delete topics, or raise vm.max_map_count and start again")
                 queue.give_room(int(row[c.D_COUNT]))
@@ -379,9 +398,12 @@ class Appender:
         except StoreError as error:
             self._around.trouble("no_room", str(error))
             status = PutStatus.CREATE_MAPPED_FILE_FAILED
+        self._refuse(row, number, status)
+
+    def _refuse(self, row: np.ndarray, number: int, status: PutStatus) -> None:
         row[c.D_STATUS] = _REFUSED + status
-        view[c.REFUSED_ROWS] += 1
-        view[c.DESCRIPTOR_DONE] = number + 1
+        self._view[c.REFUSED_ROWS] += 1
+        self._view[c.DESCRIPTOR_DONE] = number + 1
 
     def _exact_keys(self, row: np.ndarray, messages: tuple[Message, ...] | _Waited) -> int:
         """Index entries the row's records will get, counted as dispatch will count them."""

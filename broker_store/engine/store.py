@@ -155,7 +155,7 @@ class MessageStore:
         # The doors of writing and reading, bound here: a frame that only passes on would take as long as a short read.
         self.put, self.put_many, self.put_batch = self.appender.put, self.appender.put_many, self.appender.put_batch
         self.put_waited = self.appender.put_waited
-        self.put_apart = self.appender.put_apart
+        self.put_apart, self.new_files = self.appender.put_apart, self.appender.new_files
         self.get, self.get_blocking, self.query_keys = self.reads.get, self.reads.get_blocking, self.reads.query_keys
         self.record_now, self.record_at = self.reads.record_now, self.reads.record_at
         self.record_by_id, self.damage_at = self.reads.record_by_id, self.reads.damage_at

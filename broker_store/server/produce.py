@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import os
 import random
 import time
@@ -46,6 +47,7 @@ SPECIAL_BITS = TRANSACTION_BITS | IPV6_BITS | INNER_BATCH_BIT
 _ASKING = properties.any_of((properties.TRANSACTION_PREPARED, properties.DELAY, *properties.TIMER_ASKING, properties.TIMER_OUT_MS, properties.TIMER_DELETE_KEY))
 # More than this in one group would hold up everything else on the loop; the rest follows in the next turn.
 MAX_GROUP_MESSAGES = 2_000
+MAX_FILES_S = 0.01  # a turn of the loop may make files of new queues; the other messages of such queues come in the next turns
 
 Done = Callable[[Any, PutResult], None]
 
@@ -160,6 +162,8 @@ class Group:
             return
         times, lap = self._write_path, None
         times.groups += 1
+        files = self._store.new_files
+        put_off, files.until_s = files.put_off, times.seconds() + MAX_FILES_S
         try:
             if times.groups < times.due:
                 results = list(self._store_all(waiting))
@@ -169,6 +173,12 @@ class Group:
         except Exception:  # nobody of the group may be left without an answer
             log.exception("a group of %d messages could not be stored", len(waiting))
             results = [PutResult(PutStatus.UNKNOWN_ERROR) for _ in waiting]
+        finally:
+            files.until_s = math.inf
+        if files.put_off > put_off:
+            waiting, results = self._put_off(waiting, results)
+            if not waiting:
+                return
         self._count(waiting, results)
         log_end = max([result.log_end for result in results])
         if log_end <= self._store.confirmed:
@@ -198,6 +208,25 @@ class Group:
                 done(context, result)
             self.on_answered()
         return left
+
+    def _put_off(self, waiting: list, results: list[PutResult]) -> tuple[list, list[PutResult]]:
+        """Keep what was put off for the next turn, before all that came later; the others and their results.
+
+        Of a queue all are put off from the first one on, so its messages stay in order.
+        """
+        kept, told, its = [], [], []
+        for entry, result in zip(waiting, results, strict=True):
+            if result.status is PutStatus.PUT_OFF:
+                kept.append((*entry[:4], None))  # no send is given up for a wait that is ours
+            else:
+                told.append(entry)
+                its.append(result)
+        self._waiting[:0] = kept
+        if not self._scheduled:
+            self._scheduled = True
+            self._turn_s = self._oldest_s = self._seconds()
+            self._loop.call_soon(self.flush)
+        return told, its
 
     def _store_all(self, waiting: list) -> Sequence[PutResult]:
         if True not in [entry[1] for entry in waiting]:

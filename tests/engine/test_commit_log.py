@@ -64,16 +64,21 @@ def test_a_start_waits_for_no_page_to_be_touched(open_store, monkeypatch):
 
 
 def test_beside_syncs_of_single_groups_a_step_is_shorter_and_pages_come_singly(open_store, monkeypatch):
-    told = []
-    monkeypatch.setattr(Region, "fault_singly", lambda region: told.append(region.path.name))
+    asked = []
+    monkeypatch.setattr(Region, "fault_singly", lambda region: asked.append(region.path))
+
+    def told() -> list[str]:
+        return [path.name for path in asked if path.parent.name == "commitlog"]
+
     monkeypatch.setattr(commit_log, "SYNCED_POPULATE_STEP", 512)
     open_store().close()
-    assert told == []
+    assert told() == []
     store = open_store(flush_disk_type="SYNC_FLUSH")
     assert store.log.prepare() and store.log.current.populated == 512
     store.put(message(body=b"x" * 9000))
     store.prepare()
-    assert told == [f"{0:020d}", f"{16384:020d}"]
+    assert told() == [f"{0:020d}", f"{16384:020d}"]
+    assert [path.parent.parent.name for path in asked if path.parent.name != "commitlog"] == ["topic"], "and the file of the new queue"
 
 
 def test_a_file_made_ahead_and_not_used_is_found_empty_and_made_again(open_store):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from broker_store.engine.appender import NewFiles
 from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.write_path import WritePath
 from broker_store.formats import properties, record
@@ -51,6 +52,7 @@ class MemoryStore:
         self._next: dict[tuple[str, int], int] = {}
         self._cold_reads: list[Callable[[], None]] = []
         self.write_path = WritePath(clock)
+        self.new_files = NewFiles()  # nothing is put off: there are no files
         self.write_path.due = 1 << 62  # nothing takes time here, so nothing is measured
         self.timer_disk = SimulatedDisk(clock)
         self.timer_disk.make_directory(ROOT)
