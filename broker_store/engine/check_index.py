@@ -364,7 +364,10 @@ class IndexCheck:
             outside &= (offsets < low) | (offsets >= high)
         if self._check.limit is not None:
             outside &= offsets < self._check.limit
-        self.after_log = np.unique(offsets[outside])
+        is_after = offsets >= self._check.log_end  # also in a damaged tail, whose entries that was told of
+        if self._check.limit is not None:
+            is_after &= offsets < self._check.limit
+        self.after_log = np.unique(offsets[is_after])
         if outside.any():
             path, at = self._place(int(places[outside][0]))
             report.add(WARNING, "index-extra", path, at, f"{int(outside.sum())} entries from here on point behind the end of the log")

@@ -62,7 +62,7 @@ class Losses:
     `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names; of a record that only the index or the
     checkpoint knows they count the least that a record has.
     `perhaps_expired` messages, which units name, lie before `log_begin`, and no file says whether retention removed them.
-    `next_offsets` are the least numbers that next messages may have, by (topic, queue id), of queues that lose their last messages.
+    `next_offsets` are the least numbers that next messages may have, by (topic, queue id), of queues that lose their last messages or units.
     """
 
     ranges: tuple[LostRange, ...] = ()
@@ -115,6 +115,7 @@ class _Finder:
         self._after: list[tuple[int, int]] = []  # parts of the log after its end that units name
         self._named_bytes = 0  # of damaged parts of the log, by units
         self._named_missing_bytes = 0  # of the missing begin, by units
+        self._given: dict[tuple[str, int], int] = {}  # next offsets by the units of misnamed files
 
     def losses(self) -> Losses:
         ranges: list[LostRange] = []
@@ -131,7 +132,7 @@ class _Finder:
         if self._missing is not None and (self._missing[0] or self._check.ends.position < self._missing[1]):
             # Of a log that began at 0, numbers below the recorded ones are named. Units of a queue may be gone while others have theirs.
             unnamed += max(0, self._missing[1] - self._missing[0] - self._named_missing_bytes)
-        following: dict[tuple[str, int], int] = {}
+        following = dict(self._given)
         for one in ranges:
             key = (one.topic, one.queue_id)
             queue = self._check.queues.get(key)
@@ -160,15 +161,18 @@ class _Finder:
         """Numbers of lost units in files whose names are no multiple of the file size: they are taken to follow those that are known.
 
         A file of whose records one is sound is at its place before this. How many files lie between is not known. A file whose
-        units come before a known one belongs into a gap.
+        units come before a known one belongs into a gap. What its units lead to may have expired: its numbers were given even so.
         """
         following = max(queue.next or 0, queue.end)
         known = queue.units(following - 1, 1)["log_offset"][0] if following else -1
-        units = 0
+        units = given = 0
         for file in self._check.misnamed.get(queue.key, ()):
             alone = Queue(self._check.disk, queue.key, queue.name, [StoreFile(file.path, 0, file.size, file.actual)])
             if alone.end and alone.units(0, 1)["log_offset"][0] > max(known, queue.last_at):
                 units += max((end for _, end in self._lost_units(alone, 0, alone.end)), default=0)
+                given += alone.end
+        if given:
+            self._given[queue.key] = following + given
         return [(following, following + units)] if units else []
 
     def _recorded_spans(self, key: tuple[str, int], queue: Queue | None) -> list[tuple[int, int]]:

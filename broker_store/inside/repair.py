@@ -200,7 +200,7 @@ class _Planner:
 
     def _bounds(self, losses: Losses) -> Iterator[Action]:
         if losses.next_offsets:
-            what = f"Note the next offsets of {len(losses.next_offsets):,} queues that lose their last messages, so that none is given again."
+            what = f"Note the next offsets of {len(losses.next_offsets):,} queues that lose their last messages or units, so that no number is given again."
             remade = self.check.ends.remade((key, queue.next, queue.last_at) for key, queue in self.check.queues.items())
             yield Action("bound", self.root / ENDS, None, 0, what, (losses.next_offsets, self.check.log_end, remade))
 
