@@ -25,7 +25,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from broker_store.errors import DamagedStoreError, DiskFullError, OtherDiskError, StoreError, StoreLockedError, SyncError
+from broker_store.errors import DamagedStoreError, DiskFullError, MapLimitError, OtherDiskError, StoreError, StoreLockedError, SyncError
 from broker_store.pace import rest
 
 PAGE = 4096
@@ -72,6 +72,11 @@ class Usage(NamedTuple):
 def _store_error(error: OSError, doing: str, path: Path) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"{path}: no room on the disk while {doing}")
+    if error.errno == errno.ENOMEM and (mapped := _mapped_files()) > _max_maps() * 3 // 4:
+        return MapLimitError(
+            f"{path}: {doing} failed: {mapped:,} files are mapped, and the system allows a process {_max_maps():,} maps;"
+            f" raise it (sysctl -w vm.max_map_count={4 * _max_maps()}) and start again"
+        )
     return StoreError(f"{path}: {doing} failed: {error.strerror or error}")
 
 
@@ -81,6 +86,12 @@ def _mapped(size: int, protection: int, flags: int, descriptor: int) -> int:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return address
+
+
+def _mapped_files() -> int:
+    from broker_store.engine.map_table import MAPS
+
+    return len(MAPS)
 
 
 @functools.cache
@@ -715,9 +726,7 @@ class Disk:
         An eighth of the maps that the system allows a process (Linux: `vm.max_map_count`) is kept: for the log, the index, files of queues
         that are there, and the stacks of threads, without which the process could not stop.
         """
-        from broker_store.engine.map_table import MAPS
-
-        return _max_maps() * 7 // 8 - len(MAPS)
+        return _max_maps() * 7 // 8 - _mapped_files()
 
     def usage(self, path: Path) -> Usage:
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from broker_store.engine import disk as disk_module
 from broker_store.engine.disk import PAGE, Disk, InspectDisk, StoreLock
-from broker_store.errors import DamagedStoreError, DiskFullError, OtherDiskError, StoreError, StoreLockedError, SyncError
+from broker_store.errors import DamagedStoreError, DiskFullError, MapLimitError, OtherDiskError, StoreError, StoreLockedError, SyncError
 
 
 @pytest.fixture
@@ -265,3 +265,19 @@ def test_a_file_is_moved_by_copying_it_where_a_rename_cannot_reach(disk, region,
     assert (tmp_path / "other").read_bytes().rstrip(b"\0") == bytes(5) + b"data" and not region.path.exists()
     disk.move(tmp_path / "other", tmp_path / "third")
     assert disk.list_names(tmp_path) == ["third"]
+
+
+def test_a_map_that_the_system_refuses_says_what_to_raise(tmp_path, monkeypatch):
+    disk = Disk()
+    disk.create_region(tmp_path / "file", PAGE).close()
+
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(disk_module, "_mapped", refuse)
+    with pytest.raises(StoreError, match="mapping failed: Cannot allocate memory$"):
+        disk.open_region(tmp_path / "file")
+    monkeypatch.setattr(disk_module, "_max_maps", lambda: 5_000)
+    monkeypatch.setattr(disk_module, "_mapped_files", lambda: 4_570)
+    with pytest.raises(MapLimitError, match=r"4,570 files are mapped, and the system allows a process 5,000 maps; raise it \(sysctl -w vm.max_map_count=20000\)"):
+        disk.open_region(tmp_path / "file")
