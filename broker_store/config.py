@@ -26,6 +26,7 @@ INT_MAX = (1 << 31) - 1
 # Why a setting that asks for further copies stops the start: nothing else would show that there is only one.
 _ONE_COPY = "this broker keeps one copy and has no replication yet"
 QUEUE_UNIT_BYTES = 20
+LEAST_LOG_FILE_BYTES = 4096
 
 
 def _snake(key: str) -> str:
@@ -143,7 +144,7 @@ class StoreSettings(_Checked):
         1 << 30,
         "bytes",
         "length of a commit log file; a store must be opened with the size it was made with",
-        low=4096,
+        low=LEAST_LOG_FILE_BYTES,
     )
     mapped_file_size_consume_queue: int = _setting(
         "mappedFileSizeConsumeQueue",

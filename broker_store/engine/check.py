@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from broker_store.config import LEAST_LOG_FILE_BYTES
 from broker_store.engine import check_rules, config_files
 from broker_store.engine.check_ends import EndsCheck
 from broker_store.engine.check_index import IndexCheck
@@ -414,7 +415,7 @@ class StoreCheck:
         expired = self.ends.expired(self.disk.list_names(self.log_directory), self.log_directory)
         self.places = PlaceCheck(self)
         files = [file for file in self._listed(self.log_directory, 20, "commitlog") if file.path.name not in expired]
-        log_size = log_size or likely_size([_named(files)], self.noted.mapped_file_size_commit_log)
+        log_size = log_size or likely_size([_named(files)], self.noted.mapped_file_size_commit_log, least=LEAST_LOG_FILE_BYTES)
         self.log_files = self._in_order(self.log_directory, self.places.log_files(files, log_size), log_size)
         self.report.count("log_files", len(self.log_files))
         if self.log_files:

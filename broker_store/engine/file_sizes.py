@@ -1,7 +1,7 @@
 """How long the files of a sequence should be, when some of them may have a wrong length.
 
     the setting of who asks          is taken as it is
-    what the last start noted        is taken where more than half of the names agree: a file begins at a multiple of the length
+    what the last start noted        is taken where more than half of the names agree: a file begins at a multiple of the length; or half, and a file has it
     else the length of most files    of those that hold any byte, at least two
     else what most names agree with  of the lengths, and of the distances between names of neighbours
 
@@ -25,8 +25,8 @@ class NamedFile(NamedTuple):
     size: int
 
 
-def likely_size(sequences: Iterable[Sequence[NamedFile]], noted: int | None = None, unit: int = 1) -> int | None:
-    """The length that files of these sequences should have, in bytes, a multiple of `unit`; None when nothing shows it.
+def likely_size(sequences: Iterable[Sequence[NamedFile]], noted: int | None = None, unit: int = 1, least: int = 1) -> int | None:
+    """The length that files of these sequences should have, in bytes, a multiple of `unit` and at least `least`; None when nothing shows it.
 
     `sequences` are the files of a directory each, in the order of their names. `noted` is the length that the last start used.
     """
@@ -38,13 +38,15 @@ def likely_size(sequences: Iterable[Sequence[NamedFile]], noted: int | None = No
         lengths.update(file.size for file in files)
         votes.update(after.base - before.base for before, after in zip(files, files[1:], strict=False))
     votes.update(lengths)
-    if noted and noted % unit == 0 and 2 * _agreeing(noted, bases) > len(bases):
-        return noted
+    if noted and noted >= least and noted % unit == 0:
+        agreeing = 2 * _agreeing(noted, bases)
+        if agreeing > len(bases) or (agreeing == len(bases) and lengths[noted]):
+            return noted
     held = sum(lengths[size] for size in lengths if size)
     for size, files in lengths.most_common(1):
-        if size and size % unit == 0 and files >= MIN_MAJORITY and 2 * files > held:
+        if size >= least and size % unit == 0 and files >= MIN_MAJORITY and 2 * files > held:
             return size
-    sizes = [size for size in votes if size > 0 and size % unit == 0]
+    sizes = [size for size in votes if size >= least and size % unit == 0]
     return max(sizes, key=lambda size: (_agreeing(size, bases), votes[size], size), default=None)
 
 

@@ -30,7 +30,16 @@ def files(*pairs):
         ([files((0, 2000), (400, 2000), (4000, 2000))], 2000, 20, 2000),
         ([files((0, 0), (100, 130))], None, 1, 100),
         ([files((0, 30), (100, 70))], None, 1, 100),
+        ([files((0, 100), (250, 130))], 100, 1, 100),  # the second has a wrong name and a wrong length
+        ([], 100, 1, None),
     ],
 )
 def test_the_length_is_what_was_noted_or_what_most_files_and_names_agree_with(sequences, noted, unit, size):
     assert likely_size(sequences, noted, unit) == size
+
+
+def test_a_length_that_no_setting_may_have_is_not_believed():
+    renamed = [files((0, 16384), (400, 16404))]
+    assert likely_size(renamed, 16384, least=4096) == 16384
+    assert likely_size(renamed, 400, least=4096) == 16404
+    assert likely_size([files((0, 400))], least=4096) is None

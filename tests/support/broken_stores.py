@@ -513,12 +513,13 @@ def _same_files(before: dict[str, bytes], after: dict[str, bytes]) -> None:
 
 
 def _reported_cut(store: HandStore) -> int | None:
-    """Log offset at which the start says that it cut the log, or queues whose end it no longer had; None if it kept all of it."""
+    """Log offset at which the start says that it cut the log, or queues or the index, whose end it no longer had; None if it kept all of it."""
     facts = store.recovery_report()
     cut = facts["cut"]["commitlog"]
     if cut["bytes"] or cut["files"]:
         return cut["from"]
-    return facts["log_end"] if facts["kind"] == "abnormal" and facts["cut"]["consumequeue"]["units"] else None
+    is_cut = facts["cut"]["consumequeue"]["units"] or facts["cut"]["index"]["entries"]
+    return facts["log_end"] if facts["kind"] == "abnormal" and is_cut else None
 
 
 @dataclass(frozen=True)
