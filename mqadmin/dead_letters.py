@@ -66,8 +66,8 @@ async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callabl
 def plan(store: Any, places: dict[int, int | None], group: str, to: str, limit: int, topics: Container[str]) -> dict:
     """What `resend` would do now: it is said before anything is sent. For a thread: records are read, at most MAX_LOOKED.
 
-    `places` has for each queue of the dead letters how far they were sent before, `topics` the names of those that exist. {"messages",
-    "left": beyond the limit, "sent_before", "topics": [{"topic", "messages", "exists"}] of those that were looked at, "skipped": of these
+    `places` has for each queue of the dead letters how far they were sent before, `topics` the names of those that exist. {"messages"
+    that are taken up, "to_send": of these those that are not left out (as far as was looked), "left": beyond the limit, "sent_before", "topics": [{"topic", "messages", "exists"}] of those that were looked at, "skipped": of these
     without a topic, "without_topic": of these whose topic does not exist, where they go to it, "complete", "oldest_ms", "newest_ms",
     "goes_to": the one topic they go to, None for their own}.
     """
@@ -91,10 +91,12 @@ def plan(store: Any, places: dict[int, int | None], group: str, to: str, limit: 
             counts.update(one.properties.get(properties.RETRY_TOPIC) or "" for one in stored)
             at = max(at + 1, result.next_offset)
     found["skipped"] = counts.pop("", 0)
+    without_topic = sum(count for name, count in counts.items() if to == "topic" and name not in topics)
     known = [time_ms for time_ms in times if time_ms is not None and time_ms > 0]
     return found | {
         "topics": [{"topic": name, "messages": count, "exists": name in topics} for name, count in counts.most_common()],
-        "without_topic": sum(count for name, count in counts.items() if to == "topic" and name not in topics),
+        "without_topic": without_topic,
+        "to_send": found["messages"] - found["skipped"] - without_topic,
         "complete": counts.total() + found["skipped"] >= found["messages"],
         "oldest_ms": min(known, default=None),
         "newest_ms": max(known, default=None),

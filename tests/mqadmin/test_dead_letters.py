@@ -34,12 +34,12 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
     assert plan == {
         "group": "billing", "to": "group", "limit": 100, "goes_to": "%RETRY%billing", "messages": 4, "left": 0, "sent_before": 2, "skipped": 1,
         "topics": [{"topic": "payments", "messages": 2, "exists": False}, {"topic": "orders", "messages": 1, "exists": True}],
-        "without_topic": 0, "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
+        "without_topic": 0, "to_send": 3, "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
     }  # fmt: skip
     few = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1)
     assert (few["messages"], few["left"], few["goes_to"], few["topics"]) == (1, 3, None, [{"topic": "orders", "messages": 1, "exists": True}])
     to_topics = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100)
-    assert (to_topics["messages"], to_topics["without_topic"]) == (4, 2)
+    assert (to_topics["messages"], to_topics["without_topic"], to_topics["to_send"]) == (4, 2, 1)
     assert (few["oldest_ms"], few["newest_ms"]) == (times[2], times[2])
 
 

@@ -249,6 +249,10 @@ def test_dead_letters_are_sent_again_once_to_their_group_or_their_topic(running,
     to_all = job(running, broker, "resend_dead_letters", confirm="tired", group="tired", to="topic")
     assert to_all["result"] == {"sent": 1, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 0}
     assert broker.get("/topics/given-up")["messages"] == "7"
+    with pytest.raises(RestError) as unknown:
+        job(running, broker, "resend_dead_letters", confirm="nobody", group="nobody")
+    assert unknown.value.status == 404
+    broker.post("/groups", {"name": "nobody"})
     refused = job(running, broker, "resend_dead_letters", confirm="nobody", group="nobody")
     assert (refused["state"], refused["error"]) == ("failed", "group nobody has no dead letters")
 

@@ -135,7 +135,7 @@ def _plan_text(plan: dict) -> str:
     """What would be sent, for people."""
     topics = ", ".join(f"{topic['topic']} {cell(topic['messages'], 'messages')}" for topic in plan["topics"]) or "none"
     lines = [
-        f"messages     {cell(plan['messages'], 'messages')}",
+        f"messages     {'' if plan['complete'] else 'at most '}{cell(plan['to_send'], 'messages')}{'' if plan['to_send'] == plan['messages'] else ' of ' + cell(plan['messages'], 'messages')}",
         f"sent before  {cell(plan['sent_before'], 'messages')}, which are passed over",
         f"left         {cell(plan['left'], 'messages')} beyond the limit",
         f"oldest       {cell(plan['oldest_ms'], 'oldest_ms')}",
