@@ -473,7 +473,7 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept
                 raise Violation(f"the repaired store does not start: {error}") from error
             _same_files(before, tree(root))
             return Judgement("refused", str(error))
-        cut_at = _reported_cut(store)
+        cut_at = _reported_cut(store, with_index=not was_repaired)
         if was_repaired and cut_at is not None:
             raise Violation(f"the repaired store is cut at {cut_at}")
         named = _named_parts(store)
@@ -512,13 +512,16 @@ def _same_files(before: dict[str, bytes], after: dict[str, bytes]) -> None:
         raise Violation(f"the start was refused and yet changed {changed[:4]}")
 
 
-def _reported_cut(store: HandStore) -> int | None:
-    """Log offset at which the start says that it cut the log, or queues or the index, whose end it no longer had; None if it kept all of it."""
+def _reported_cut(store: HandStore, with_index: bool) -> int | None:
+    """Log offset at which the start says that it cut the log, or queues whose end it no longer had; None if it kept all of it.
+
+    `with_index`: or the index. After a repair a start may still make the index anew, which loses nothing.
+    """
     facts = store.recovery_report()
     cut = facts["cut"]["commitlog"]
     if cut["bytes"] or cut["files"]:
         return cut["from"]
-    is_cut = facts["cut"]["consumequeue"]["units"] or facts["cut"]["index"]["entries"]
+    is_cut = facts["cut"]["consumequeue"]["units"] or (with_index and facts["cut"]["index"]["entries"])
     return facts["log_end"] if facts["kind"] == "abnormal" and is_cut else None
 
 
