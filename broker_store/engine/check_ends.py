@@ -41,6 +41,11 @@ class EndsCheck:
         """Where the log begins by the record; -1 when that is not known."""
         return self._ends.log_minimum
 
+    def first_numbers(self, topic: str, queue_id: int) -> tuple[list[int], int] | None:
+        """(the first number of each file, the next offset) of a queue when the store was closed; None where that is not recorded."""
+        rows = [end for end in self._ends.queues.get((topic, queue_id), {}).values() if end.first != BOUND]
+        return (sorted(end.first for end in rows), max(rows).following) if rows and self._ends.is_final else None
+
     def next_offset(self, topic: str, queue_id: int) -> int:
         """The least offset that the queue's next message may have, 0 where it is not recorded."""
         return self._ends.next_offset(topic, queue_id)

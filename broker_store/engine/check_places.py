@@ -117,6 +117,8 @@ class PlaceCheck:
             for file in own:
                 files.append(file)
                 place = queue_place(self._disk, file.path, key, file.base, size, check.record_at) if file.actual else None
+                if place is None:
+                    place = self._only_place_left(key, own, file, size)
                 if place is not None and place != (*key, file.base):
                     stated[file.path] = _at(top / place[0] / str(place[1]) / file.path.name, place[2])
         if not stated:
@@ -128,6 +130,17 @@ class PlaceCheck:
             directory = self.found.moves.get(file.path, file.path).parent
             key = keys.get(directory) or (directory.parent.name, int(directory.name))
             listed.setdefault(key, (directory, []))[1].append(file)
+
+    def _only_place_left(self, key: tuple[str, int], own: list[StoreFile], file: StoreFile, size: int) -> tuple[str, int, int] | None:
+        """The place of the one file that the queue had by the record of ends and lacks, for the one file whose name is beyond all that it had."""
+        recorded = self._check.ends.first_numbers(*key)
+        if recorded is None:
+            return None
+        first_numbers, following = recorded
+        lacking = [first * queue_unit.SIZE // size * size for first in first_numbers]
+        lacking = [base for base in lacking if all(one.base != base for one in own)]
+        beyond = [one for one in own if one.base >= following * queue_unit.SIZE]
+        return (*key, lacking[0]) if len(lacking) == 1 and beyond == [file] else None
 
     def _moved(self, files: list[StoreFile], stated: dict[Path, Path], far: set[Path]) -> list[StoreFile]:
         """`files` in the order of their right places; `stated` has the right paths of those that lie elsewhere."""
@@ -141,12 +154,12 @@ class PlaceCheck:
             name = f"{right.parent.parent.name}/{right.parent.name}/{right.name}" if right.parent != file.path.parent else right.name
             if right in taken or file.path in far:
                 there = "which is far from the other files" if file.path in far else "where another file lies"
-                self._set_aside(file, f"its records state that it is {name}, {there}")
+                self._set_aside(file, f"by its content or by the record of ends it is {name}, {there}")
                 continue
             taken.add(right)
             self.found.moves[file.path] = right
             file.base = int(right.name)
-            self._check.report.add(ERROR, MISPLACED, str(file.path), None, f"its records state that it is {name}")
+            self._check.report.add(ERROR, MISPLACED, str(file.path), None, f"by its content or by the record of ends it is {name}")
             kept.append(file)
         return sorted(kept, key=lambda file: (str(self.found.moves.get(file.path, file.path).parent), file.base))
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from broker_store.engine.check import Queue, StoreCheck, StoreFile
 from broker_store.engine.record_room import MAX_RECORD
-from broker_store.formats import record
+from broker_store.formats import names, record
 from broker_store.formats.queue_unit import LIGHT_QUEUE, PRE_BLANK_SIZE
 
 MAX_RANGES = 1_000  # named one by one; the others are counted
@@ -115,6 +115,7 @@ class _Finder:
         self._after: list[tuple[int, int]] = []  # parts of the log after its end that units name
         self._named_bytes = 0  # of damaged parts of the log, by units
         self._named_missing_bytes = 0  # of the missing begin, by units
+        self._unreadable_bytes = 0  # of whole records in the tail that is cut, whose topic is no name
         self._given: dict[tuple[str, int], int] = {}  # next offsets by the units of misnamed files
 
     def losses(self) -> Losses:
@@ -128,7 +129,7 @@ class _Finder:
         ranges += self._stale()
         messages = sum(one.messages for one in ranges)
         middle = sum(stretch.high - stretch.low for stretch in self._check.stretches if not stretch.is_tail)
-        unnamed = max(0, middle - self._named_bytes) + self._unnamed_after()
+        unnamed = max(0, middle - self._named_bytes) + self._unnamed_after() + self._unreadable_bytes
         if self._missing is not None and (self._missing[0] or self._check.ends.position < self._missing[1]):
             # Of a log that began at 0, numbers below the recorded ones are named. Units of a queue may be gone while others have theirs.
             unnamed += max(0, self._missing[1] - self._missing[0] - self._named_missing_bytes)
@@ -257,12 +258,14 @@ class _Finder:
         return spans
 
     def _stale(self) -> list[LostRange]:
-        """Whole records in the tail that is cut, by queue."""
+        """Whole records in the tail that is cut, by queue. One whose topic is no name is of no known queue."""
         found: dict[tuple[str, int], list[int]] = {}
         for stretch in self._check.stretches:
             if stretch.is_tail:
                 for message in self._check.records_between(stretch.low, stretch.high, _MOST_STALE):
-                    if message.is_queued:
+                    if message.is_queued and not names.is_stored_topic(message.topic):
+                        self._unreadable_bytes += message.size
+                    elif message.is_queued:
                         found.setdefault((message.topic, message.queue_id), []).append(message.queue_offset)
         return [LostRange(*key, min(numbers), max(numbers), True) for key, numbers in sorted(found.items())]
 
