@@ -372,14 +372,22 @@ class HashIndex:
         """As `place_of`, but before the entries of the last record there that begin whole, if the log has it: damage may have taken some.
 
         Where an entry behind the place steps back, those before it may be of other records than they say: then it is before that file.
+        At a file's end it is a record further back: whether the next file is the one that was there, or lacks entries of that record, is not known.
         """
         place = self.place_of(log_offset)
         while place.log_offset >= log_minimum and not self._steps_back_at(place):
             before = self.place_of(place.log_offset)
             if self._goes_on_with(before, place.log_offset):
-                return before
+                return self._within_file(before)
             place = before  # it stopped at damage: entries of its last record may lie there too
         return self.place_before(place.file) if self._steps_back_at(place) else place
+
+    def _within_file(self, place: IndexPlace) -> IndexPlace:
+        """`place`, or at a file's end the one before the entries of its last record."""
+        file = self.files[place.file]
+        if FIRST_ENTRY < file.bounded_count <= place.entry:
+            return IndexPlace(place.file, *self._entries_below(file, place.log_offset))
+        return place
 
     def _steps_back_at(self, place: IndexPlace) -> bool:
         """Whether the entry at `place` is of a record before that of the one before it; zeros are of none, and are what a crash leaves."""

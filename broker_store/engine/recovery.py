@@ -1106,7 +1106,6 @@ class Recovery:
         if self._settings.accept_damage:
             self._report.stopped["verdict"] = "damage, accepted"
             self._report.finding("error", what + "; accepted", file.path.name, at)
-            self._is_end_lost = True
             return "damage, accepted"
         self._report.stopped["verdict"] = "damage: the start stops"
         self._report.finding("error", what, file.path.name, at)

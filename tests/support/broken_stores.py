@@ -555,7 +555,7 @@ class Named:
 _LOST_WITH_BEGIN = re.compile(r"messages ([\d,]+) to ([\d,]+) are lost with the log files that are missing")
 
 
-_PASSED = re.compile(r"accepted: queues and index go on with the record at ([\d,]+) of the log$")
+_PASSED = re.compile(r"accepted: queues and index go on with the record at ([\d,]+) of the log$|the log goes on at ([\d,]+), and units and entries of what")
 
 
 def _named_parts(store: HandStore) -> Named:
@@ -581,7 +581,7 @@ def _named_parts(store: HandStore) -> Named:
         if (one["file"] or "").startswith("commitlog/") and one["what"].endswith("its place in the queue is damaged; accepted: it is left out")
     )
     passed = tuple(
-        (int(PurePosixPath(one["file"]).name) + one["offset"], int(words[1].replace(",", "")))
+        (int(PurePosixPath(one["file"]).name) + one["offset"], int((words[1] or words[2]).replace(",", "")))
         for one in found
         if (words := _PASSED.search(one["what"])) is not None
     )
