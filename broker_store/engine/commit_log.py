@@ -224,6 +224,7 @@ class CommitLog:
                     continue
                 if file.base >= to:
                     break
+                file.map().demand_in_place()  # before the sync: until that is done retention leaves the file alone
                 file.sync(min(to, file.end) - file.base)
             self.flushed = max(self.flushed, to)
 

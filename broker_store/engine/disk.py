@@ -131,8 +131,9 @@ def _ask_pages(address: int, length: int, answers: int) -> bool:
 class Region:
     """A mapped file. `address` is valid until `close`; whoever computes with it keeps the region."""
 
-    def __init__(self, path: Path, address: int, size: int, writable: bool):
+    def __init__(self, path: Path, address: int, size: int, writable: bool, inode: tuple[int, int] | None = None):
         self.path, self.address, self.size, self.writable = path, address, size, writable
+        self._inode = inode  # (device, number) of the mapped file
 
     @property
     def closed(self) -> bool:
@@ -202,6 +203,20 @@ class Region:
         if _libc.msync(self.address + start, end - start, _MS_SYNC) != 0:
             number = ctypes.get_errno()
             raise SyncError(f"{self.path}: sync of [{offset}, {offset + length}) failed: {os.strerror(number)}")
+
+    def demand_in_place(self) -> None:
+        """See that the mapped file still has its name and its length. Raises SyncError.
+
+        A map of a file that was removed takes writes, and its sync reports success, as does that of pages behind a shortened end.
+        """
+        try:
+            found = os.lstat(self.path)
+        except OSError as error:
+            raise SyncError(f"{self.path}: the file is gone while the store writes it ({error.strerror}): what was written since then is not on the disk") from error
+        if (found.st_dev, found.st_ino) != self._inode:
+            raise SyncError(f"{self.path}: another file has this name now: what was written to the one that the store has mapped is not on the disk")
+        if found.st_size < self.size:
+            raise SyncError(f"{self.path}: the file has {found.st_size:,} bytes, and {self.size:,} when the store mapped it: what was written behind them is not on the disk")
 
     def punch(self, offset: int) -> None:
         """Make everything from `offset` to the end zero, and give its blocks back."""
@@ -510,7 +525,9 @@ class Disk:
 
     def _map(self, path: Path, descriptor: int, size: int, writable: bool) -> Region:
         protection = _PROT_READ | (_PROT_WRITE if writable else 0)
-        return Region(path, _entered(path, _mapped(size, protection, _MAP_SHARED, descriptor), size), size, writable)
+        found = os.fstat(descriptor)
+        address = _entered(path, _mapped(size, protection, _MAP_SHARED, descriptor), size)
+        return Region(path, address, size, writable, (found.st_dev, found.st_ino))
 
     def open_reader(self, path: Path) -> Reader:
         try:
@@ -753,6 +770,9 @@ class InspectRegion(Region):
         pass
 
     def fault_singly(self) -> None:
+        pass
+
+    def demand_in_place(self) -> None:
         pass
 
     def sync(self, offset: int, length: int) -> None:

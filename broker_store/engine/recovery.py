@@ -1106,6 +1106,8 @@ class Recovery:
         if self._settings.accept_damage:
             self._report.stopped["verdict"] = "damage, accepted"
             self._report.finding("error", what + "; accepted", file.path.name, at)
+            # What a broker of ours closed or recorded was dispatched, so numbers beyond were given. A crashed store of Apache's ends here, as there.
+            self._is_end_lost = self._was_clean or self._ends.is_there
             return "damage, accepted"
         self._report.stopped["verdict"] = "damage: the start stops"
         self._report.finding("error", what, file.path.name, at)

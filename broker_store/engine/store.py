@@ -634,6 +634,7 @@ class MessageStore:
             return False
 
     def _look_at_disk(self, now_ms: int) -> bool:
+        self.log.current.map().demand_in_place()  # each sync of the log looks too, but without messages there is none
         try:
             decision = self._retention.look(now_ms)
             self._expired = self._expired_now(now_ms)

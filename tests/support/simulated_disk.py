@@ -379,6 +379,9 @@ class SimulatedRegion(Region):
     def fault_singly(self) -> None:
         pass
 
+    def demand_in_place(self) -> None:
+        pass
+
     def sync(self, offset: int, length: int) -> None:
         start = offset // PAGE * PAGE
         end = min(self.size, offset + length)
