@@ -62,6 +62,8 @@ from broker_store.kernels.scan import behind_last_unit, data_end, find_unit_brea
 
 _SLICE = 64 << 20
 _NEVER = 1 << 62
+_DAY_MS = 24 * 3600 * 1000
+_MOVE_CHECKPOINT = " If the log is complete, move `checkpoint` out of the store instead: without it no record counts as missing by its time."
 _LOOK_AHEAD = 64 << 20  # bytes of the log in which the next record of a queue is looked for
 _QUEUE_FILES_LOOKED_AT = 3
 _REASONS = {
@@ -1101,7 +1103,7 @@ class Recovery:
         lost = max(last.base + last.map().data_end() - file.base - at, 0)
         what = (
             f"{reason}, but the checkpoint says that records up to store time {_time(stamp)} were on disk"
-            f" (the last good one is of {_time(last_ms or 0)}); cutting here would lose what follows, up to {lost:,} bytes"
+            f" (the last good one is of {_time(last_ms or 0)}){self._stamp_doubt()}; cutting here would lose what follows, up to {lost:,} bytes"
         )
         if self._settings.accept_damage:
             self._report.stopped["verdict"] = "damage, accepted"
@@ -1116,8 +1118,13 @@ class Recovery:
             file=str(file.path),
             offset=at,
             advice=f"To see all of it: `manage.py check_store {self._root}`. To cut here, as Apache does, with a copy kept in"
-            " lost+found: start again with --accept-damage.",
+            f" lost+found: start again with --accept-damage.{_MOVE_CHECKPOINT if self._stamp_doubt() else ''}",
         )
+
+    def _stamp_doubt(self) -> str:
+        """Words for a log stamp that no record can have yet, empty for any other."""
+        is_future = self._checkpoint.stamps.physic_msg_timestamp > self._report.started_ms + _DAY_MS
+        return ", a time that is still to come: the checkpoint is damaged, or this machine's clock is behind" if is_future else ""
 
     def _stated_ms(self, file: MappedFile, at: int) -> int | None:
         """Store time that the bad record at `at` states, None when it does not state its own place."""

@@ -237,3 +237,20 @@ def test_a_directory_under_the_name_of_an_index_file_refuses_the_start_and_a_rep
     assert not path.is_dir()
     assert StoreCheck(root, small_settings(root)).run().ok
     assert_served(open_store(), stored)
+
+
+def test_a_checkpoint_whose_time_is_to_come_is_called_damaged_and_can_be_moved_away(open_store):
+    store = open_store()
+    stored = filled(store)
+    store.close()
+    before = tree(store.root)
+    checkpoint = store.root / "checkpoint"
+    poke(checkpoint, 2, bytes([checkpoint.read_bytes()[2] ^ 1 << 7]))
+    with pytest.raises(DamagedStoreError, match="still to come: the checkpoint is damaged") as refused:
+        open_store()
+    assert "move `checkpoint` out of the store" in str(refused.value)
+    assert {name: content for name, content in tree(store.root).items() if name not in (*OWN, "checkpoint")} == {
+        name: content for name, content in before.items() if name not in (*OWN, "checkpoint")
+    }
+    checkpoint.unlink()
+    assert_served(open_store(), stored)
