@@ -120,7 +120,8 @@ def _of_state(signs: Signs) -> list[Notice]:
     severity: Severity = "bad" if signs.state in ("failed", "closed", "read_only") else "warn"
     if signs.state == "read_only" and any(name in NOTED_FLAGS for name, _ in signs.flags):
         severity = "warn"
-    return [Notice(severity, "state", signs.sentence, None, "recovery")]
+    is_of_start = signs.state != "read_only" or any(name == "inspect" for name, _ in signs.flags)
+    return [Notice(severity, "state", signs.sentence, None, "recovery" if is_of_start else "store")]
 
 
 def _of_flags(signs: Signs) -> list[Notice]:

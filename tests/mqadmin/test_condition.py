@@ -47,7 +47,7 @@ RULES = [
     ({"disk": None}, "unknown", "Nothing is known to be wrong, but not everything is known. The forecast of the disk is not known.", [("unknown", "disk", None, "disk")]),
     ({"flags": (("damage_found", "a record is damaged."),)}, "bad", "The store notes: a record is damaged.", [("bad", "flag", None, "store")]),
     ({"flags": (("deleted_early", "files go before their time"),)}, "warn", "The store notes: files go before their time.", [("warn", "flag", None, "store")]),
-    ({"state": "read_only", "sentence": "Messages can be read, but none are taken: a sync failed.", "flags": (("sync_failed", "a sync failed"),)}, "bad", "Messages can be read, but none are taken: a sync failed.", [("bad", "state", None, "recovery")]),
+    ({"state": "read_only", "sentence": "Messages can be read, but none are taken: a sync failed.", "flags": (("sync_failed", "a sync failed"),)}, "bad", "Messages can be read, but none are taken: a sync failed.", [("bad", "state", None, "store")]),
     ({"state": "read_only", "sentence": "It is a look.", "flags": (("inspect", "a look"),)}, "warn", "It is a look.", [("warn", "state", None, "recovery")]),
     ({"withheld": Withheld("broker-a", 7, 7, "add it")}, "bad", "The name server gives out broker-a without write permission: clients cannot send; add it.", [("bad", "routes", 7, "topics")]),
     ({"withheld": Withheld("broker-a", 6, 7, "add it")}, "bad", "The name server gives out broker-a without write permission for 6 of 7 topics: clients cannot send; add it.", [("bad", "routes", 6, "topics")]),
