@@ -395,6 +395,8 @@ class Recovery:
         self._refuse(what, file.path, end - file.base, units)
         self._recorded_to = {queue: max(row.log_end for row in rows.values()) for queue, rows in self._ends.queues.items()}
         self._ends.lower(end, self._log.minimum)
+        for queue in self._queues:
+            queue.row[c.Q_RECORDED] = 0  # its files and sums left the record: the next round records them
         self._is_end_lost = True
 
     def _keep_next_offsets(self, end: int) -> None:
@@ -650,8 +652,8 @@ class Recovery:
                 self._report.finding("warning", f"behind its end, unit {following:,}, lie units of no message; they are taken out", _name(queue), following * UNIT)
             queue.start_at(following)
             queue.row[c.Q_LOG_END] = self._proof.log_end_of(queue)
-        if suspect is None and end >= following:
-            queue.row[c.Q_RECORDED] = following
+        if suspect is None and end >= following and BOUND not in self._proof.rows(queue):
+            queue.row[c.Q_RECORDED] = following  # else the next round records its files and their sums
 
     def _judge_unrecorded(self, queue: ConsumeQueue) -> None:
         """Where the record of ends is damaged: a queue that it does not know has no units of records before the place up to which it knows the log.

@@ -6,10 +6,12 @@ import struct
 
 import pytest
 
+from broker_store.engine.check import StoreCheck
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import EndsFile
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import record
+from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest
 from tests.support.hand_store import HandStore, message, small_settings
 
@@ -309,3 +311,42 @@ def test_a_file_of_another_queue_in_one_that_the_record_does_not_know_gives_no_n
     assert_served(store, [one for one in stored if one[0] == "T" and one[1] == 0])
     assert_next_is_new(store, [one for one in late if one[0] == "late"])
     assert any(finding["file"] == "consumequeue/late/0" and finding["severity"] == "warning" for finding in store.recovery_report()["findings"])
+
+
+def lost_end(root):
+    sorted((root / "commitlog").iterdir())[-1].unlink()
+
+
+def bad_body(root):
+    poke(sorted((root / "commitlog").iterdir())[1], 200, b"\xff\xff")
+
+
+QUIET_HURTS = {
+    "the directory removed": lambda root: shutil.rmtree(root / "consumequeue/quiet/0"),
+    "zeros in the middle": lambda root: poke(queue_file(root, 0, "quiet"), 5 * 20, bytes(20)),
+    "the first unit zeroed": lambda root: poke(queue_file(root, 0, "quiet"), 0, bytes(20)),
+    "a low bit of a log offset": lambda root: flip(queue_file(root, 0, "quiet"), 5 * 20 + 7, 1),
+}
+
+
+@pytest.mark.parametrize("hurt", QUIET_HURTS)
+@pytest.mark.parametrize("way", ["repaired", "accepted"])
+def test_a_queue_that_was_quiet_since_damage_was_given_up_is_made_again(open_store, way, hurt):
+    """A repair, and a start that accepts the loss of the log's end, leave in the record of ends only next offsets of all queues."""
+    store = open_store()
+    quiet = filled(store, 15, (("quiet", 0), ("quiet", 0)))
+    filled(store)
+    store.close()
+    if way == "repaired":
+        bad_body(store.root)
+        check = StoreCheck(store.root)
+        check.run()
+        Repair(make_plan(check)).run()
+    else:
+        lost_end(store.root)
+        open_store(accept_damage=True).close()
+    QUIET_HURTS[hurt](store.root)
+    store = open_store()
+    assert [finding for finding in store.recovery_report()["findings"] if finding["severity"] != "info"] != []
+    assert_served(store, quiet)
+    assert store.put(message("quiet", 0, b"new")).queue_offset == 15
