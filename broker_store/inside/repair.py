@@ -8,8 +8,8 @@ What was readable before stays readable, at its place in its queue and by its ke
 * A *tail* that holds no good record is cut.
 * A *damaged stretch* with good records behind it is bridged: nothing may move in a log, and no broker steps over what is no
   record. Where a queue knows a record there, a *placeholder* takes its place in log and queue: a message without body or keys
-  whose property REPAIRED says why. (It is as long as the record was: more than properties hold are zeros in its body, and a very short
-  one has no room to say why.) So no number of a queue is missing, which neither broker could live with. The rest is filled
+  whose property REPAIRED says why. (It is as long as the record was: more than properties hold are zeros in its body; one with
+  less than 11 bytes for properties has no room for it.) So no number of a queue is missing, which neither broker could live with. The rest is filled
   with records that were "rolled back": they are in no queue and in no index. At the end of a file a blank does.
 * A sound record that states another queue or number than the unit that points to it gets those of the unit.
 * A missing log file between others is made again, of placeholders and a blank.
@@ -46,7 +46,7 @@ from broker_store.engine.ends import FILE_NAME as ENDS
 from broker_store.engine.ends import EndsFile
 from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.mapped_file import file_name, is_file_name
-from broker_store.engine.record_room import MAX_RECORD
+from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
 from broker_store.engine.store import MessageStore
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.timer_files import TimerFiles
@@ -152,15 +152,17 @@ class _Planner:
         self._misplaced = check.places.found
         self.left: list[str] = []
         self._restored: list[tuple[str, int, int]] = []  # topic, queue and offset that go into a sound record's header again
+        self._stretches_restored: set[Stretch] = set()  # each of one record that is good with them
         found = self.report.sizes
         self.sizes = CheckSizes(*(getattr(found, name) or getattr(sizes, name, None) for name in vars_of(CheckSizes)))
 
     def plan(self) -> Plan:
-        if self._find_in_the_way():
+        if self._find_in_the_way() or self._lacks_the_log():
             # The start at the end of a repair would be refused, after everything before it was changed.
             return Plan(self.root, [], self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory, self.check.log_end, losses_of(self.check))
         placed = [*self._places_of_files()]
-        log = [*self._lengths(), *self._bridges(), *self._headers(), *self._tail()]
+        headers = list(self._headers())
+        log = [*self._lengths(), *self._bridges(), *headers, *self._tail()]
         derived = [*self._strays(), *self._queues(), *self._index(changed_log=bool(log))]
         config = [*self._config(), *self._deleted_topics(), *self._offsets()]
         timer = list(self._timer())
@@ -180,11 +182,7 @@ class _Planner:
         abort, path = self.root / "abort", self.root / "checkpoint"
         if not self.disk.exists(abort):
             yield Action("mark", abort, None, 0, "Mark the store as not closed in order, so that a start looks at all of it if this repair does not end.")
-        try:
-            content = self.disk.read_file(path)
-        except StoreError:
-            content = b""
-        stamps = checkpoint.decode(content) if content is not None and len(content) >= checkpoint.LAYOUT.size else Checkpoint()
+        content, stamps = self._stamps()
         # All that is good counts as having been on the disk: a start that does not come as far stops instead of cutting, and a record
         # with a NUL in its properties is not taken for torn.
         wanted = Checkpoint(self.check.last_ms)
@@ -271,8 +269,28 @@ class _Planner:
                 self.left.append(f"{Path(finding.file).relative_to(self.root)} is no directory: move it out of the store; a queue's files are made again from the log.")
         return bool(self.left)
 
+    def _lacks_the_log(self) -> bool:
+        """Note that the log as a whole is not there, but that the store had one; whether that is so."""
+        units = any(queue.end > queue.first for queue in self.check.queues.values())
+        if any(file.actual for file in self.check.log_files) or not (units or self.check.ends.position or self._stamps()[1].physic_msg_timestamp > 0):
+            return False
+        known = f" up to {self.check.ends.position:,}" if self.check.ends.position else ""
+        self.left.append(
+            f"There is no log file with bytes, but the store had a log{known}: put its files back, or mount their disk. Nothing can be made from the log until then;"
+            " to go on without it, with new offsets behind the old ones, start with --accept-damage."
+        )
+        return True
+
+    def _stamps(self) -> tuple[bytes | None, Checkpoint]:
+        """Content of the checkpoint (None: there is none), and its stamps, which are zero where it cannot be read."""
+        try:
+            content = self.disk.read_file(self.root / "checkpoint")
+        except StoreError:
+            content = b""
+        return content, checkpoint.decode(content) if content is not None and len(content) >= checkpoint.LAYOUT.size else Checkpoint()
+
     def _bridges(self) -> Iterator[Action]:
-        stretches = [stretch for stretch in self.check.stretches if not stretch.is_tail]
+        stretches = [stretch for stretch in self.check.stretches if not stretch.is_tail and stretch not in self._stretches_restored]
         placed = self._places(stretches)
         for stretch in stretches:
             places = placed[stretch]
@@ -390,8 +408,13 @@ class _Planner:
         return next((file for file in self.check.log_files if file.base <= at < file.base + file.size), None)
 
     def _headers(self) -> Iterator[Action]:
-        """Sound records that state another queue or number than the unit that points to them."""
+        """Records with a sound body that state another queue or number than the unit that points to them.
+
+        One that is no good record, since its topic is no name, is restored where it is good then; else it is bridged.
+        """
         done: set[int] = set()
+        stretches = sorted(self.check.stretches)
+        lows = [stretch.low for stretch in stretches]
         for place in self._suspects():
             found = self._record_at(place.at)
             if found is None or place.at in done or found.size != place.size:
@@ -403,12 +426,29 @@ class _Planner:
             file = self._file_at(place.at)
             if patches is None:
                 continue
+            stretch = stretches[number] if (number := bisect.bisect_right(lows, place.at) - 1) >= 0 else None
+            if stretch is not None and place.at < stretch.high:
+                if stretch.is_tail or (stretch.low, stretch.high) != (place.at, place.end) or not self._is_good(place, patches):
+                    continue
+                self._stretches_restored.add(stretch)
             done.add(place.at)
             self._restored.append((place.topic, place.queue_id, place.number))
             own = f"{found.topic}/{found.queue_id} at {found.queue_offset}" if found.is_queued else "no queue"
             what = f"The record states {own}; its unit says {place.topic}/{place.queue_id} at {place.number}. Write that into it."
             at = place.at - file.base
             yield Action("restore", file.path, at, sum(len(data) for _, data in patches), what, [(at + offset, data) for offset, data in patches])
+
+    def _is_good(self, place: Place, patches: list[tuple[int, bytes]]) -> bool:
+        """Whether the record at a place is a good one with these bytes in it, by the kernel that a check walks the log with."""
+        file = self._file_at(place.at)
+        with self.disk.open_reader(file.path) as reader:
+            raw = bytearray(reader.read(place.at - file.base, place.size))
+        for offset, data in patches:
+            raw[offset : offset + len(data)] = data
+        room = ColumnRoom(1, place.size)  # of keys: each has a byte at least
+        room.begin(np.frombuffer(raw, dtype=np.uint8), place.at, place.size + record.BLANK_BYTES)
+        room.step(place.size)
+        return room.count == 1
 
     def _suspects(self) -> Iterator[Place]:
         """Units whose number no record of their queue has."""
@@ -777,10 +817,10 @@ def encode_piece(piece: Piece, store_ms: int) -> bytes:
 
 
 def _padding(size: int) -> bytes:
-    """Properties of exactly so many bytes: why the message is empty, and blanks behind it."""
-    whole = b"REPAIRED\x01" + _REASON.encode()
-    if size > len(whole):
-        return whole + b" " * (size - len(whole) - 1) + b"\x02"
+    """Properties of exactly so many bytes: why the message is empty, cut or with spaces after it to fit."""
+    room = size - len(b"REPAIRED\x01\x02")
+    if room > 0:
+        return b"REPAIRED\x01" + _REASON.encode()[:room].ljust(room) + b"\x02"
     return b"-" * size  # readers pass over a piece that is no pair
 
 

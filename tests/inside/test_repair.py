@@ -15,7 +15,8 @@ from broker_store.engine.ends import EndsFile
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.store_times import StepBack
 from broker_store.engine.store_times import encode as encode_times
-from broker_store.formats import queue_unit, record
+from broker_store.formats import properties, queue_unit, record
+from broker_store.inside import repair
 from broker_store.inside.repair import Place, Repair, make_plan, put_where_free
 from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke, queue_file
 from tests.support.hand_store import Clock, HandStore, message, small_settings
@@ -373,3 +374,55 @@ def test_a_directory_in_the_place_of_a_queue_file_is_moved_away(store):
     again = reopened(store)
     assert_served(again, stored)
     again.close()
+
+
+@pytest.mark.parametrize("how", ["empty", "missing", "no bytes"])
+def test_a_store_whose_log_is_not_mounted_is_left_as_it_is(store, how):
+    """All queues were taken away and the record of ends forgot where the log ended, before the repair was refused."""
+    stored = filled(store)
+    store.close()
+    log, kept = store.root / "commitlog", store.root.parent / "log elsewhere"
+    shutil.copytree(log, kept)
+    if how == "no bytes":
+        for path in log.iterdir():
+            path.write_bytes(b"")
+    else:
+        shutil.rmtree(log)
+        if how == "empty":
+            log.mkdir()
+    before = {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
+    plan = repaired(store.root)
+    assert plan.actions == [] and plan.left[0].startswith(f"There is no log file with bytes, but the store had a log up to {store.log.wrote:,}")
+    assert {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file() and path.name != "lock"} == {path: raw for path, raw in before.items() if path.name != "lock"}
+    shutil.rmtree(log, ignore_errors=True)
+    shutil.copytree(kept, log)
+    again = reopened(store)
+    assert_served(again, stored)
+    again.die()
+
+
+@pytest.mark.parametrize("changed", ["$", "\\"])
+def test_a_topic_that_became_none_by_one_bit_is_restored_by_its_unit(store, changed):
+    """The plan put a placeholder in its place and wrote the topic into that, and was refused after it had taken the index away."""
+    stored = filled(store, 60, (("%RETRY%g", 0), ("quiet", 0)))
+    store.flush()
+    store.close()
+    path = sorted((store.root / "commitlog").iterdir())[0]
+    content = path.read_bytes()
+    at = content.index(b"%RETRY%g", 3000)
+    poke(path, at, changed.encode())
+    plan = repaired(store.root)
+    assert [action.kind for action in plan.actions if action.kind in ("bridge", "restore")] == ["restore"]
+    assert plan.losses.messages == 0
+    assert path.read_bytes()[: len(content.rstrip(b"\0"))] == content.rstrip(b"\0")
+    again = reopened(store)
+    assert_served(again, stored)
+    again.die()
+
+
+@pytest.mark.parametrize("size", range(0, 60))
+def test_properties_of_a_placeholder_say_that_it_is_one_as_soon_as_they_have_room(size):
+    padding = repair._padding(size)
+    assert len(padding) == size
+    pairs = properties.decode(padding.decode())
+    assert pairs.get("REPAIRED", "").rstrip() == repair._REASON[: max(0, size - 10)].rstrip()
