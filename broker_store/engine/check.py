@@ -424,7 +424,7 @@ class StoreCheck:
             self.log_start = 0
             self.report.add(NOTE, "empty", str(self.log_directory), None, "there is no commit log file")
         self.queues = dict(self._load_queues())
-        self.deleted_before = {topic: end for topic, end in self._read_json("deletedTopics.json").items() if isinstance(end, int)}
+        self.deleted_before = self._read_tombstones()
         table = self._read_json("topics.json").get("topicConfigTable")
         self.known_topics = set(table) if isinstance(table, dict) else set()
         self.report.count("queues", len(self.queues))
@@ -970,7 +970,7 @@ class StoreCheck:
     def _tell_missing(self, queue: Queue) -> None:
         for first, last in queue.missing:
             # At the end of a queue they are merely late; in the middle they are a hole.
-            severity = self.behind if first >= queue.end or self.unclean else ERROR
+            severity = check_rules.missing_severity(self.behind, first >= queue.end, self.unclean)
             path, at = queue.file_of(first)
             what = f"unit {first} is missing" if first == last else f"units {first} to {last} are missing"
             self.report.add(severity, "unit-missing", path, at, f"{what}, the log has the records", queue=queue.key)
@@ -1162,6 +1162,12 @@ class StoreCheck:
         if queue.next < queue.end and self._in_damage(queue, queue.next, queue.end, bridged):
             return queue.end  # its last records are among the damaged ones, and a repair keeps their places
         return queue.next
+
+    def _read_tombstones(self) -> dict[str, int]:
+        """Log offset by deleted topic, as a start reads it: of the file, else of its .bak; none where both are bad."""
+        sound: list[dict[str, int]] = []
+        judged(self.disk, self.root / config_files.DIRECTORY / TOMBSTONES, lambda text: sound.append(read_tombstones(text)))
+        return sound[-1] if sound else {}
 
     def _read_json(self, name: str) -> dict:
         """A config file as a dict; what cannot be read is told with the other config files."""

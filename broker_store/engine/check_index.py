@@ -383,7 +383,7 @@ class IndexCheck:
     def _tell_unindexed(self, kind: str) -> None:
         """Keys that no entry was found for, told when it is known whether more entries follow."""
         path = str(self.files[min(self._file, len(self.files) - 1)][0])
-        what = f"{self._unindexed} keys of the records from {self._unindexed_from} on are not in the index"
+        what = check_rules.keys_not_in_index(self._unindexed, self._unindexed_from)
         self._check.report.add(self._check.behind, kind, path, None, what)
         self._unindexed, self._unindexed_from = 0, None
 

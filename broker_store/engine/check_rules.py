@@ -24,6 +24,11 @@ def late_severity(is_unclean_or_in_use: bool) -> str:
     return WARNING if is_unclean_or_in_use else ERROR
 
 
+def missing_severity(behind: str, is_at_end: bool, is_unclean: bool) -> str:
+    """How grave it is that the log has a record whose unit is missing; `behind` is `late_severity` of the store."""
+    return behind if is_at_end or is_unclean else ERROR
+
+
 def time_goes_back(back_ms: int) -> str:
     return f"was stored {back_ms:,} ms before the record before it: a search by time may miss messages near here"
 
@@ -43,6 +48,10 @@ def offsets_given_again(count: int, first: int, queue: str, unit_at: int) -> str
 
 def offsets_in_no_record(first: int, last: int, queue: str) -> str:
     return f"queue offsets {first} to {last} of {queue} are in no record"
+
+
+def keys_not_in_index(keys: int, log_offset: int) -> str:
+    return f"{keys} keys of the records from {log_offset} on are not in the index"
 
 
 def keys_without_index(keys: int) -> str:

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING
 from broker_store.engine import check_rules
 from broker_store.engine.check import StoreCheck
 from broker_store.engine.check_places import good_record
-from broker_store.engine.check_report import ERROR, NOTE, WARNING
+from broker_store.engine.check_report import ERROR, NOTE, WARNING, CheckSizes
 from broker_store.engine.disk import Disk
-from broker_store.errors import FormatError
-from broker_store.formats import config_json, index_file, queue_unit
+from broker_store.formats import index_file, queue_unit
 from broker_store.pipeline import splits
 from broker_store.pipeline.options import PARTITION_BYTES
 from broker_store.pipeline.stretch import GIVEN_AGAIN, Fault, Found, IndexFile, Store, Stretch, check_links, check_stretch
@@ -43,7 +42,6 @@ CHECKED_ELSEWHERE = {
     "the bytes after the end of the log": ("stale-tail",),
     "the files of timer messages": ("timer-wheel", "timer-slot", "timer-slots", "timer-log", "timer-chain", "timer-unit", "timer-check"),
 }
-CONFIG_BYTES = 256 << 20
 
 
 def audit(
@@ -53,21 +51,24 @@ def audit(
     tell,
     delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
     partition_bytes: int = PARTITION_BYTES,
+    noted: CheckSizes | None = None,
 ) -> dict:
     """{"findings": [{severity, kind, file, offset, what}], "kinds": {kind: count}, "counts": {...}, "not_compared": [what], "ok"}.
 
-    Files are named as seen from the store. What is `not_compared` is left to `check_store`.
+    Files are named as seen from the store. What is `not_compared` is left to `check_store`. `noted` are the sizes of files that
+    the last start of a broker on this store used, where that is known.
     """
-    return _Audit(spark, store, live_page, tell, delay_levels_ms, partition_bytes).run()
+    return _Audit(spark, store, live_page, tell, delay_levels_ms, partition_bytes, noted).run()
 
 
 class _Audit:
-    def __init__(self, spark, store: Path, live_page: Path | None, tell, delay_levels_ms, partition_bytes: int):
+    def __init__(self, spark, store: Path, live_page: Path | None, tell, delay_levels_ms, partition_bytes: int, noted: CheckSizes | None = None):
         self.spark, self.store, self.live_page, self.tell = spark, store, live_page, tell
-        self.delay_levels_ms, self.partition_bytes = delay_levels_ms, partition_bytes
+        self.delay_levels_ms, self.partition_bytes, self.noted = delay_levels_ms, partition_bytes, noted
         self.disk = Disk()
         self.live = splits.position_of(live_page, self.disk)
-        self.behind = check_rules.late_severity(self.live is not None or self.disk.exists(store / "abort"))
+        self.is_unclean = self.disk.exists(store / "abort")
+        self.behind = check_rules.late_severity(self.live is not None or self.is_unclean)
         self.findings: list[dict] = []
         self.kinds: dict[str, int] = {}
         self.counts: dict[str, int] = {}
@@ -76,7 +77,7 @@ class _Audit:
         self.tell("looking at the files", 0, 0)
         # First how far the log may be read, then what queues and index have: so they have all of it.
         self.files = splits.log_files(self.store, self.disk, self.live)
-        walk = StoreCheck(self.store, log_end=None if self.live is None else self.live.dispatched, disk=self.disk)
+        walk = StoreCheck(self.store, noted=self.noted, log_end=None if self.live is None else self.live.dispatched, disk=self.disk)
         self.walk = walk
         self._tell_names(walk)
         if self.live is None:
@@ -112,15 +113,14 @@ class _Audit:
         return [Stretch(split, split.begin, until, number == 0) for number, (split, until) in enumerate(zip(self.splits, ends, strict=True))]
 
     def _shared(self) -> Store:
-        table = self._config("topics.json").get("topicConfigTable")
         entries = [self._entry(file, number) for file, number in ((self.index[0], index_file.FIRST_ENTRY), (self.index[-1], self.index[-1].header.count - 1))] if self.index else [0, 0]
         return Store(
             files=tuple(self.files),
             queues=tuple(self.queues),
             index=tuple(self.index),
             gaps=tuple(self.gaps),
-            tombstones={name: end for name, end in self._config("deletedTopics.json").items() if isinstance(end, int)},
-            known_topics=frozenset(table) if isinstance(table, dict) else frozenset(),
+            tombstones=self.walk.deleted_before,
+            known_topics=frozenset(self.walk.known_topics),
             delay_levels_ms=self.delay_levels_ms,
             log_begin=self.files[0][1] if self.files else 0,
             data_end=self.splits[-1].end if self.splits else 0,
@@ -150,8 +150,8 @@ class _Audit:
         """Read the log's files where `check_store` reads them: at the place that their records state, and no further than they should reach."""
         kept = [file for file in walk.log_files if file.actual]
         placed = [(file.path, file.base, file.base + min(file.actual, file.size)) for file in kept]
-        while len(placed) > 1 and not splits.data_end(placed[-1][0], self.disk):
-            placed.pop()
+        while len(placed) > 1 and splits.is_zero(placed[-1][0], placed[-1][2] - placed[-1][1], self.disk):
+            placed.pop()  # made ahead, with blocks or without
         for file in walk.log_files:
             if not file.actual and placed and file.base < placed[-1][1]:
                 self.add(ERROR, "bad-record", file.path, 0, "the file has no bytes, but the log goes on in the next file")
@@ -210,7 +210,12 @@ class _Audit:
             self.counts[name] = sum(getattr(one, name) for one in found)
         self.counts["log_end"] = max((one.log_end for one in found if one.records), default=self.files[0][1] if self.files else 0)
         if not self.index and (keys := sum(one.keys for one in found)):
-            self.add(WARNING, check_rules.NO_INDEX, self.store / "index", None, check_rules.keys_without_index(keys))
+            if self.walk.index.files:  # none has an entry
+                path, _, _ = self.walk.index.files[-1]
+                begin = min(one.first_time[0] for one in found if one.first_time is not None)
+                self.add(self.behind, "index-behind", path, None, check_rules.keys_not_in_index(keys, begin), keys)
+            else:
+                self.add(WARNING, check_rules.NO_INDEX, self.store / "index", None, check_rules.keys_without_index(keys))
         last_ms: int | None = None
         for one in found:
             if one.first_time is not None:
@@ -303,7 +308,8 @@ class _Audit:
         _, found, wanted = fault.first
         if fault.kind == "unit-missing":
             at_end = queue is None or not queue.files or first >= queue.files[-1].end
-            what, kind, severity = "missing, the log has the records", "unit-missing", self.behind if at_end else ERROR
+            what, kind = "missing, the log has the records", "unit-missing"
+            severity = check_rules.missing_severity(self.behind, at_end, self.is_unclean)
         elif fault.kind == "unit-behind":
             what, kind, severity = "pointing behind the end of the log", "unit-extra", self.behind
         elif fault.kind == "unit-extra":
@@ -325,14 +331,6 @@ class _Audit:
         at = self.index[0].geometry.entry_at(number) if path else None
         beside = self.index[0] if fault.kind == "index-starts-late" else self.index[-1]
         self.add(severity, fault.kind, path or beside.path, at, f"{fault.count} {'entries ' if path else ''}{what}", fault.count)
-
-    def _config(self, name: str) -> dict:
-        try:
-            value = config_json.read(self.disk.read_file(self.store / "config" / name, CONFIG_BYTES) or b"{}")
-        except FormatError as error:
-            self.add(ERROR, "config", self.store / "config" / name, None, str(error))
-            return {}
-        return value if isinstance(value, dict) else {}
 
     # Links of the index --------------------------------------------------------------------------------------------
 

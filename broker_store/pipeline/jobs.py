@@ -23,6 +23,8 @@ from broker_store.pipeline.splits import log_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from broker_store.engine.check_report import CheckSizes
+
 NAMES = ("audit", "statistics", "lineage", "archive")
 MAX_LINEAGE = 10_000
 PROGRESS_SECONDS = 0.5
@@ -50,14 +52,16 @@ def reader_of(spark: SparkSession, store: Path, live_page: Path | None, **always
     return read
 
 
-def audit(spark: SparkSession, store: Path, live_page: Path | None = None, tell: Tell = quiet, **options: object) -> dict:
+def audit(
+    spark: SparkSession, store: Path, live_page: Path | None = None, tell: Tell = quiet, *, noted: CheckSizes | None = None, **options: object
+) -> dict:
     """See broker_store.pipeline.audit; `options` are those of the source, delay_levels and partition_bytes."""
     from broker_store.pipeline.audit import audit as run
     from broker_store.pipeline.options import read_options
 
     given = read_options({"path": str(store), **options})
     with telling(spark, tell) as tell:
-        return run(spark, store, live_page, tell, given.delay_levels_ms, given.partition_bytes)
+        return run(spark, store, live_page, tell, given.delay_levels_ms, given.partition_bytes, noted)
 
 
 def archive(spark: SparkSession, store: Path, out: Path, live_page: Path | None = None, tell: Tell = quiet, **limits: int) -> dict:

@@ -27,6 +27,7 @@ from broker_store.formats import config_json, queue_unit, record
 from broker_store.pipeline.options import PARTITION_BYTES, Test, bounds
 
 MAX_RECORD = (16 << 20) + record.MAX_BEYOND_BODY  # the largest body a broker may be set to
+ZEROS_AT_ONCE = 1 << 20
 QUEUES_ASKED = 64  # the longest queues; more are not asked for a cut
 MAX_STRETCHES = 100_000  # for each some 2 KB are held while cuts are sought; of 64 MiB each they are 6 TiB of log
 
@@ -135,6 +136,15 @@ def data_end(path: Path, disk: Disk) -> int:
         return region.data_end()
     finally:
         region.close()
+
+
+def is_zero(path: Path, size: int, disk: Disk) -> bool:
+    """Whether the first `size` bytes of a file are zero, written or not."""
+    with disk.open_reader(path) as reader:
+        end, at = min(size, data_end(path, disk)), 0
+        while at < end and not any(reader.read(at, min(ZEROS_AT_ONCE, end - at))):
+            at += ZEROS_AT_ONCE
+    return at >= end
 
 
 def find_cuts(store: Path, files: list[tuple[Path, int, int]], targets: list[int], reach: int, disk: Disk) -> list[int]:

@@ -377,6 +377,9 @@ class _Units:
 
     def finish(self) -> None:
         """What stands in the queues for this stretch and agreed with no record."""
+        for name, _, count, at in self._table_rows.values():
+            if before := self._check.store.tombstones.get(name[0]):  # of a topic that is gone: its units should be too
+                self._agreed[at : at + count][self._units["log_offset"][at : at + count] < before] = 0
         agreed = int(self._agreed.sum())
         self._check.found.units += agreed
         for name, first, count, at in self._table_rows.values():
@@ -397,6 +400,8 @@ class _Units:
         """
         check, queue = self._check, self._queues[name].queue
         is_data = _is_data(units)
+        if not is_compared:
+            is_data |= (numbers < self._gone_to(name)) & (units["record_bytes"] == 0)
         numbers, units = numbers[is_data], units[is_data]
         check.found.units += len(units)
         offsets, sizes = units["log_offset"].astype(np.int64), units["record_bytes"]
@@ -422,6 +427,16 @@ class _Units:
                 first = int(np.argmax(chosen))
                 self._tell(kind, name, numbers[chosen], (int(numbers[first]), _values(units[first]), ()))
 
+
+    def _gone_to(self, name: tuple[str, int]) -> int:
+        """Number behind the queue's last unit of a record before the log's begin: a unit of zeros before it is one that no record can show missing."""
+        log_begin, queue = self._check.store.log_begin, self._queues[name]
+        if not log_begin or not self._check.stretch.is_first or not queue.queue.files:
+            return 0
+        first = queue.queue.files[0]
+        units = queue.read(first.first, first.end - first.first)  # retention leaves one file that begins before the log
+        gone = np.flatnonzero(_is_data(units) & (units["log_offset"] < log_begin))
+        return first.first + int(gone[-1]) + 1 if len(gone) else 0
 
     def _states_nothing_else(self, unit: queue_unit.QueueUnit) -> bool:
         """Whether a good record of the unit's size lies where it points to, to which no unit of the place it states itself leads."""

@@ -452,3 +452,16 @@ def test_a_light_queue_is_compared_with_what_the_records_of_other_topics_say(tmp
         poke(light, 0, wrong)
         assert [(finding.kind, finding.file, finding.offset) for finding in check_store(root).findings] == [("unit-extra", str(light), 0)]
     poke(light, 0, units[:unit])
+
+
+def test_tombstones_are_read_as_a_start_reads_them(open_store):
+    """A number that is no log offset made the check blame sound units, and a repair take their queues away."""
+    store = open_store()
+    for number in range(20):
+        store.put(message("quiet", 0, b"%d" % number))
+    store.close()
+    (store.root / "config").mkdir(exist_ok=True)
+    (store.root / "config/deletedTopics.json").write_text('{"quiet": 99999999999999999999999}')
+    (store.root / "config/deletedTopics.json.bak").write_text("{}")
+    assert [(one.severity, one.kind) for one in check_store(store.root).findings] == [("warning", "config")]
+    (store.root / "config/deletedTopics.json").unlink()  # the store is checked once more when the test ends

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.engine.check import check_store
+from broker_store.engine.check import StoreCheck, check_store
+from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
 from broker_store.formats import queue_unit, record
 from broker_store.inside.doctor import MEANINGS
 from broker_store.pipeline import audit, splits
 from broker_store.pipeline.options import PARTITION_BYTES
+from tests.engine.test_known_ends import filled, poke
 from tests.pipeline import plain
 from tests.support import stores
 from tests.support.faults import FAULTS, Scene
+from tests.support.hand_store import Clock, HandStore, small_settings
 from tests.support.reference import ReferenceStore
 
 STRETCH_BYTES = 1 << 16  # far less than a file of the log
@@ -32,6 +35,10 @@ class InOneProcess(audit._Audit):
         return [function(shared, item) for item in items]
 
 
+def audited(root: Path, partition_bytes: int = PARTITION_BYTES, noted: CheckSizes | None = None) -> dict:
+    return InOneProcess(None, root, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, partition_bytes, noted).run()
+
+
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
     root = stores.unpack("clean-small", tmp_path_factory.mktemp("sound"))
@@ -44,12 +51,12 @@ def test_a_planted_fault_is_named_alike(fault, sound, tmp_path):
     scene = Scene(shutil.copytree(root, tmp_path / "store"), SIZES, before)
     FAULTS[fault](scene)
     report = check_store(scene.root)
-    result = InOneProcess(None, scene.root, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, PARTITION_BYTES).run()
+    result = audited(scene.root)
     checked = {(one.severity, one.kind, str(Path(one.file).relative_to(scene.root)), one.offset) for one in report.findings if one.kind not in NOT_COMPARED}
-    audited = {(one["severity"], one["kind"], one["file"], one["offset"]) for one in result["findings"] if one["kind"] not in NOT_COMPARED}
-    assert {kind for _, kind, _, _ in audited} == {kind for _, kind, _, _ in checked}
+    named = {(one["severity"], one["kind"], one["file"], one["offset"]) for one in result["findings"] if one["kind"] not in NOT_COMPARED}
+    assert {kind for _, kind, _, _ in named} == {kind for _, kind, _, _ in checked}
     # Of many units or entries the audit tells the first of each queue or file and counts the others.
-    assert {one for one in audited if one[1] not in OTHER_PLACE} <= {one for one in checked if one[1] not in OTHER_PLACE}
+    assert {one for one in named if one[1] not in OTHER_PLACE} <= {one for one in checked if one[1] not in OTHER_PLACE}
 
 
 FIELDS = record.FIXED_IPV4.offset
@@ -79,9 +86,8 @@ def test_a_record_that_states_another_place_is_blamed_alike_wherever_it_stands_i
                 log.seek(-1, 1)
                 log.write(bytes([value ^ 1 << number]))
             checked = {one.kind for one in check_store(store).findings if one.kind not in NOT_COMPARED}
-            result = InOneProcess(None, store, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, partition_bytes).run()
-            audited = {one["kind"] for one in result["findings"] if one["kind"] not in NOT_COMPARED}
-            assert audited == checked, (queue, one.log_offset)
+            result = audited(store, partition_bytes)
+            assert {found["kind"] for found in result["findings"] if found["kind"] not in NOT_COMPARED} == checked, (queue, one.log_offset)
             assert "unit-extra" not in checked, (queue, one.log_offset)
             shutil.rmtree(store)
 
@@ -96,13 +102,98 @@ def test_times_that_go_back_where_two_stretches_meet_are_named_alike(sound, tmp_
             log.seek(at - base + record.FIXED_IPV4.offset["store_timestamp"])
             log.write((1).to_bytes(8, "big"))
     checked = {(str(Path(one.file).relative_to(scene.root)), one.offset, one.what) for one in check_store(scene.root).findings if one.kind == "store-time"}
-    result = InOneProcess(None, scene.root, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, STRETCH_BYTES).run()
-    audited = {(one["file"], one["offset"], one["what"]) for one in result["findings"] if one["kind"] == "store-time"}
-    assert audited == checked and len(checked) > 3
+    result = audited(scene.root, STRETCH_BYTES)
+    assert {(one["file"], one["offset"], one["what"]) for one in result["findings"] if one["kind"] == "store-time"} == checked and len(checked) > 3
 
 
 def test_the_audit_says_what_it_leaves_to_a_check(sound):
     root, _ = sound
-    result = InOneProcess(None, root, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, PARTITION_BYTES).run()
+    result = audited(root)
     assert result["ok"] and result["not_compared"] == list(audit.CHECKED_ELSEWHERE)
     assert {kind for kinds in audit.CHECKED_ELSEWHERE.values() for kind in kinds} <= MEANINGS.keys()
+
+
+# Stores of Apache, undamaged, and what is done to one that was closed (`clean-small`) or killed (`crash`).
+
+
+def last_file(root, directory):
+    return sorted(path for path in (root / directory).rglob("*") if path.is_file() and path.name.isdigit())[-1]
+
+
+def zeroed_index(root):
+    for path in (root / "index").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+
+
+def longer(root, which=slice(None)):
+    for path in sorted((root / "commitlog").iterdir())[which]:
+        with open(path, "ab") as file:
+            file.write(b"0123456789")
+
+
+def one_log_file(root, length):
+    """Of a log of one file, which nothing beside it shows the length of."""
+    path = min((root / "commitlog").iterdir())
+    for other in (root / "commitlog").iterdir():
+        if other != path:
+            other.unlink()
+    content = path.read_bytes()
+    path.write_bytes(content[:length].ljust(length, b"x"))
+
+
+def zeroed_unit(root, number):
+    path = last_file(root, "consumequeue/FixA/1") if (root / "consumequeue/FixA").is_dir() else max((root / "consumequeue").rglob("0" * 20), key=lambda path: len(path.read_bytes().rstrip(b"\0")))
+    content = bytearray(path.read_bytes())
+    content[number * 20 : number * 20 + 20] = bytes(20)
+    path.write_bytes(content)
+
+
+def tombstone(root, content, backup=None):
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config/deletedTopics.json").write_bytes(content)
+    if backup is not None:
+        (root / "config/deletedTopics.json.bak").write_bytes(backup)
+
+
+NEAR = {
+    "nothing": lambda root: None,
+    "a zeroed index": zeroed_index,
+    "an index without files": lambda root: [path.unlink() for path in (root / "index").iterdir()],
+    "all log files longer": longer,
+    "the first log file longer": lambda root: longer(root, slice(1)),
+    "the last log file longer": lambda root: longer(root, slice(-1, None)),
+    "the only log file short": lambda root: one_log_file(root, 200_000),
+    "the only log file long": lambda root: one_log_file(root, 262_144 + 100),
+    "the first unit zeroed": lambda root: zeroed_unit(root, 0),
+    "a unit zeroed": lambda root: zeroed_unit(root, 5),
+    "a tombstone beyond the records": lambda root: tombstone(root, b'{"FixA": 250000, "CrashTopic": 250000}'),
+    "a tombstone that is no number of the log": lambda root: tombstone(root, b'{"FixA": 99999999999999999999, "CrashTopic": 99999999999999999999}', b"{}"),
+}
+
+
+@pytest.mark.parametrize("case", NEAR)
+@pytest.mark.parametrize("name", ["clean-small", "crash"])
+def test_what_is_near_to_a_fault_is_named_alike(name, case, tmp_path):
+    root = stores.unpack(name, tmp_path)
+    NEAR[case](root)
+    sizes = stores.SIZES[name]
+    noted = CheckSizes(sizes.mapped_file_size_commit_log, sizes.mapped_file_size_consume_queue, sizes.max_hash_slot_num, sizes.max_index_num)
+    check = StoreCheck(root, noted=noted)
+    checked = {(one.severity, one.kind) for one in check.run().findings if one.kind not in NOT_COMPARED}
+    assert {(one["severity"], one["kind"]) for one in audited(root, noted=noted)["findings"] if one["kind"] not in NOT_COMPARED} == checked
+
+
+@pytest.mark.parametrize("number", [0, 1, 5])
+def test_a_zeroed_unit_of_a_record_that_retention_removed_is_named_alike(number, tmp_path):
+    store = HandStore(small_settings(tmp_path / "store"), Clock()).begin()
+    filled(store)
+    store.flush(), store.round()
+    assert store.delete_expired(any_age=True, most=2) == 2
+    store.close()
+    root = store.root
+    first = min((root / "consumequeue/T/0").iterdir())
+    poke(first, number * 20, bytes(20))
+    noted = CheckSizes(16384, 400, 16, 64)
+    checked = {(one.severity, one.kind, one.offset) for one in StoreCheck(root, noted=noted).run().findings if one.kind not in NOT_COMPARED}
+    assert checked
+    assert {(one["severity"], one["kind"], one["offset"]) for one in audited(root, noted=noted)["findings"] if one["kind"] not in NOT_COMPARED} == checked

@@ -109,7 +109,8 @@ class Command(BaseCommand):
         if options["verb"] == "statistics":
             return jobs.statistics(session, store, live, tell, **_only(options))
         levels = options["delay_levels"] or run_file.delay_levels(store, data)
-        return jobs.audit(session, store, live, tell, **({"delay_levels": levels} if levels else {}))
+        noted = run_file.noted_sizes(store, data)
+        return jobs.audit(session, store, live, tell, noted=noted, **({"delay_levels": levels} if levels else {}))
 
     def _show_audit(self, result: dict) -> None:
         rows = ([one["severity"], one["kind"], one["file"], "" if one["offset"] is None else str(one["offset"]), one["what"]] for one in result["findings"])
