@@ -1019,7 +1019,8 @@ class StoreCheck:
             wrong = np.ones(len(units), dtype=bool)
             if self.limit is not None:
                 wrong &= units["log_offset"] < self.limit
-            self._tell_extra(queue, start, units, wrong & (units["size"] != 0))
+            is_data = (units["size"] != 0) | (units["log_offset"] != 0) | (units["tags_code"] != 0)
+            self._tell_extra(queue, start, units, wrong & is_data)
 
     def _tell_extra(self, queue: Queue, first: int, units: np.ndarray, wrong: np.ndarray) -> None:
         offsets = units["log_offset"].astype(np.int64)

@@ -102,6 +102,7 @@ class Recovery:
         self._ends, self._tombstones, self._times, self._read_config = ends, tombstones, times, read_config
         self._proof = Proof(ends, 0, False, False)
         self._suspects: dict[ConsumeQueue, Suspect] = {}
+        self._too_long: set[ConsumeQueue] = set()  # with units behind the recorded end, which are reported
         self._trusts_index = False
         self._copied: set[Path] = set()
         self._disowned: dict[ConsumeQueue, Disowned] = {}
@@ -648,6 +649,7 @@ class Recovery:
             self._suspects[queue] = suspect
             self._report.finding("warning", f"{suspect.why}; it is made again from the log, from {suspect.log_offset:,} on", _name(queue), suspect.first * UNIT)
         if self._proof.is_too_long(queue):
+            self._too_long.add(queue)
             if suspect is None:
                 self._report.finding("warning", f"behind its end, unit {following:,}, lie units of no message; they are taken out", _name(queue), following * UNIT)
             queue.start_at(following)
@@ -826,6 +828,8 @@ class Recovery:
             at, region = end * UNIT - queue.files[-1].base, queue.files[-1].map()
             if _data_end(region, at) > at:
                 if self._was_clean:  # after a stop in order zero lies there; after a crash whatever it tore
+                    if end == queue.maximum and queue not in self._too_long:
+                        self._report.finding("warning", f"behind its end, unit {end:,}, lie bytes of no message; they are taken out", _name(queue), end * UNIT)
                     self._copy_aside(queue.files[-1].path, region)
                 region.punch(at)
                 # A unit that came back after a later clean stop would be believed.

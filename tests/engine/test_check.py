@@ -466,3 +466,15 @@ def test_tombstones_are_read_as_a_start_reads_them(open_store):
     assert [(one.severity, one.kind) for one in check_store(store.root).findings] == [("warning", "config")]
     for path in (store.root / "config").glob("deletedTopics.json*"):
         path.unlink()  # the store is checked once more when the test ends
+
+
+def test_a_bit_behind_the_end_of_a_queue_is_reported(open_store):
+    store = open_store()
+    for number in range(5):
+        store.put(message("quiet", 0, b"%d" % number))
+    store.close()
+    path = store.root / "consumequeue/quiet/0" / ("0" * 20)
+    content = path.read_bytes()
+    path.write_bytes(content[:140] + b"\1" + content[141:])  # two units behind the end, in the offset alone
+    assert [(one.severity, one.kind, one.offset) for one in check_store(store.root).findings] == [("error", "unit-extra", 140)]
+    path.write_bytes(content)

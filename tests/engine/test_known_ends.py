@@ -78,6 +78,7 @@ HURTS = {
     "a bit of a size": lambda root: flip(queue_file(root), 5 * 20 + 11, 2),
     "a bit of the last size": lambda root: flip(queue_file(root), 18 * 20 + 11, 0),
     "a bit of a tag hash": lambda root: flip(queue_file(root), 5 * 20 + 19, 4),
+    "a bit behind the end": lambda root: flip(queue_file(root), 19 * 20 + 3, 0),
     "a unit behind the end": lambda root: poke(queue_file(root), 19 * 20, struct.pack(">qiq", 100, 200, 0)),
     "the newest index file removed": lambda root: sorted((root / "index").iterdir())[-1].unlink(),
     "the first index file removed": lambda root: sorted((root / "index").iterdir())[0].unlink(),
