@@ -828,7 +828,7 @@ class Recovery:
             at, region = end * UNIT - queue.files[-1].base, queue.files[-1].map()
             if _data_end(region, at) > at:
                 if self._was_clean:  # after a stop in order zero lies there; after a crash whatever it tore
-                    if end == queue.maximum and queue not in self._too_long:
+                    if end == queue.maximum and queue not in self._too_long and queue not in self._suspects:
                         self._report.finding("warning", f"behind its end, unit {end:,}, lie bytes of no message; they are taken out", _name(queue), end * UNIT)
                     self._copy_aside(queue.files[-1].path, region)
                 region.punch(at)
