@@ -168,7 +168,10 @@ class ConsumeQueue:
     # Reading ------------------------------------------------------------------------------------------------------
 
     def read_units(self, unit: int, count: int) -> bytes:
-        """Raw units [unit, unit + count) cut at the maximum and at the end of the file that holds `unit`. Any thread."""
+        """Raw units [unit, unit + count) cut at the maximum and at the end of the file that holds `unit`. Any thread.
+
+        Raises StoreError; DamagedStoreError for a file that became shorter and does not hold the first of them.
+        """
         maximum = self.maximum
         file = self.file_of(unit)
         if file is None or unit < self.minimum:
@@ -177,7 +180,12 @@ class ConsumeQueue:
         if count <= 0:
             return b""
         with self.disk.open_reader(file.path) as reader:
-            return reader.read(unit * UNIT - file.base, count * UNIT)
+            raw = reader.read(unit * UNIT - file.base, count * UNIT)
+        if len(raw) < UNIT and unit >= self.minimum and not self.closed:
+            raise DamagedStoreError(
+                f"ends before unit {unit:,}: it was made shorter while the store is open", file=str(file.path), advice="The next start makes it again."
+            )
+        return raw
 
     def enter_for_reading(self, unit: int) -> bool:
         """Let the kernel that reads find the units of the file that holds `unit`; False when there is no such file, or it is not

@@ -139,6 +139,17 @@ class Region:
     def closed(self) -> bool:
         return self.address == 0
 
+    def at_least(self, size: int) -> Region:
+        """Return the region, or close it if its file is shorter than `size`: kernels would use memory after the map. Raises DamagedStoreError."""
+        if self.size < size:
+            found = self.size
+            self.close()
+            raise DamagedStoreError(
+                f"has {found:,} bytes, and should have {size:,}: it was made shorter while the store is open",
+                file=str(self.path), advice="Stop the broker and run `manage.py check_store`.",
+            )
+        return self
+
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
         """A view of the bytes; it must be gone before `close`."""
         length = self.size - offset if length is None else length

@@ -53,7 +53,7 @@ class IndexFile:
 
     def map(self) -> Region:
         if self.region is None:
-            self.region = self.disk.open_region(self.path)
+            self.region = self.disk.open_region(self.path).at_least(self.geometry.file_bytes)
         return self.region
 
     def unmap(self) -> None:

@@ -56,8 +56,9 @@ class MappedFile:
         return self._residency
 
     def map(self, writable: bool = True) -> Region:
+        """Raises StoreError; DamagedStoreError for a file that became shorter."""
         if self.region is None:
-            self.region = self.disk.open_region(self.path, writable)
+            self.region = self.disk.open_region(self.path, writable).at_least(self.size)
         return self.region
 
     def release_map(self) -> Region:

@@ -26,9 +26,10 @@ from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk
 from broker_store.engine.hash_index import HashIndex, IndexWalk
+from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.store_times import StoreTimes, TimeOrder
-from broker_store.errors import FormatError, StoreError
+from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import index_file, queue_unit, record
 from broker_store.formats.index_file import FOR_EVER_MS, asked_times
 from broker_store.formats.properties import KEYS
@@ -167,14 +168,32 @@ class Reads:
     def _can_go_on(self, stopped: int, queue: ConsumeQueue, offset: int) -> bool:
         """Do what the kernel stopped for; False when the read would wait for the disk. Raises StoreError."""
         if stopped == c.READ_UNENTERED:
-            return queue.enter_for_reading(offset)
+            return self._enter(queue, offset)
         words = self._words
         number = words[c.R_ASK_FILE]
         file = queue.read_file if number == c.ASK_UNITS else self._log.files[number]
         if stopped == c.READ_UNMAPPED:
-            self._log.map_for_reading(file)
-            return True
+            return self._map(file)
         return file.residency.ask(words[c.R_ASK_PLACE], words[c.R_ASK_BYTES], words[c.R_ROUND])
+
+    def _enter(self, queue: ConsumeQueue, unit: int) -> bool:
+        """As `ConsumeQueue.enter_for_reading`; a file that became shorter is reported and read by position."""
+        try:
+            return queue.enter_for_reading(unit)
+        except DamagedStoreError as error:
+            cause = str(error)
+            self._wake(lambda: self._on_damage(cause, -1))
+            return False
+
+    def _map(self, file: MappedFile) -> bool:
+        """Map a log file for the kernels; False for one that became shorter, which is reported and read by position: each record is compared then."""
+        try:
+            self._log.map_for_reading(file)
+        except DamagedStoreError as error:
+            cause, base = str(error), file.base
+            self._wake(lambda: self._on_damage(cause, base))
+            return False
+        return True
 
     def _filter(self, codes: frozenset[int]) -> Words:
         found = self._filters.get(codes)
@@ -559,13 +578,12 @@ class Reads:
         if stopped == c.LOOKUP_ASK_INDEX:
             return self._index.ask_pages(number, place, size, words[c.R_ROUND])
         if stopped == c.LOOKUP_UNENTERED_UNITS:
-            return self._queues.by_row(number).enter_for_reading(place)
+            return self._enter(self._queues.by_row(number), place)
         if stopped == c.LOOKUP_ASK_UNITS:
             return self._queues.by_row(number).read_file.residency.ask(place, size, words[c.R_ROUND])
         file = self._log.files[number]
         if stopped == c.LOOKUP_UNMAPPED:
-            self._log.map_for_reading(file)
-            return True
+            return self._map(file)
         return file.residency.ask(place, size, words[c.R_ROUND])
 
 

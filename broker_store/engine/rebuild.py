@@ -110,7 +110,7 @@ class IndexRebuild:
         if file is None:
             raise StoreError(f"the log file of position {self.position} is gone: it became too old while it was read")
         self._close_region()
-        self._file, self._region = file, self._disk.open_region(file.path, writable=False)
+        self._file, self._region = file, self._disk.open_region(file.path, writable=False).at_least(file.size)
         view = self._context.view
         view[c.DISPATCH_ADDRESS] = self._region.address
         view[c.DISPATCH_BASE] = file.base

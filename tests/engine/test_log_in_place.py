@@ -1,11 +1,13 @@
-"""A log file that is removed, replaced or cut under a running store: nothing more is acknowledged, and a sentence says why."""
+"""A file that is removed, replaced or cut under a running store: nothing more is acknowledged, no other bytes are served, and a sentence says why."""
 
 import os
 import shutil
 
 import pytest
 
-from broker_store.messages import PutStatus
+from broker_store.errors import StoreError
+from broker_store.formats import record
+from broker_store.messages import GetRequest, GetStatus, PutStatus
 from tests.support.hand_store import HandStore, message, small_settings
 
 LOG_FILE = "commitlog/" + "0" * 20
@@ -62,5 +64,57 @@ def test_it_is_noticed_without_a_message_too(tmp_path):
         removed(tmp_path / "store" / LOG_FILE)
         store.look_at_disk()
         assert store.state == "read_only" and "the file is gone" in why(store)
+    finally:
+        store.die()
+
+
+def written(tmp_path):
+    """A store with some log and queue files that are not mapped, and the raw records by queue offset."""
+    store = HandStore(small_settings(tmp_path / "store")).begin()
+    bodies = {}
+    while len(store.log.files) < 4:
+        sent = message(body=b"%d-" % len(bodies) + bytes(300), keys=(f"k{len(bodies)}",))
+        bodies[store.put(sent).queue_offset] = sent.body
+        store.flush()
+    store.log.unmap_before(store.log.current.base)
+    store.prepare()  # lets go of the maps
+    assert store.log.files[0].region is None
+    return store, bodies
+
+
+def test_an_older_log_file_that_was_cut_gives_no_other_bytes(tmp_path):
+    """The kernel read what lay after the map of the shorter file: zeros, other files of the process, or it was ended by SIGSEGV."""
+    store, bodies = written(tmp_path)
+    try:
+        whole = record.decode(store.get_blocking(GetRequest("topic", 0, 20, 1)).body)
+        os.truncate(store.log.files[0].path, whole.log_offset)  # store offsets are places in the first file
+        for number, body in bodies.items():
+            found = store.get_blocking(GetRequest("topic", 0, number, 1))
+            result = store.get(GetRequest("topic", 0, number, 1))
+            if number < 20 or found.status is GetStatus.FOUND:
+                assert record.decode(result.body).body == body
+            else:
+                assert result.status is GetStatus.MESSAGE_DAMAGED, number
+            if number < 20:
+                assert store.query_keys("topic", f"k{number}", 4).offsets
+        assert result.status is GetStatus.FOUND  # of a later file
+        assert "made shorter" in next(flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found")
+    finally:
+        store.die()
+
+
+def test_an_older_queue_file_that_was_cut_fails_reads_of_what_it_lacks(tmp_path):
+    """Units after the end of the map were read as zero: a consumer was told that nothing is there, and waited for ever."""
+    store, bodies = written(tmp_path)
+    try:
+        first = store.queue_table.find("topic", 0).files[0]
+        first.unmap()
+        os.truncate(first.path, 40)
+        assert record.decode(store.get(GetRequest("topic", 0, 1, 1)).body).body == bodies[1]
+        for number in (2, 10, 19):
+            with pytest.raises(StoreError, match="made shorter"):
+                store.get(GetRequest("topic", 0, number, 1))
+        assert record.decode(store.get(GetRequest("topic", 0, 20, 1)).body).body == bodies[20]
+        assert "made shorter" in next(flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found")
     finally:
         store.die()
