@@ -13,6 +13,7 @@ from typing import Literal
 
 from broker_store.broker.flow import RECENT_MS
 from broker_store.broker.pauses import Pause
+from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.messages import PutStatus
 from mqadmin.inside.write_routes import Withheld
 from mqadmin.templatetags.units import duration_text, moment_text
@@ -28,6 +29,8 @@ AHEAD_MS = 24 * 3_600_000  # one that is farther away than this is not worth a n
 NOTED_FLAGS = frozenset({"inspect", "slave", "page_cache_busy", "deleted_early", "cleaning_failed", "map_limit"})  # messages are taken, or are not expected to be
 # Refusals of a send: by what the store answered, or by its flag. Others are of a connection or of another request.
 SEND_CAUSES = frozenset(status.name for status in PutStatus) | {"disk full", "no room", "sync failed", "dispatch failed", "page cache busy", "REST bodies under way"}
+# Failures of a read or another request by a file of the store.
+FAILED_CAUSES = frozenset({StoreError.cause, DamagedStoreError.cause})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Signs:
     failed_jobs: int | None = None  # of the last day
     stopped_children: tuple[str, ...] | None = None
     findings: int | None = 0  # of the last check of the store, worse than harmless
+    database_failed: str = ""  # why; "" when it answers
     samples_failed: str = ""  # why; "" when they are taken
     pause: Pause | None = None  # the longest of late
     withheld: Withheld | None = None  # write permission that the own name server does not give out
@@ -71,7 +75,7 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing that is not as it should be. `number` is what `sentence` counts, `page` the name of the page's address."""
+    """One thing that is not as it should be. `number` is what `sentence` counts, `page` the name of the page's address, "" where no page says more."""
 
     severity: Severity
     kind: str
@@ -93,7 +97,7 @@ class Condition:
 
 def judge(signs: Signs) -> Condition:
     """The notices that signs give, the most severe first, and the sentence that stands above them."""
-    notices = [*_of_state(signs), *_of_flags(signs), *_of_routes(signs), *_of_refused(signs), *_of_disk(signs), *_of_findings(signs), *_of_lags(signs), *_of_pause(signs), *_of_jobs(signs), *_of_samples(signs)]
+    notices = [*_of_state(signs), *_of_flags(signs), *_of_routes(signs), *_of_refused(signs), *_of_disk(signs), *_of_findings(signs), *_of_lags(signs), *_of_pause(signs), *_of_jobs(signs), *_of_database(signs), *_of_samples(signs)]
     notices.sort(key=lambda notice: ORDER.index(notice.severity))
     if not notices:
         return Condition("good", "Everything runs.", ())
@@ -143,7 +147,10 @@ def _of_refused(signs: Signs) -> list[Notice]:
     if signs.refused is None:
         return [Notice("unknown", "refused", "What was refused is not known.", None, "store_write")]
     found, minutes = [], RECENT_MS // 60_000
-    for severity, what, causes in (("bad", "send", signs.refused.keys() & SEND_CAUSES), ("warn", "other request or connection", signs.refused.keys() - SEND_CAUSES)):
+    if failed := sum(signs.refused[cause] for cause in signs.refused.keys() & FAILED_CAUSES):
+        said = f"{failed:,} {'request' if failed == 1 else 'requests'} failed in the last {minutes} minutes because of a file of the store; the broker's log names it."
+        found.append(Notice("bad", "failed", said, failed, "doctor"))
+    for severity, what, causes in (("bad", "send", signs.refused.keys() & SEND_CAUSES), ("warn", "other request or connection", signs.refused.keys() - SEND_CAUSES - FAILED_CAUSES)):
         count = sum(signs.refused[cause] for cause in causes)
         if count:
             worst = max(sorted(causes), key=lambda cause: signs.refused[cause])
@@ -205,6 +212,13 @@ def _of_jobs(signs: Signs) -> list[Notice]:
     elif signs.failed_jobs is None or signs.stopped_children is None:
         found.append(Notice("unknown", "jobs", "Whether jobs failed, and what the last check of the store found, is not known: the queue of jobs does not answer.", None, "jobs"))
     return found
+
+
+def _of_database(signs: Signs) -> list[Notice]:
+    if not signs.database_failed:
+        return []
+    said = f"The dashboard's database does not answer, so logins, tokens and the audit trail fail or are lost: {signs.database_failed}."
+    return [Notice("bad", "database", said, None, "")]
 
 
 def _of_samples(signs: Signs) -> list[Notice]:

@@ -50,8 +50,8 @@ class ClusterGateway:
         }
         return await messages_json(facts, found.messages)
 
-    def refuse(self, cause: str, *, value: int, limit: int, who: str, said: str) -> None:
-        self._cluster.refuse(cause, value=value, limit=limit, who=who, said=said)
+    def refuse(self, cause: str, **case) -> None:
+        self._cluster.refuse(cause, **case)
 
 
 def _text(number: int | None) -> str | None:

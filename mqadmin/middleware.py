@@ -13,17 +13,19 @@ from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.messages.middleware import MessageMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.exceptions import PermissionDenied
+from django.db import DatabaseError
 from django.http import HttpResponse
 from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.common import CommonMiddleware
 from django.middleware.csrf import CsrfViewMiddleware
 from django.middleware.security import SecurityMiddleware
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
 
 from broker_store.server.problems import MEDIA_TYPE, Problem
 from mqadmin import audit, roles
+from mqadmin.failures import DATABASE_TITLE, database_failure, database_sentence, note_database_failure
 
 MUST_SET_PASSWORD = "must_set_password"  # in the session of who came in with a one-time password
 ADMIN_PATHS = ("/admin/",)
@@ -136,6 +138,32 @@ def not_stored(get_response):
     return middleware
 
 
+def without_database(request, error: DatabaseError) -> HttpResponse:
+    """The answer to a request whose user, or what else is in the dashboard's database, could not be looked up."""
+    note_database_failure(request, error)
+    if request.path.startswith("/api/"):
+        problem = Problem("database_unavailable")
+        return HttpResponse(problem.body(), status=problem.status, content_type=MEDIA_TYPE)
+    return render(request, "no_database.html", {"title": DATABASE_TITLE, "sentence": database_sentence(database_failure() or error)}, status=503)
+
+
+class DatabaseFailures:
+    """A page or form whose queries failed says so, in place of an error without a cause."""
+
+    sync_capable = async_capable = True
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request):
+        return self.get_response(request)
+
+    def process_exception(self, request, exception):
+        return without_database(request, exception) if isinstance(exception, DatabaseError) else None
+
+
 class RefusalsLeaveARecord:
     """One audit record for each change that a role may not ask for, whether by a page, REST or the admin.
 
@@ -196,12 +224,19 @@ def who_asks(get_response):
     if iscoroutinefunction(get_response):
 
         async def middleware(request):
-            must = settings.SESSION_COOKIE_NAME in request.COOKIES and await sync_to_async(looked_up)(request)
+            try:
+                must = settings.SESSION_COOKIE_NAME in request.COOKIES and await sync_to_async(looked_up)(request)
+            except DatabaseError as error:
+                return await sync_to_async(without_database)(request, error)
             return (refusal(request) if must else None) or await get_response(request)
 
     else:
 
         def middleware(request):
-            return (refusal(request) if looked_up(request) else None) or get_response(request)
+            try:
+                must = looked_up(request)
+            except DatabaseError as error:
+                return without_database(request, error)
+            return (refusal(request) if must else None) or get_response(request)
 
     return middleware

@@ -68,6 +68,7 @@ MIDDLEWARE = [
     "mqadmin.middleware.problem_for_a_wrong_method",
     "mqadmin.middleware.who_asks",
     "mqadmin.middleware.RefusalsLeaveARecord",
+    "mqadmin.middleware.DatabaseFailures",
     "mqadmin.middleware.Messages",
     "mqadmin.middleware.Frames",
     "django_htmx.middleware.HtmxMiddleware",

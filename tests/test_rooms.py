@@ -111,6 +111,7 @@ CONNECTS = {
     "broker_store/client/session.py": "the same, by links",
     "mqadmin/rest_client.py": "the local socket",
     "mqadmin/children.py": "the socket of our Redis",
+    "mqadmin/failures.py": "the file of the dashboard's database",
 }
 CONNECTING = {"create_connection", "open_connection", "open_unix_connection", "create_unix_connection", "connect", "urlopen", "HTTPConnection", "HTTPSConnection"}
 

@@ -29,7 +29,7 @@ from broker_store.engine.hash_index import HashIndex, IndexWalk
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.store_times import StoreTimes, TimeOrder
-from broker_store.errors import DamagedStoreError, FormatError, StoreError
+from broker_store.errors import FormatError, MapLimitError, StoreError
 from broker_store.formats import index_file, queue_unit, record
 from broker_store.formats.index_file import FOR_EVER_MS, asked_times
 from broker_store.formats.properties import KEYS
@@ -177,23 +177,27 @@ class Reads:
         return file.residency.ask(words[c.R_ASK_PLACE], words[c.R_ASK_BYTES], words[c.R_ROUND])
 
     def _enter(self, queue: ConsumeQueue, unit: int) -> bool:
-        """As `ConsumeQueue.enter_for_reading`; a file that became shorter is reported and read by position."""
+        """As `ConsumeQueue.enter_for_reading`; False for a file that cannot be mapped: it is read by position."""
         try:
             return queue.enter_for_reading(unit)
-        except DamagedStoreError as error:
-            cause = str(error)
-            self._wake(lambda: self._on_damage(cause, -1))
+        except StoreError as error:
+            self._report_unmapped(error, -1)
             return False
 
     def _map(self, file: MappedFile) -> bool:
-        """Map a log file for the kernels; False for one that became shorter, which is reported and read by position: each record is compared then."""
+        """Map a log file for the kernels; False for one that cannot be mapped: it is read by position, and each record is compared."""
         try:
             self._log.map_for_reading(file)
-        except DamagedStoreError as error:
-            cause, base = str(error), file.base
-            self._wake(lambda: self._on_damage(cause, base))
+        except StoreError as error:
+            self._report_unmapped(error, file.base)
             return False
         return True
+
+    def _report_unmapped(self, error: StoreError, log_offset: int) -> None:
+        """A file that was removed or made shorter is damage; that the system allows no more maps is not."""
+        if not isinstance(error, MapLimitError):
+            cause = str(error)
+            self._wake(lambda: self._on_damage(cause, log_offset))
 
     def _filter(self, codes: frozenset[int]) -> Words:
         found = self._filters.get(codes)

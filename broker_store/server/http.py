@@ -32,8 +32,10 @@ from urllib.parse import parse_qsl
 
 import orjson
 
+from broker_store.errors import StoreError
 from broker_store.excerpts import excerpt
 from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of, repeated_parameters, unknown_parameters
+from broker_store.server.repeated_log import RepeatedLog
 from broker_store.server.repeats import Repeats, read_key
 
 log = logging.getLogger(__name__)
@@ -125,8 +127,8 @@ class Gateway(Protocol):
     async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> Sequence[bytes]:
         """Messages of one queue from `offset` (None: its lowest), waiting up to `wait_ms` for the first: JSON in pieces."""
 
-    def refuse(self, cause: str, *, value: int, limit: int, who: str, said: str) -> None:
-        """Count a request that was refused because `value` went over `limit`."""
+    def refuse(self, cause: str, **case) -> None:
+        """Count a request that was refused or failed: `value`, `limit`, `who` and `said` as broker_store/broker/flow.py keeps them."""
 
 
 class HotRoutes:
@@ -155,6 +157,7 @@ class HotRoutes:
         self._clock = clock
         self._body_seconds = body_seconds
         self._bodies_bytes = 0
+        self._log = RepeatedLog(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = _route(scope)
@@ -176,6 +179,10 @@ class HotRoutes:
                 answer = await self._pull(topic, queue_id, scope["query_string"])
         except _Gone:
             return None
+        except StoreError as error:
+            self._log.write(logging.ERROR, "failed requests", time.monotonic(), "a REST request of %s to %s failed: %s", caller.name, route[0], error)
+            self._gateway().refuse(error.cause, who=caller.name)
+            return await _refuse(send, error)
         except Exception as error:
             return await _refuse(send, error)
         return await _answer(send, 200, answer, b"application/json")

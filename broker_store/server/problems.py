@@ -54,8 +54,10 @@ CODES: dict[str, tuple[int, str, str]] = {
     "starting": (503, "The broker is starting", "wait: /api/v1/recovery shows how far it is"),
     "unavailable": (503, "The store does not accept messages", "/api/v1/store shows the flag and its cause"),
     "read_only": (503, "The store is read-only", "a sync failed or the store was opened for inspection: see /api/v1/store"),
+    "database_unavailable": (503, "The dashboard's database does not answer", "messages are not touched by that: log in to the broker's machine and see its log"),
     "jobs_unavailable": (503, "Jobs are not available", "Redis does not answer; messages are not touched by that"),
     "damaged": (500, "A message is not as it was stored", "/api/v1/store shows the flag; 'manage.py check_store DIR' reports all damage; ask from the next offset to go on"),
+    "store_failed": (500, "A file of the store could not be read or written", "the broker's log names the file; 'manage.py check_store DIR' reports all damage"),
     "timeout": (504, "Took too long", "the outcome is unknown: look before you repeat"),
     "internal": (500, "Error inside the broker", "the log has the details"),
 }
@@ -149,6 +151,7 @@ _CODE_OF_ERROR = (
     (errors.StoreClosedError, "starting"),
     (errors.SyncError, "read_only"),
     (errors.DiskFullError, "unavailable"),
-    (errors.StoreError, "unavailable"),
+    (errors.MapLimitError, "unavailable"),
+    (errors.StoreError, "store_failed"),
     (errors.ConfigError, "invalid"),
 )

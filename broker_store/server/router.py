@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from types import CoroutineType
 
 from broker_store.broker import flow
@@ -25,6 +26,7 @@ from broker_store.server.locks import Locks
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import SEND_CODES, Produce, Refusal
 from broker_store.server.query import Query
+from broker_store.server.repeated_log import RepeatedLog
 from broker_store.server.replies import Replies
 from broker_store.server.retries import Retries
 from broker_store.server.timer import TimerHandlers
@@ -51,6 +53,7 @@ class Router:
     def __init__(self, parts: BrokerParts):
         self._parts = parts
         self._tasks: set[asyncio.Task] = set()
+        self._log = RepeatedLog(log)
         self._limits = flow.WaitLimits(parts.settings)
         self.produce = Produce(parts, parts.sends)
         self.produce.on_topic_created = lambda command, channel, config: audited_requests.auto_created(parts, command, channel, "topic", config.name, {"queues": config.queues})
@@ -161,7 +164,8 @@ class Router:
             code = ResponseCode.SYSTEM_ERROR
         elif isinstance(error, StoreError):
             # Its message names files of this machine, which are for the log and not for whoever can connect.
-            log.error("request %d failed: %s", command.code, error)
+            name = R(command.code).name
+            self._log.write(logging.ERROR, name, time.monotonic(), "%s of %s failed: %s", name, channel.remote, error)
             refuse(error.cause, who=channel.remote)
             return command.answer(ResponseCode.SYSTEM_ERROR, f"the store could not do it: {error.cause}; the broker's log says more", {})
         else:

@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
+from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from ninja import NinjaAPI
@@ -21,12 +22,13 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.docs import Swagger
 
 from broker_store import __version__
-from broker_store.errors import BrokerStoreError
+from broker_store.errors import BrokerStoreError, StoreError
 from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of
 from mqadmin.api import groups, inside, jobs, messages, pipeline, schemas, store, system, topics, waiting
 from mqadmin.api.auth import AUTH
 from mqadmin.api.parameters import only_declared
 from mqadmin.api.wrong import reason
+from mqadmin.failures import note_database_failure, note_store_failure
 from mqadmin.web import count_refusal
 
 log = logging.getLogger(__name__)
@@ -91,6 +93,16 @@ def _on_known(request: HttpRequest, error: Exception) -> HttpResponse:
     return problem_response(problem_of(error))
 
 
+def _on_store_failure(request: HttpRequest, error: StoreError) -> HttpResponse:
+    note_store_failure(request, error)
+    return problem_response(problem_of(error))
+
+
+def _on_database_failure(request: HttpRequest, error: DatabaseError) -> HttpResponse:
+    note_database_failure(request, error)
+    return problem_response(Problem("database_unavailable"))
+
+
 def _on_unknown(request: HttpRequest, error: Exception) -> HttpResponse:
     log.exception("%s %s failed", request.method, request.path, exc_info=error)
     return problem_response(problem_of(error))
@@ -124,6 +136,8 @@ def _on_missing(request: HttpRequest, error: Http404) -> HttpResponse:
 for kind, handler in {
     Problem: _on_known,
     BrokerStoreError: _on_known,
+    StoreError: _on_store_failure,
+    DatabaseError: _on_database_failure,
     TimeoutError: _on_known,
     ValidationError: _on_invalid,
     AuthenticationError: _on_unauthorized,

@@ -15,7 +15,7 @@ from broker_store.engine.samples import Sample
 from broker_store.errors import BrokerStoreError
 from broker_store.inside.progress import LEAST_MS, SPEED_MS, recent
 from broker_store.server.problems import Problem
-from mqadmin import jobs
+from mqadmin import failures, jobs
 from mqadmin.condition import Growth, Refusal, Signs
 from mqadmin.inside import checks, write_routes
 
@@ -42,6 +42,7 @@ def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
         findings=_known(checks.last_findings),
         pause=cluster.call(parts.pauses.longest),
         withheld=write_routes.withheld(parts, configs, routes),
+        database_failed=failures.database_failure(),
         samples_failed="" if history is None else history.failed or "",
     )
 

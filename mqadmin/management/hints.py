@@ -18,6 +18,7 @@ HINTS = {
     "starting": "wait: manage.py store status shows how far it is",
     "unavailable": "manage.py store status shows the flag and its cause",
     "read_only": "a sync failed or the store was opened for inspection: see manage.py store status",
+    "store_failed": "the broker's log names the file; manage.py check_store DIR reports all damage",
     "damaged": "manage.py store status shows the flag; manage.py check_store DIR reports all damage; ask from the next offset to go on",
 }
 

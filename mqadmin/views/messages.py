@@ -60,7 +60,7 @@ async def _search(cluster, way: str, asked: dict) -> clusters.Found:
     with of_field("topic"):
         topic = names.check_topic(asked["topic"])
     with of_field("limit"):
-        limit = whole(asked["limit"], LIMIT, MAX_LIMIT)
+        limit = whole(asked["limit"], LIMIT, MAX_LIMIT, least=1)
     if way == "key":
         if not asked["key"]:
             raise WrongField("key", "Give the key: a value of KEYS or the message id that the producer made.")
@@ -99,7 +99,7 @@ def _neighbours(request, way: str, asked: dict, found: clusters.Found) -> dict |
     """Addresses of the stretch before and behind, for a search by offset."""
     if way != "offset" or found.min_offset is None:
         return None
-    limit, offset = whole(asked["limit"], LIMIT, MAX_LIMIT), whole(asked["offset"], 0)
+    limit, offset = whole(asked["limit"], LIMIT, MAX_LIMIT, least=1), whole(asked["offset"], 0)
 
     def address(at: int) -> str:
         query = request.GET.copy()

@@ -17,10 +17,11 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from broker_store.errors import NameError_, NotFoundError, StoreClosedError
+from broker_store.errors import NameError_, NotFoundError, StoreClosedError, StoreError
 from broker_store.formats import names
 from broker_store.server.problems import Problem
 from mqadmin import clusters, roles
+from mqadmin.failures import note_store_failure
 from mqadmin.views.asked import Reader, refusals, refused, whole
 
 # (url name, title, icon); the first piece of an address finds its entry.
@@ -60,6 +61,9 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
                 return trouble(request, 404, "Not found", f"{capital(said(error))}.")
             except Problem as problem:
                 return trouble(request, problem.status, problem.document()["title"], sentence_of(problem))
+            except StoreError as error:
+                note_store_failure(request, error)
+                return trouble(request, 500, "The store could not be read", f"{capital(said(error))}. The doctor of the page Store finds all damage.")
             except TimeoutError:
                 return trouble(request, 504, "Took too long", "The outcome is unknown; look again before you repeat it.")
 
@@ -99,6 +103,7 @@ HINTS = {
     "starting": "wait: the page Store shows how far it is",
     "unavailable": "the page Store shows why",
     "read_only": "a sync failed or the store was opened for inspection: the page Store shows which",
+    "store_failed": "the doctor of the page Store finds all damage",
     "damaged": "the doctor of the page Store finds all damage",
 }
 

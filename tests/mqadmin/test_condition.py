@@ -35,6 +35,7 @@ RULES = [
     ({"refused": {"disk full": 9, "no room": 2}}, "bad", "11 sends were refused in the last 5 minutes, 9 of them for “disk full”.", [("bad", "refused", 11, "store_write")]),
     ({"refused": {"malformed frame": 3}}, "warn", "3 other requests or connections were refused in the last 5 minutes, for “malformed frame”.", [("warn", "refused", 3, "store_write")]),
     ({"refused": {"malformed frame": 1, "WAITED_TOO_LONG": 2}}, "bad", "2 sends were refused in the last 5 minutes, for “waited too long”. And 1 more.", [("bad", "refused", 2, "store_write"), ("warn", "refused", 1, "store_write")]),
+    ({"refused": {"store failed": 3, "damaged store": 1}}, "bad", "4 requests failed in the last 5 minutes because of a file of the store; the broker's log names it.", [("bad", "failed", 4, "doctor")]),
     ({"refused": None}, "unknown", "Nothing is known to be wrong, but not everything is known. What was refused is not known.", [("unknown", "refused", None, "store_write")]),
     ({"lags": (Growth("slow", 5_000, 1_200, 5 * MINUTE, 1_200),)}, "warn", "The lag of slow grows: 5,000 messages, 1,200 more than 5 min 0 s ago.", [("warn", "lag", 5_000, "group")]),
     ({"lags": (Growth("beat", 5_000, 99, MINUTE, 99), Growth("nearly", 50_000, 4_999, MINUTE, 50_000), Growth("less", 10, -900, MINUTE, 0))}, "good", "Everything runs.", []),

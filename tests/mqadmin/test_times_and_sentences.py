@@ -75,6 +75,7 @@ def test_no_hint_of_a_command_names_a_request(code):
         ("/messages/?by=time&topic=orders&from={}", "from", "yesterday", "is not a time"),
         ("/messages/?by=offset&topic=orders&queue={}", "queue", "first", "is not a number"),
         ("/messages/?by=key&topic=orders&key=k&limit={}", "limit", "many", "is not a number"),
+        ("/messages/?by=key&topic=orders&key=k&limit={}", "limit", "0", "is not a number from 1"),
         ("/store/index/?topic=orders&key=k&from={}", "from", "soon", "is not a time"),
     ],
 )

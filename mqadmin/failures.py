@@ -1,0 +1,61 @@
+"""What failed beneath a page or a REST request: a file of the store, or the dashboard's database. Logged, counted, and told in a sentence."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from contextlib import closing
+
+from django.db import DatabaseError, connection
+from django.http import HttpRequest
+
+from broker_store.errors import StoreError
+from broker_store.server.repeated_log import RepeatedLog
+from mqadmin.web import count_refusal
+
+DATABASE_TITLE = "The dashboard's database does not answer"
+DATABASE_ADVICE = "Messages are not touched by that. Users, tokens and the audit trail are in {name} of the data directory: stop the broker, put the file back, and start it again."
+_TABLE = "django_migrations"
+
+_log = RepeatedLog(logging.getLogger(__name__))
+_first_seen: dict[str, tuple[int, int]] = {}  # device and inode of the database's file, by path
+
+
+def note_store_failure(request: HttpRequest, error: StoreError) -> None:
+    """Count and log a request that a file of the store failed. The log alone names the file to everybody."""
+    _log.write(logging.ERROR, "failed requests", time.monotonic(), "%s %s failed: %s", request.method, request.path, error)
+    count_refusal(error.cause, who=request.META.get("REMOTE_ADDR") or "local")
+
+
+def note_database_failure(request: HttpRequest, error: DatabaseError) -> None:
+    _log.write(logging.ERROR, "failures of the database", time.monotonic(), "%s %s failed: the database: %s", request.method, request.path, error)
+
+
+def database_sentence(error: Exception | str) -> str:
+    """Say why the database does not answer, and what to do."""
+    name = os.path.basename(str(connection.settings_dict["NAME"]))
+    return f"{str(error).rstrip('.')[:300]}. {DATABASE_ADVICE.format(name=name)}"
+
+
+def database_failure(path: str | None = None) -> str:
+    """Say what is wrong with the SQLite file at `path` (the dashboard's own by default), "" when nothing is. For a thread.
+
+    Connections that are open go on with a file whose name was removed, and new ones make another that has no tables: so the name
+    is compared with what it was at the first look. Another database than SQLite is not looked at here.
+    """
+    if path is None and connection.vendor != "sqlite":
+        return ""
+    path = str(path or connection.settings_dict["NAME"])
+    try:
+        found = os.stat(path)
+        if _first_seen.setdefault(path, (found.st_dev, found.st_ino)) != (found.st_dev, found.st_ino):
+            return f"{os.path.basename(path)} is another file than the one that was opened"
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1)) as opened:
+            opened.execute(f"SELECT 1 FROM {_TABLE} LIMIT 1").fetchone()
+    except FileNotFoundError:
+        return f"{os.path.basename(path)} was removed"
+    except (OSError, sqlite3.Error) as error:
+        return f"{os.path.basename(path)} cannot be read: {error}"
+    return ""
