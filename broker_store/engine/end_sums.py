@@ -58,10 +58,11 @@ def index_ends(index: HashIndex, known: tuple[IndexEnd, ...], with_slots: bool) 
     for file in files:
         before = by_name.get(int(file.name))
         is_newest = file is files[-1]
-        if not is_newest and before is not None and before.slots:
-            rows.append(before)  # it is full, and its slots change no more
-            continue
         try:
+            # A row of the last close has the sum of the slots too, and the file may have got more entries since.
+            if not is_newest and before is not None and before.slots and (before.count >= file.geometry.entries or before.count == _count_of(file)):
+                rows.append(before)  # it gets no more entries
+                continue
             rows.append(index_end(file, before, with_slots or not is_newest))
         except StoreError:
             continue  # the loop took it away meanwhile
@@ -84,6 +85,12 @@ def index_end(file: IndexFile, before: IndexEnd | None, with_slots: bool) -> Ind
     if not with_slots and before is not None and (before.count, before.sum) == (count, total):
         slots = before.slots
     return IndexEnd(int(file.name), count, header.end_offset, total, entries, slots, geometry.file_bytes)
+
+
+def _count_of(file: IndexFile) -> int:
+    """The number of entries that its header states. Raises StoreError."""
+    with file.disk.open_reader(file.path) as reader:
+        return index_file.decode_header(reader.read(0, HEADER.size)).count
 
 
 def sum_of_entries(reader: Reader, geometry: IndexGeometry, begin: int, end: int, before: int = FIRST_SUM) -> int:

@@ -171,11 +171,12 @@ class Recovery:
             if self._is_end_lost:
                 self._keep_next_offsets(end)
         agreed = end if agreement.end is None else agreement.end
-        kept = {queue: QueueEnd(0, 0) if self._is_headless(queue, agreement) else self._end_within(queue, end) for queue in self._queues}
+        headless = {queue for queue in self._queues if self._is_headless(queue, agreement)}
+        kept = {queue: QueueEnd(0, 0) if queue in headless else self._end_within(queue, end) for queue in self._queues}
         self._disowned = self._find_disowned(kept, compared_from)
         if not self._settings.accept_damage:
             with report.step("see that the start can be finished") as step:
-                step.detail = self._rehearse(start.base, agreed, end, place, compared_from, kept)
+                step.detail = self._rehearse(start.base, agreed, end, place, compared_from, kept, headless)
         given = self._find_given(end) if self._settings.accept_damage else {}
         self.has_changed_files = True
         self._tombstones.write_noted()
@@ -197,7 +198,7 @@ class Recovery:
             report.cut["consumequeue"]["files"] = self._queue_files_gone
             step.detail = f"{cut:,} units pointed at or beyond {end:,}" if cut else "nothing beyond the log's end"
         dispatch_from = self._mend_index(start.base, agreement.index_place(agreed), end, place, agreement)
-        for queue in self._shortened:
+        for queue in self._shortened.keys() | headless:  # units that agreed are among those that went
             dispatch_from = min(dispatch_from, max(self._log.minimum, queue.row[c.Q_LOG_END]))
         left_out = None if agreed == end else self._record_to_leave_out(agreed)
         gone_back = {} if agreed == end else self._go_back(compared_from)
@@ -528,11 +529,13 @@ class Recovery:
 
     # Whether the start can be finished ------------------------------------------------------------------------------
 
-    def _rehearse(self, start: int, agreed: int, end: int, place: IndexPlace | None, compared_from: int, kept: dict[ConsumeQueue, QueueEnd]) -> str:
+    def _rehearse(
+        self, start: int, agreed: int, end: int, place: IndexPlace | None, compared_from: int, kept: dict[ConsumeQueue, QueueEnd], headless: set[ConsumeQueue]
+    ) -> str:
         """See that all steps that change files come to their end, as `kept` leaves the queues. Raises DamagedStoreError."""
         for queue, disowned in self._disowned.items():
             raise disowned.error(queue, self._log, self._root)
-        dispatch_from = min([agreed, self._index_redo(start, agreed, end, place), *(max(self._log.minimum, kept[queue].log_end) for queue in self._shortened)])
+        dispatch_from = min([agreed, self._index_redo(start, agreed, end, place), *(max(self._log.minimum, kept[queue].log_end) for queue in self._shortened.keys() | headless)])
         ends = dict(kept)
         if agreed != end:
             ends |= {queue: redo for queue in kept if (redo := self._end_to_redo(queue, kept[queue], compared_from)) is not None}
@@ -743,8 +746,8 @@ class Recovery:
             return None
         unit = queue.row[c.Q_AGREED] or self._units_below(queue, queue.files, compared_from)[0]
         first, behind = self._believed.get(queue, (unit, unit))
-        if behind == unit and self._settings.accept_damage:
-            unit = first  # no record behind the bad part has shown that they are right: `Bridge.fill` makes them again
+        if behind == unit and (self._settings.accept_damage or suspect is not None):
+            unit = first  # no record behind the bad part has shown that they are right: `Bridge.fill` makes them again, or the start is refused
         if suspect is not None and not queue.row[c.Q_AGREED]:
             unit = suspect.first  # it may hold another queue's units, and those of records below the log show no number
         if unit >= end.following:
@@ -1497,7 +1500,7 @@ class Recovery:
 
     def _compare_next_offsets(self) -> str:
         """See that each queue is as long as the record says. One of which the log holds no record begins at its recorded end."""
-        begun = 0
+        begun, numbered = 0, {}
         for topic, queue_id in list(self._ends.queues):
             queue, following = self._queues.find(topic, queue_id), self._ends.next_offset(topic, queue_id)
             if queue is None or queue.maximum >= following:
@@ -1507,6 +1510,8 @@ class Recovery:
             if log_end <= self._log.minimum and not self._reaches_log(queue):
                 self._begin_at(queue, following)
                 begun += 1
+                if self._ends.queues[topic, queue_id].keys() != {BOUND}:
+                    numbered[topic, queue_id] = following
                 continue
             what = f"units {queue.maximum:,} to {following - 1:,} are missing and the log does not hold their records"
             self._report.finding("error", f"{what}; placeholders are put there", _name(queue), queue.maximum * UNIT)
@@ -1523,6 +1528,8 @@ class Recovery:
             if queue not in short:
                 self._ends.drop(queue.topic, queue.queue_id)
         self._ends.drop_before(self._log.minimum)
+        if numbered:  # the file of its next message begins with blank units, and would not be as recorded
+            self._ends.bound(numbered, self._ends.position, remade=numbered)
         return f"{_counted(begun, 'queue')} without a message in the log begin where they ended, {_counted(len(self.missing), 'queue')} lack messages"
 
     def _ends_below_log(self, queue: ConsumeQueue, number: int) -> bool:
@@ -1540,11 +1547,16 @@ class Recovery:
         return None
 
     def _may_begin(self, queue: ConsumeQueue, following: int, unit: int, at: int) -> bool:
-        """Whether a queue that ends at `following` may go on with `unit`, whose record begins at `at`: retention removed those before, or nothing is known of them."""
-        if following:
-            if self._ends_below_log(queue, unit - 1):
-                self._may_begin_at.add((queue, unit))  # dispatch asks once more when its files are cut behind their last good unit
-            return (queue, unit) in self._may_begin_at
+        """Whether a queue that ends at `following` may go on with `unit`, whose record begins at `at`: retention removed those before, or nothing is known of them.
+
+        Dispatch asks once more when its files are cut behind their last good unit, and gets the answer that the rehearsal got.
+        """
+        if (queue, unit) not in self._may_begin_at and (self._ends_below_log(queue, unit - 1) if following else self._is_begin(queue, unit, at)):
+            self._may_begin_at.add((queue, unit))
+        return (queue, unit) in self._may_begin_at
+
+    def _is_begin(self, queue: ConsumeQueue, unit: int, at: int) -> bool:
+        """Whether a queue of which no unit before `unit` is known may begin with it."""
         before, own = queue.unit_in_files(unit - 1), queue.unit_in_files(unit)
         leads_here = own is not None and own.log_offset == at
         begins_here = leads_here and before is not None and before.is_pre_blank

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.broken_stores import STATED, Judgement, broken_store, run_case, write_out
+from tests.support.broken_stores import MENDED, STATED, Judgement, broken_store, run_case, write_out
 from tests.support.hand_store import Clock, HandStore
 
 pytestmark = pytest.mark.slow
@@ -113,3 +113,24 @@ def test_units_that_an_accepted_start_wrote_anew_are_not_damaged_for_the_next_st
         store.die()
     assert [one for one in store.recovery_report()["findings"] if one["file"].startswith("consumequeue")] == []
     shutil.rmtree(tmp_path / "store")  # the log is still damaged
+
+
+@pytest.mark.parametrize("kind", MENDED)
+def test_what_is_broken_after_a_repair_or_an_accepted_start_costs_no_message_and_no_offset(kind, tmp_path):
+    """Blank units, placeholders and next offsets without files are as good as what was there first."""
+    for seed in range(CASES):
+        broken, judged = run_case(seed, tmp_path / str(seed), kind)
+        for way, end in judged.items():
+            assert isinstance(end, Judgement), f"seed {seed}, {way}: {broken.breaks}: {end!r}"
+
+
+# A start was refused after it had changed files; the next start was refused, since a queue's new file began with blank units; a start that
+# accepts damage took away units that had agreed, and put placeholders in place of messages that the log had; units of another queue that lead to a
+# bad part of the log were believed, and hid messages behind it.
+@pytest.mark.parametrize(
+    ("seed", "kind", "within", "way"),
+    [(20000371, "repaired", "consumequeue/", "start"), (20000092, "accepted", "consumequeue/", "start"), (20000172, "accepted", "consumequeue/", "accept"), (20000116, "repaired", "", "accept"), (20000298, "accepted", "consumequeue/quiet/", "start")],
+)
+def test_a_mended_store_that_once_failed_does_not_again(seed, kind, within, way, tmp_path):
+    broken, judged = run_case(seed, tmp_path, kind, within, [way])
+    assert isinstance(judged[way], Judgement), f"{broken.breaks}: {judged[way]!r}"

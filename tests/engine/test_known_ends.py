@@ -351,3 +351,42 @@ def test_a_queue_that_was_quiet_since_damage_was_given_up_is_made_again(open_sto
     assert [finding for finding in store.recovery_report()["findings"] if finding["severity"] != "info"] != []
     assert_served(store, quiet)
     assert store.put(message("quiet", 0, b"new")).queue_offset == 15
+
+
+def test_a_queue_without_messages_whose_last_file_went_begins_where_it_ended(open_store):
+    """The file that its next message gets begins with blank units: it had the number of the recorded one, and the next start refused it."""
+    store = open_store()
+    filled(store, 15, (("gone", 0), ("gone", 0)))
+    while len(store.log.files) < 3:
+        filled(store)
+    store.flush(), store.round()
+    assert store.delete_expired(any_age=True, most=1) == 1
+    store.close()
+    shutil.rmtree(store.root / "consumequeue/gone/0")
+    store = open_store()
+    assert (store.min_offset("gone", 0), store.max_offset("gone", 0)) == (15, 15)
+    assert store.put(message("gone", 0, b"new")).queue_offset == 15
+    store.die()
+    store = open_store()
+    assert record.decode(bytes(store.get(GetRequest("gone", 0, 15, 1)).body)).body == b"new"
+    assert [finding for finding in store.recovery_report()["findings"] if finding["severity"] != "info"] == []
+    store.close()
+    store = open_store()
+    assert store.recovery_report()["findings"] == []
+    assert store.put(message("gone", 0, b"newer")).queue_offset == 16
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_an_index_file_that_is_filled_before_the_first_round_of_a_run_is_recorded_as_it_is_then(open_store, rounds):
+    """Its row of the last close stayed, and the next start took the file for damaged and made it again."""
+    store = open_store()
+    filled(store, 20)
+    store.close()
+    store = open_store()
+    for _ in range(rounds):
+        store.round()
+    filled(store, 80)
+    assert len(store.index.files) > 2
+    store.close()
+    store = open_store()
+    assert store.recovery_report()["findings"] == []

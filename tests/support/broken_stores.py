@@ -59,6 +59,8 @@ from tests.support.stores import StoreSizes
 QUEUES = (("orders", 0), ("orders", 1), ("payments", 0), ("%RETRY%group", 0), ("quiet", 0))
 SMALL = StoreSizes(16384, 400, 16, 64)  # as in small_settings
 APACHE = "clean-small"  # written and closed by Apache's broker
+MENDED = ("repaired", "accepted")  # closed, broken, mended in this way, and closed again
+MENDED_FROM = 20_000_000  # seeds below it keep the stores that tests name
 MAX_CHANGED_BYTES = 600
 MAX_BREAKS = 3
 MAX_ORIGINALS = 20  # of each kind; making one takes longer than judging a broken one
@@ -82,6 +84,7 @@ class Original:
     raw: dict[int, bytes]
     next_offsets: dict[tuple[str, int], int]
     sizes: StoreSizes = SMALL
+    earlier: frozenset[bytes] = frozenset()  # records that it had before it was mended, or has changed: these may be served or not
 
     def settings(self, root: Path) -> StoreSettings:
         return small_settings(root, **asdict(self.sizes))
@@ -356,13 +359,68 @@ def change_what_a_record_states(broken: Broken) -> str:
 
 @functools.cache
 def make_original(name: str, seed: int) -> Original:
-    """A store of some hundred messages in small files, closed (`clean`) or killed (`killed`)."""
+    """A store of some hundred messages in small files, closed (`clean`), killed (`killed`) or one of MENDED."""
     with tempfile.TemporaryDirectory() as directory:
         if name == APACHE:
             root = stores.unpack(APACHE, Path(directory))
             places = [row["physicalOffset"] for row in stores.messages(APACHE)]
             return _original(root, name, places, stores.SIZES[APACHE])
+        if name in MENDED:
+            return _mended_original(Path(directory), name, random.Random(seed))
         return _make_original(Path(directory) / "store", name, random.Random(seed))
+
+
+def _mended_original(directory: Path, name: str, choose: random.Random) -> Original:
+    """A store that was closed, broken, and repaired or started with --accept-damage; then it got some messages, and was closed again."""
+    while True:
+        root = directory / str(choose.randrange(1 << 30))
+        first = _make_original(root, "clean", choose)
+        shutil.rmtree(root)
+        broken = break_store(first, choose, choose.choice(("", "commitlog/")))
+        write_out(broken, root)
+        if (made := _mended(root, name, broken, choose)) is not None:
+            return made
+
+
+def _mended(root: Path, name: str, broken: Broken, choose: random.Random) -> Original | None:
+    """What the repaired or accepted store serves, None when it was refused or its index could not be made."""
+    clock = Clock()
+    clock.advance(10**9)
+    settings = replace(broken.original.settings(root), accept_damage=name == "accepted")
+    try:
+        if name == "repaired":
+            check = StoreCheck(root, noted=_noted(broken.original))
+            check.run()
+            plan = make_plan(check, settings)
+            Repair(plan).run()
+            if plan.left:
+                return None
+        store = HandStore(settings, clock).begin()
+    except StoreError:
+        return None
+    try:
+        if store.index_doubt is not None:
+            return None
+        for number in range(choose.choice((0, 3, 40))):
+            store.put(message(*choose.choice(QUEUES[:-1]), b"more%d" % number + bytes(200), keys=[f"more{number}"], unique=f"n{number}"))
+            clock.advance(40)
+        kept, raw, following, changed = [], {}, {}, set()
+        for queue in list(store.queue_table):
+            for served in _served(store, queue.topic, queue.queue_id)[0].values():
+                found = record.decode(served)
+                if broken.original.raw.get(found.log_offset, served) != served and not _is_placeholder(served):
+                    changed.add(served)  # where no check looks; a repair may put a placeholder there
+                    continue
+                kept.append(found)
+                raw[found.log_offset] = served
+            following[queue.topic, queue.queue_id] = store.max_offset(queue.topic, queue.queue_id)
+        store.close()
+    finally:
+        store.die()
+    files = tree(root)
+    files.pop("lock", None)
+    kept.sort(key=lambda found: found.log_offset)
+    return Original(name, files, tuple(kept), raw, following, earlier=frozenset(changed | set(broken.original.raw.values())))
 
 
 def _make_original(root: Path, name: str, choose: random.Random) -> Original:
@@ -655,16 +713,26 @@ def _judge_queues(
                 _judge_changed(name, found, raw)
             elif number not in damaged and not named.has(found, broken.known_next(topic, queue_id, cut_at)) and not _is_named(losses, found, broken):
                 raise Violation(f"{name} {number} is gone without a word")
-        extra = {number for number in served if number not in expected and number < original.next_offsets[topic, queue_id]}
+        # A repair puts placeholders, or records that it finds, also where an accepted start left numbers without one.
+        extra = {
+            number
+            for number, raw in served.items()
+            if number not in expected and number < original.next_offsets[topic, queue_id] and not (_is_placeholder(raw) or raw in original.earlier)
+        }
         if extra:
             raise Violation(f"{name} serves {sorted(extra)[:4]}, which were never stored")
     return lost
 
 
+def _is_placeholder(raw: bytes) -> bool:
+    found = record.decode(raw)
+    return b"REPAIRED\x01" in found.raw_properties or not (found.body.strip(b"-") or found.raw_properties)  # one with little room is not marked
+
+
 def _judge_changed(name: str, found: StoredMessage, raw: bytes) -> None:
     """What is served in place of a message that was damaged: a placeholder, or bytes that no check covers."""
     served = record.decode(raw)
-    if b"REPAIRED\x01" in served.raw_properties or not served.body:
+    if _is_placeholder(raw) or not served.body:
         return
     if served.body != found.body:
         raise Violation(f"{name} {found.queue_offset} is served with another body")
@@ -745,8 +813,10 @@ def judge_repair(root: Path, broken: Broken) -> Judgement:
 
 
 def _original_of(seed: int) -> tuple[str, int]:
-    """(kind, seed) of the store that a case breaks: one of ten is Apache's, three of ten were killed."""
+    """(kind, seed) of the store that a case breaks: one of ten is Apache's, three of ten were killed, and of later seeds two of ten mended."""
     kind = seed % 10
+    if seed >= MENDED_FROM and kind in (7, 8):
+        return MENDED[kind - 7], seed // 10 % MAX_ORIGINALS
     return (APACHE, 0) if kind == 9 else ("killed" if kind < 3 else "clean", seed // 10 % MAX_ORIGINALS)
 
 
@@ -785,8 +855,8 @@ def run_case(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first case; each following case has the next number")
-    parser.add_argument("--kind", default="", choices=("", "clean", "killed", APACHE), help="of the stores; all without it")
+    parser.add_argument("--seed", type=int, default=MENDED_FROM, help="of the first case; each following case has the next number")
+    parser.add_argument("--kind", default="", choices=("", "clean", "killed", APACHE, *MENDED), help="of the stores; all without it")
     parser.add_argument("--within", default="", help=f"the directory of the store whose files are broken, or {STATED!r}: what a record states")
     parser.add_argument("--way", default="", choices=("", *WAYS), help="that a store is judged by; both without it")
     parser.add_argument("--show", type=int, default=20, help="violations that are printed")
