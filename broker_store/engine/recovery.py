@@ -255,7 +255,7 @@ class Recovery:
                 "limit_ms": max(0, stamps.min_timestamp),
             }
             step.detail = (
-                f"log {_time(stamps.physic_msg_timestamp)}, queues {_time(stamps.logics_msg_timestamp)}, index {_time(stamps.index_msg_timestamp)}"
+                f"log {time_text(stamps.physic_msg_timestamp)}, queues {time_text(stamps.logics_msg_timestamp)}, index {time_text(stamps.index_msg_timestamp)}"
                 if self._checkpoint.found
                 else "there is none: its stamps count as 0"
             )
@@ -328,7 +328,7 @@ class Recovery:
         stamp = self._checkpoint.stamps.physic_msg_timestamp
         units = sum(self._units_in(queue) for queue in self._queues)
         if self._ends.position or stamp > 0 or units:
-            known = f" up to {self._ends.position:,}" if self._ends.found else f" of store times up to {_time(stamp)}" if stamp > 0 else ""
+            known = f" up to {self._ends.position:,}" if self._ends.found else f" of store times up to {time_text(stamp)}" if stamp > 0 else ""
             self._refuse(f"there is no log file, but the store had a log{known}: it is missing, or its disk is not there", self._log.directory, None, units)
 
     def _demand_the_begin(self, is_exact: bool) -> None:
@@ -387,7 +387,7 @@ class Recovery:
             what = f"the log ends at {end:,}, but it was on the disk up to {self._ends.position:,}: what lay between is missing"
         elif is_closed and not self._ends.found and self.last_store_ms < stamp:
             units = sum(self._units_beyond(queue, end) for queue in self._queues)
-            what = f"the log ends at {end:,} with a record of {_time(self.last_store_ms)}, but the checkpoint says that it was on the disk up to {_time(stamp)}: a file is missing"
+            what = f"the log ends at {end:,} with a record of {time_text(self.last_store_ms)}, but the checkpoint says that it was on the disk up to {time_text(stamp)}: a file is missing"
         elif self._was_clean and not self._proof.is_exact and self._is_end(end) and any(self._has_unit_of(queue, end) for queue in self._queues):
             units = sum(self._units_beyond(queue, end) for queue in self._queues)
             what = f"the log ends at {end:,}, where by the queues a record began when the store was closed: nothing lies there"
@@ -861,8 +861,8 @@ class Recovery:
                 )
             else:
                 limit = self._checkpoint.stamps.min_timestamp
-                why = f"its first record must not be younger than {_time(limit)} (the checkpoint less 3 s)" if limit > 0 else "the checkpoint lacks a time, so all are scanned"
-                late = f"its first record is younger than {_time(limit)}" if limit > 0 else "the checkpoint lacks a time"
+                why = f"its first record must not be younger than {time_text(limit)} (the checkpoint less 3 s)" if limit > 0 else "the checkpoint lacks a time, so all are scanned"
+                late = f"its first record is younger than {time_text(limit)}" if limit > 0 else "the checkpoint lacks a time"
                 chosen = self._first_safe(lambda _, first_ms: first_ms is not None and 0 < first_ms <= limit, late)
             step.detail, step.file = why, chosen.path.name
             report.start = {"file": chosen.path.name, "base": chosen.base, "why": why if report.tried[-1]["taken"] else f"none is safe, so it is the first; {why}"}
@@ -1111,8 +1111,8 @@ class Recovery:
         last = self._log.files[-1]
         lost = max(last.base + last.map().data_end() - file.base - at, 0)
         what = (
-            f"{reason}, but the checkpoint says that records up to store time {_time(stamp)} were on disk"
-            f" (the last good one is of {_time(last_ms or 0)}){self._stamp_doubt()}; cutting here would lose what follows, up to {lost:,} bytes"
+            f"{reason}, but the checkpoint says that records up to store time {time_text(stamp)} were on disk"
+            f" (the last good one is of {time_text(last_ms or 0)}){self._stamp_doubt()}; cutting here would lose what follows, up to {lost:,} bytes"
         )
         if self._settings.accept_damage:
             self._report.stopped["verdict"] = "damage, accepted"
@@ -1706,7 +1706,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def _time(ms: int) -> str:
+def time_text(ms: int) -> str:
     """A time of a record or of the checkpoint for a sentence; one that no calendar has (the bytes may be damaged) as its number."""
     if not 0 < ms < 253_402_300_800_000:
         return f"{ms:,} ms" if ms else "none"

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -65,6 +66,16 @@ class StartRecords:
         except StoreError as error:
             self._give_up(report, error)
 
+    def last_start_ms(self, report: RecoveryReport) -> int | None:
+        """When the newest start of a broker began that opened this store; None without one, or where the records cannot be read, which becomes a finding."""
+        if self._gave_up:
+            return None
+        try:
+            return next((found["started_ms"] for found in _starts(self._disk, self.directory, self._store) if isinstance(found.get("started_ms"), int)), None)
+        except StoreError as error:
+            self._give_up(report, error)
+            return None
+
     def _bytes(self, facts: dict) -> bytes:
         return json.dumps(facts | {"store": self._store, "pid": os.getpid()}).encode()
 
@@ -90,15 +101,20 @@ def sizes_of_last_start(directory: Path, store: Path, disk: Disk | None = None) 
     """The file sizes that the newest start of a broker on `store` used that opened it; unknown ones are None."""
     disk = disk or Disk()
     name = str(store.relative_to(directory.parent)) if store.is_relative_to(directory.parent) else str(store)
-    for record in reversed(names(disk, directory)):
-        found = parsed(disk.read_file(directory / record) or b"")
-        if found is None or (found["state"], found.get("purpose"), found.get("store")) != ("done", "start", name):
-            continue
+    for found in _starts(disk, directory, name):
         sizes = found.get("sizes")
         if isinstance(sizes, dict):
             known = {field.name: sizes.get(field.name) for field in fields(CheckSizes)}
             return CheckSizes(**{key: value for key, value in known.items() if isinstance(value, int) and value > 0})
     return CheckSizes()
+
+
+def _starts(disk: Disk, directory: Path, store: str) -> Iterator[dict]:
+    """The records of starts of a broker that opened `store`, newest first."""
+    for name in reversed(names(disk, directory)):
+        found = parsed(disk.read_file(directory / name) or b"")
+        if found is not None and (found["state"], found.get("purpose"), found.get("store")) == ("done", "start", store):
+            yield found
 
 
 def names(disk: Disk, directory: Path) -> list[str]:

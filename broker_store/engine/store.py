@@ -36,7 +36,7 @@ from broker_store.engine.live_page import LivePage
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.reads import Reads
 from broker_store.engine.rebuild import FRESH, OLD, IndexRebuild, remove_directory
-from broker_store.engine.recovery import Recovery
+from broker_store.engine.recovery import Recovery, time_text
 from broker_store.engine.report import RecoveryReport
 from broker_store.engine.retention import Retention
 from broker_store.engine.rows import WriterContext
@@ -199,6 +199,7 @@ class MessageStore:
                 if not clean:
                     self._disk.size_of(abort)  # refused when it is no regular file
                 report.abort_found = not clean
+                self._demand_the_store()
                 step.detail = "there is no abort: it was closed in order, or is new" if clean else "abort is there: whoever wrote last did not close it"
                 if clean:
                     # Before the first write of a run, so that no crash of recovery itself can pass for a clean stop.
@@ -300,6 +301,21 @@ class MessageStore:
                 on_step(report)
 
         return changed
+
+    def _demand_the_store(self) -> None:
+        """Nothing of a store is here although a start opened it before: its disk is not mounted, or it was removed. Raises DamagedStoreError."""
+        if self._records is None or self._disk.exists(self.root / "checkpoint") or self._disk.exists(self.root / ENDS) or self._disk.list_names(self.log.directory):
+            return
+        if (last_ms := self._records.last_start_ms(self.report)) is None:
+            return
+        what = f"nothing of the store is here, which was opened at {time_text(last_ms)}: its disk is not mounted, or it was removed"
+        if self.settings.accept_damage:
+            self.report.finding("error", f"{what}; accepted", "commitlog")
+            return
+        raise DamagedStoreError(
+            what, file=str(self.root),
+            advice="Mount it, or put it back, and start again; nothing was changed. To begin an empty store in its place: start with --accept-damage.",
+        )
 
     def _demand_kinds(self) -> None:
         """Refuse a name that is of another kind than a later step needs, while there is no `abort` yet. Raises DamagedStoreError."""

@@ -243,3 +243,22 @@ def test_what_is_left_is_told_at_the_rate_that_was_measured():
     report.finish("done")
     now[0] = 99.0
     assert (report.as_dict()["took_ms"], report.as_dict()["left_ms"], report.as_dict()["between_ms"]) == (600, None, 0)
+
+
+def test_a_store_that_is_gone_is_not_begun_anew(tmp_path):
+    """Its disk may not be mounted: an empty store was begun in its place, and was READY."""
+    root, kept = tmp_path / "store", tmp_path / "recoveries"
+    store = HandStore(small_settings(root), records=StartRecords(kept, root)).begin()
+    store.put(message("T", 0))
+    store.close()
+    root.rename(tmp_path / "away")
+    for _ in range(2):
+        with pytest.raises(DamagedStoreError, match="nothing of the store is here, which was opened at 20.* UTC: its disk is not mounted"):
+            HandStore(small_settings(root), records=StartRecords(kept, root)).begin()
+        assert not [path for path in root.rglob("*") if path.is_file() and path.name != "lock"]
+    HandStore(small_settings(tmp_path / "other"), records=StartRecords(kept, tmp_path / "other")).begin().close()
+    store = HandStore(small_settings(root, accept_damage=True), records=StartRecords(kept, root)).begin()
+    assert [finding["what"].endswith("; accepted") for finding in store.recovery_report()["findings"]] == [True]
+    assert store.put(message("T", 0)).queue_offset == 0
+    store.close()
+    HandStore(small_settings(root), records=StartRecords(kept, root)).begin().close()
