@@ -40,6 +40,7 @@ from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
+from broker_store.engine.tombstones import beyond
 from broker_store.engine.tombstones import read_file as read_tombstones
 from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
 from broker_store.formats import checkpoint, config_json, names, properties, queue_unit, record
@@ -1119,6 +1120,9 @@ class StoreCheck:
                 self.report.add(ERROR, "config", str(path if is_there else path.with_name(f"{name}{config_files.BACKUP}")), None, bad.both)
             else:
                 self.report.add(NOTE, "config", str(path), None, f"{bad.both}: a start begins its counts at 0")
+        if not self.unclean and self.log_files:
+            for doubt in beyond(self.deleted_before, self.report.log_end):
+                self.report.add(WARNING, "config", str(directory / TOMBSTONES), None, doubt)
         times = StoreTimes(self.disk, directory / STORE_TIMES)
         try:
             times.load()

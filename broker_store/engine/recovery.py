@@ -51,6 +51,7 @@ from broker_store.engine.rehearsal import Disowned, QueueEnd, Rehearsal, WayBack
 from broker_store.engine.report import SCAN, RecoveryReport
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.store_times import StoreTimes
+from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.engine.tombstones import Tombstones
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.formats import queue_unit, record
@@ -143,6 +144,9 @@ class Recovery:
         report.kind = "normal" if clean else "abnormal"
         is_exact = clean and self._ends.found and self._is_end(self._ends.position)
         self._proof = Proof(self._ends, self._log.minimum, is_exact, self._compares_all)
+        if clean:
+            for doubt in self._tombstones.doubts(self._ends.position if is_exact else self._log.files[-1].end):
+                report.finding("warning", doubt, f"config/{TOMBSTONES}")
         with report.step("see that the log begins where it did"):
             self._demand_the_begin(is_exact)
         with report.step("find the end of each queue") as step:

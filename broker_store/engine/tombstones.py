@@ -45,6 +45,10 @@ class Tombstones:
         """Log offset below which the topic's records are of one that is gone; 0 for none."""
         return self._before.get(topic, 0)
 
+    def doubts(self, log_end: int) -> list[str]:
+        """A sentence for each topic that was deleted beyond the log's end, where a store that was closed has no tombstone."""
+        return beyond(self._before, log_end)
+
     def lower(self, log_end: int) -> None:
         """A power cut may take the end of the log; what is written there from now on was not deleted."""
         self._replace({topic: min(before, log_end) for topic, before in self._before.items()})
@@ -90,3 +94,13 @@ def read_file(text: str) -> dict[str, int]:
         if type(before) is not int or not 0 <= before < 1 << 63:
             raise FormatError(f"of {topic} it has no log offset", found=text_excerpt(before))
     return table
+
+
+def beyond(before: dict[str, int], log_end: int) -> list[str]:
+    """As `Tombstones.doubts`, of the table of a file."""
+    return [
+        f"topic {topic} was deleted at {offset:,} by this file, beyond the log's end at {log_end:,}: all of its messages count as deleted;"
+        " if it was not, stop, and take it out of the file and of its .bak"
+        for topic, offset in sorted(before.items())
+        if offset > log_end
+    ]

@@ -390,3 +390,22 @@ def test_an_index_file_that_is_filled_before_the_first_round_of_a_run_is_recorde
     store.close()
     store = open_store()
     assert store.recovery_report()["findings"] == []
+
+
+def test_a_topic_that_was_deleted_beyond_the_log_is_named(open_store):
+    """Of a store that was closed the table is damaged there, and hid all messages of the topic without a word."""
+    store = open_store()
+    filled(store, 20)
+    store.delete_topic("U")
+    store.close()
+    table = store.root / "config/deletedTopics.json"
+    store = open_store()
+    assert store.recovery_report()["findings"] == []
+    store.close()
+    table.write_text('{"T": 99999999}')
+    check = StoreCheck(store.root)
+    check.run()
+    assert "beyond the log's end" in next(finding.what for finding in check.report.findings if finding.kind == "config")
+    store = open_store()
+    (finding,) = [finding for finding in store.recovery_report()["findings"] if finding["severity"] == "warning"]
+    assert "topic T was deleted at 99,999,999 by this file, beyond the log's end" in finding["what"]
