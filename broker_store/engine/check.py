@@ -35,6 +35,7 @@ from broker_store.engine.check_report import ERROR, MOST_TOLD_OF_A_KIND, NOTE, W
 from broker_store.engine.check_timer import TimerFilesCheck
 from broker_store.engine.config_files import ConfigReader, judged
 from broker_store.engine.disk import Disk, Reader
+from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.file_sizes import NamedFile, likely_size
 from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
@@ -383,6 +384,10 @@ class StoreCheck:
         """Names under which a start writes files of its own."""
         if self.unclean:
             self.size_of(self.root / "abort", None)
+        try:
+            self.disk.demand_directory(self.root.parent / LOST_AND_FOUND)
+        except DamagedStoreError as error:
+            self.report.add(ERROR, "unreadable", error.file, None, error.what)
         for directory in (self.root, self.root / config_files.DIRECTORY):
             for name in self.disk.list_names(directory):
                 if name.endswith(".tmp") and self.disk.is_directory(directory / name):

@@ -263,6 +263,8 @@ class _Planner:
                 self.left.append(f"{Path(finding.file).name} is no regular file: put the file itself in its place.")
             elif Path(finding.file).parent == self.root / "config":
                 self.left.append(f"config/{Path(finding.file).name} is no regular file: put the file itself in its place, or move it out of the store.")
+            elif Path(finding.file).name == LOST_AND_FOUND:
+                self.left.append(f"{LOST_AND_FOUND} beside the store {finding.what}: move it away; what a start takes away goes there.")
             elif Path(finding.file).parent == self.root and finding.what != "is no directory":
                 self.left.append(f"{Path(finding.file).name} {finding.what}: move it out of the store.")
             elif finding.what == "is no directory":

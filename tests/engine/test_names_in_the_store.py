@@ -84,6 +84,10 @@ def test_a_lost_and_found_of_another_kind_is_refused_before_the_start_notes_that
     assert refused.value.file == str(path) and "out of the store" in refused.value.advice and not (root / "abort").exists()
     inspecting = HandStore(replace(small_settings(root), inspect=True), clock).begin()  # which takes nothing away
     inspecting.die()
+    check = StoreCheck(root)
+    check.run()
+    assert [finding.what for finding in check.report.findings if finding.file == str(path) and finding.severity == "error"]
+    assert any(path.name in sentence for sentence in make_plan(check, small_settings(root)).left)
     path.unlink()
 
 
