@@ -212,6 +212,13 @@ def test_check_store_says_sound_of_a_sound_store_and_ends_with_1_for_a_damaged_o
     assert report["findings"][0]["file"] == "commitlog/00000000000000000000"
 
 
+def test_check_store_takes_a_data_directory_as_other_commands_do(tmp_path):
+    with opened(tmp_path / "store", Clock()) as store:
+        store.put(Message("T", 0, b"x", b""))
+    report = json.loads(offline("check_store", "--data", tmp_path, "--json"))
+    assert (report["store"], report["ok"], report["counts"]["records"]) == (str(tmp_path / "store"), True, 1)
+
+
 def test_check_store_names_bytes_of_files_that_are_gone_as_missing(tmp_path):
     """They were called damaged."""
     root = tmp_path / "store"

@@ -28,6 +28,7 @@ class Command(PlainCommand):
 
     def add_arguments(self, parser) -> None:
         parser.add_argument("store", nargs="?", type=Path, help="the store directory; the data directory's when absent")
+        parser.add_argument("--data", metavar="DIR", type=Path, default=settings.DATA_DIRECTORY, help=f"the broker's data directory (now {settings.DATA_DIRECTORY})")
         parser.add_argument("--delay-levels", metavar="LEVELS", help="messageDelayLevel of the broker that wrote the store, when it is not Apache's default")
         parser.add_argument("--plan", action="store_true", help="tell what a repair would do, file by file (a dry run)")
         parser.add_argument("--apply", action="store_true", help="repair, on a store that no broker runs on; what is changed is kept in lost+found")
@@ -39,16 +40,17 @@ class Command(PlainCommand):
         from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
         from broker_store.inside.repair import Repair
 
-        root = options["store"] or run_file.store_directory(settings.DATA_DIRECTORY)
-        live = run_file.live_position(root, settings.DATA_DIRECTORY)
+        data = options["data"].absolute()
+        root = options["store"] or run_file.store_directory(data)
+        live = run_file.live_position(root, data)
         if live is not None and options["apply"]:
             raise CommandError(f"a broker runs on {root}: stop it, then repair")
         tell = _Teller(self, options) if options["progress"] else None
-        levels = options["delay_levels"] or run_file.delay_levels(root, settings.DATA_DIRECTORY)
+        levels = options["delay_levels"] or run_file.delay_levels(root, data)
         try:
             delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
             given = {"on_progress": tell, "log_end": None if live is None else live.dispatched, "delay_levels_ms": delays}
-            given["noted"] = run_file.noted_sizes(root, settings.DATA_DIRECTORY)
+            given["noted"] = run_file.noted_sizes(root, data)
             result, plan = examine(root, with_plan=options["plan"] or options["apply"], **given)
             if options["apply"] and plan.actions:
                 repair = Repair(plan, on_step=lambda number, action: tell and tell(number, len(plan.actions), action.what, "steps"))
