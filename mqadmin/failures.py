@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from contextlib import closing
+from urllib.parse import quote
 
 from django.db import DatabaseError, connection
 from django.http import HttpRequest
@@ -30,6 +31,7 @@ def note_store_failure(request: HttpRequest, error: StoreError) -> None:
 
 
 def note_database_failure(request: HttpRequest, error: DatabaseError) -> None:
+    """Log a request that the database failed."""
     _log.write(logging.ERROR, "failures of the database", time.monotonic(), "%s %s failed: the database: %s", request.method, request.path, error)
 
 
@@ -52,7 +54,7 @@ def database_failure(path: str | None = None) -> str:
         found = os.stat(path)
         if _first_seen.setdefault(path, (found.st_dev, found.st_ino)) != (found.st_dev, found.st_ino):
             return f"{os.path.basename(path)} is another file than the one that was opened"
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1)) as opened:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=1)) as opened:
             opened.execute(f"SELECT 1 FROM {_TABLE} LIMIT 1").fetchone()
     except FileNotFoundError:
         return f"{os.path.basename(path)} was removed"

@@ -114,7 +114,9 @@ def made(path):
 
 
 def test_a_database_whose_file_is_removed_or_replaced_is_noticed(tmp_path):
-    path = str(tmp_path / "mqadmin.sqlite3")
+    directory = tmp_path / "50 % of it?"
+    directory.mkdir()
+    path = str(directory / "mqadmin.sqlite3")
     made(path)
     assert failures.database_failure(path) == ""
     os.rename(path, path + ".away")
