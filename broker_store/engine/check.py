@@ -485,7 +485,8 @@ class StoreCheck:
                     "file-length",
                     str(file.path),
                     None,
-                    f"is {file.actual} bytes long, not {size}; a start is refused until it has its length again or is moved away",
+                    f"is {file.actual} bytes long, not {size}; "
+                    + ("a start makes it again from the log" if queue is not None and not file.actual else "a start is refused until it has its length again or is moved away"),
                     queue=queue,
                 )
             if file.base % size:

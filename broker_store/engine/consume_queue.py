@@ -14,7 +14,7 @@ from pathlib import Path
 
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import FileEnd
-from broker_store.engine.mapped_file import Hole, MappedFile, load_up_to_hole
+from broker_store.engine.mapped_file import QUEUE_SIZE, Hole, MappedFile, load_up_to_hole
 from broker_store.engine.rows import Row, WriterContext
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import names, queue_unit
@@ -71,7 +71,7 @@ class ConsumeQueue:
 
         DamagedStoreError for another length or name, and for a hole in a light queue, which the log cannot make.
         """
-        self.files, self.hole = load_up_to_hole(self.disk, self.directory, self.file_size, "mappedFileSizeConsumeQueue", delete, leave_out)
+        self.files, self.hole = load_up_to_hole(self.disk, self.directory, self.file_size, QUEUE_SIZE, delete, leave_out)
         if self.hole is not None and not self.is_made_from_log:
             raise self.hole.error
 
@@ -183,7 +183,7 @@ class ConsumeQueue:
             raw = reader.read(unit * UNIT - file.base, count * UNIT)
         if len(raw) < UNIT and unit >= self.minimum and not self.closed:
             raise DamagedStoreError(
-                f"ends before unit {unit:,}: it was made shorter while the store is open", file=str(file.path), advice="The next start makes it again."
+                f"ends before unit {unit:,}: it was made shorter while the store is open", file=str(file.path), advice="Stop the broker, and move the file out of the store: the next start makes it again from the log."
             )
         return raw
 

@@ -106,6 +106,9 @@ def load_sequence(disk: Disk, directory: Path, size: int, setting: str, delete: 
     return files
 
 
+QUEUE_SIZE = "mappedFileSizeConsumeQueue"
+
+
 def load_up_to_hole(
     disk: Disk, directory: Path, size: int, setting: str, delete: bool = True, leave_out: Container[Path] = ()
 ) -> tuple[list[MappedFile], Hole | None]:
@@ -133,12 +136,11 @@ def load_up_to_hole(
         base = int(path.name)
         error = None
         if length != size:
-            error = DamagedStoreError(
-                f"has {length} bytes, expected {size}",
-                file=str(path),
-                advice=f"Set {setting} to the file size this store was written with, or put the file back from a copy;"
-                " `manage.py check_store DIR` tells more.",
-            )
+            put_back = "put the file back from a copy"
+            if setting == QUEUE_SIZE:
+                put_back += ", or move it out of the store: a queue's files are made again from the log"
+            advice = f"{put_back[0].upper()}{put_back[1:]}" if size in lengths else f"Set {setting} to the file size this store was written with, or {put_back}"
+            error = DamagedStoreError(f"has {length} bytes, expected {size}", file=str(path), advice=f"{advice}; `manage.py check_store DIR` tells more.")
             if length:
                 raise error
         elif files and base != files[-1].end:

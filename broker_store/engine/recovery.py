@@ -757,7 +757,7 @@ class Recovery:
         if unit >= end.following:
             return None
         before = queue.unit(unit - 1) if unit else None
-        return QueueEnd(unit, before.log_offset + before.size if before is not None and before.is_data else 0)
+        return QueueEnd(unit, before.log_offset + before.size if before is not None and before.is_data and not before.is_pre_blank else 0)
 
     def _drop_if_deleted(self, queue: ConsumeQueue) -> None:
         """A queue of a deleted topic whose files a crash left, or brought back, holds nothing that may be served."""
@@ -1260,7 +1260,7 @@ class Recovery:
             return QueueEnd(end, queue.row[c.Q_LOG_END])
         if end <= queue.files[0].base // UNIT:
             return QueueEnd(0, 0)
-        return QueueEnd(end, unit.log_offset + unit.size)
+        return QueueEnd(end, 0 if unit.is_pre_blank else unit.log_offset + unit.size)
 
     def _cut_queue(self, queue: ConsumeQueue, kept: QueueEnd) -> int:
         """Take away units behind `kept`, which are of records at or beyond the log's end; returns how many."""
@@ -1460,10 +1460,10 @@ class Recovery:
 
         One that the record of ends counts longer than it is now; without such a one the only queue of that topic that ends before that number.
         """
-        before = [queue for queue in self._queues if 0 < queue.row[c.Q_LOG_END] < behind]
+        before = [queue for queue in self._queues if queue.maximum and queue.row[c.Q_LOG_END] < behind]  # of units without a record it ends at 0
         recorded = [queue for queue in before if queue.maximum < self._ends.next_offset(queue.topic, queue.queue_id)]
         if recorded:
-            return recorded[0]
+            return min(recorded, key=lambda queue: queue.topic != topic)
         stated = [queue for queue in before if (queue.topic, queue.maximum) == (topic, number)]
         return stated[0] if len(stated) == 1 else None
 

@@ -652,12 +652,24 @@ class MessageStore:
     def _look_at_disk(self, now_ms: int) -> bool:
         self.log.current.map().demand_in_place()  # each sync of the log looks too, but without messages there is none
         try:
+            older, names = [file.path.name for file in self.log.files[:-1]], set(self._disk.list_names(self.log.directory))
+            self._wake(lambda: self._name_removed([name for name in older if name not in names]))
             decision = self._retention.look(now_ms)
             self._expired = self._expired_now(now_ms)
         except StoreError:
             return False  # nothing is known now, and the next look is near
         self._wake(lambda: self._clean(decision))
         return False
+
+    def _name_removed(self, names: list[str]) -> None:
+        """Loop: note log files that somebody took away; `names` were not there. Those that the store removed itself are no longer among its own."""
+        here = {file.path.name for file in self.log.files}
+        gone = [name for name in names if name in here]
+        if not gone:
+            self._clear_flag("log_file_gone")
+            return
+        what = f"commitlog/{gone[0]} is" if len(gone) == 1 else f"commitlog/{gone[0]} and {len(gone) - 1:,} more log files are"
+        self._set_flag("log_file_gone", f"{what} not there: what is mapped can be read until the broker stops, and then it is lost; put the file back, or copy its messages now")
 
     def _expired_now(self, now_ms: int) -> frozenset[int]:
         """Bases of the log files that are old enough to go when cleaning comes: from the oldest on, as they are deleted."""

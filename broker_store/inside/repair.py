@@ -160,21 +160,24 @@ class _Planner:
         if self._find_in_the_way() or self._lacks_the_log():
             # The start at the end of a repair would be refused, after everything before it was changed.
             return Plan(self.root, [], self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory, self.check.log_end, losses_of(self.check))
+        losses = losses_of(self.check)
+        self._new_begin = self._begin_of_empty_log(losses)
         placed = [*self._places_of_files()]
         headers = list(self._headers())
-        log = [*self._lengths(), *self._bridges(), *headers, *self._tail()]
+        log = [*self._lengths(), *self._bridges(), *headers, *self._tail()] if self._new_begin is None else [*self._empty_log()]
         derived = [*self._strays(), *self._queues(), *self._index(changed_log=bool(log))]
         config = [*self._config(), *self._deleted_topics(), *self._offsets()]
         timer = list(self._timer())
         mended_by_start = any(
             finding.severity != NOTE and finding.kind not in ("config", "offset-ahead") and not self._is_timers(finding) for finding in self.report.findings
         )
-        losses = losses_of(self.check, self._restored)
+        if self._restored:
+            losses = losses_of(self.check, self._restored)
         actions = [*config, *timer]
         if log or derived or mended_by_start:
             following = [*log, *derived, *config, self._rebuild(), *timer]
             actions = [*self._distrust(), *(self._forget_times() if log or placed else ()), *self._bounds(losses), *placed, *(self._after_moves(action) for action in following)]
-        return Plan(self.root, actions, self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory, self.check.log_end, losses)
+        return Plan(self.root, actions, self.left, self.sizes, self.check.delay_levels_ms, self.check.log_directory, self._log_end, losses)
 
     # Before and after -------------------------------------------------------------------------------------------------
 
@@ -200,7 +203,7 @@ class _Planner:
         if losses.next_offsets:
             what = f"Note the next offsets of {len(losses.next_offsets):,} queues that lose their last messages or units, so that no number is given again."
             remade = self.check.ends.remade((key, queue.next, queue.last_at) for key, queue in self.check.queues.items())
-            yield Action("bound", self.root / ENDS, None, 0, what, (losses.next_offsets, self.check.log_end, remade))
+            yield Action("bound", self.root / ENDS, None, 0, what, (losses.next_offsets, self._log_end, remade))
 
     def _rebuild(self) -> Action:
         if all(getattr(self.sizes, name) for name in vars_of(CheckSizes)):
@@ -209,6 +212,32 @@ class _Planner:
             return Action("rebuild", self.root, None, 0, what, self.check.log_end if self.check.report.counts["records"] else 0)
         what = "Leave it to the next start to make queues and index from the log: no file shows how large their files are."
         return Action("rebuild", self.root, None, 0, what, None)
+
+    # A log without a record -------------------------------------------------------------------------------------------
+
+    @property
+    def _log_end(self) -> int:
+        """Where the log ends when it is repaired."""
+        return self.check.log_end if self._new_begin is None else self._new_begin
+
+    def _begin_of_empty_log(self, losses: Losses) -> int | None:
+        """Where the log goes on when it holds no record of those that the queues had; None where it goes on in the files that it has.
+
+        A start does the same where the log is gone (`Recovery._empty_log`): a record whose number is larger than the count of records that
+        have room before it counts as damaged, so the numbers that were given need room.
+        """
+        if self.report.counts["records"] or not losses.next_offsets or not self.check.log_files or not self.log_size:
+            return None
+        known = max(self.check.ends.position, self.check.log_files[-1].base + self.log_size, record.MIN_RECORD * max(losses.next_offsets.values()))
+        return -(-known // self.log_size) * self.log_size
+
+    def _empty_log(self) -> Iterator[Action]:
+        """The new file first: without any log file a start, and the next plan, would wait for the old ones."""
+        path = self.check.log_directory / file_name(self._new_begin)
+        what = f"No record is left: let the log go on at {self._new_begin:,}, behind all that was there, with an empty file."
+        yield Action("create", path, None, 0, what, (self.log_size, self._new_begin, 0, []))
+        for file in self.check.log_files:
+            yield self._away(file.path, "Move it out of the store: it holds no record.")
 
     # Names of files ---------------------------------------------------------------------------------------------------
 
@@ -974,7 +1003,8 @@ class Repair:
         self._disk.unlink(fresh, missing_ok=True)
         region = self._disk.create_region(fresh, size)
         try:
-            self._write(region, base, store_ms, pieces)
+            if pieces:
+                self._write(region, base, store_ms, pieces)
             region.sync(0, size)
         finally:
             region.close()

@@ -21,6 +21,7 @@ from broker_store.broker import delay, groups, offsets, timer, topics, transacti
 from broker_store.broker.config_readers import READERS
 from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.pauses import PERIOD_S
+from broker_store.errors import StoreError
 from broker_store.server.keeper import Keeper
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Group
@@ -144,10 +145,11 @@ class Broker:
         await router.stop()
         await asyncio.gather(*(listener.close(STOP_LIMIT_S) for listener in parts.listeners))
         parts.listeners.clear()
-        if parts.topics.dirty:
+        if parts.topics.dirty or self._is_gone(topics.FILE_NAME):
             self._save_topics()
-        if parts.groups.dirty:
+        if parts.groups.dirty or self._is_gone(groups.FILE_NAME):
             self._save_groups()
+        parts.offsets.dirty |= self._is_gone(offsets.FILE_NAME)
         self._save_offsets()
         if self._timer_steps is not None:
             # A slot that was delivered in part would be delivered again as a whole; the rest of it is due within a second.
@@ -220,6 +222,13 @@ class Broker:
             self.parts.statistics.stored(topic, messages, size)
 
     # Saving
+
+    def _is_gone(self, name: str) -> bool:
+        """Whether a file of config/ is not there, nor its .bak: it was removed while the broker ran, which has what it says."""
+        try:
+            return self.parts.store.read_config(name) is None
+        except StoreError:
+            return False  # something is there; the writer says why it cannot be replaced
 
     def _save_topics(self) -> None:
         self.keeper.save(topics.FILE_NAME, self.parts.topics.picture())

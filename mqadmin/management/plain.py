@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
 
 
 class PlainCommand(BaseCommand):
@@ -13,7 +14,12 @@ class PlainCommand(BaseCommand):
 
     def execute(self, *arguments: Any, **options: Any) -> Any:
         try:
-            return super().execute(*arguments, **options)
+            try:
+                return super().execute(*arguments, **options)
+            except DatabaseError as error:
+                raise CommandError(
+                    f"the dashboard's database cannot be used: {error}. It is in the data directory: put it back there; a start of the broker, or `manage.py migrate`, makes an empty one."
+                ) from error
         except CommandError as error:
             if not self._called_from_command_line or options.get("traceback"):
                 raise

@@ -68,6 +68,29 @@ def test_it_is_noticed_without_a_message_too(tmp_path):
         store.die()
 
 
+def test_an_older_log_file_that_was_taken_away_is_named_until_it_is_back(tmp_path):
+    """All went on from the map, "Everything runs." stood above it, and a stop lost the file."""
+    store, _ = written(tmp_path)
+    try:
+        store.look_at_disk()
+        assert store.snapshot()["flags"] == []
+        path = store.log.files[0].path
+        path.rename(tmp_path / "away")
+        store.look_at_disk()
+        (flag,) = store.snapshot()["flags"]
+        assert flag["name"] == "log_file_gone" and path.name in flag["cause"]
+        assert store.put(message()).ok
+        (tmp_path / "away").rename(path)
+        store.look_at_disk()
+        assert store.snapshot()["flags"] == []
+        store.flush(), store.round()
+        assert store.delete_expired(any_age=True, most=1) == 1  # what the store removes itself is not named
+        store.look_at_disk()
+        assert store.snapshot()["flags"] == []
+    finally:
+        store.die()
+
+
 def written(tmp_path):
     """A store with some log and queue files that are not mapped, and the raw records by queue offset."""
     store = HandStore(small_settings(tmp_path / "store")).begin()
@@ -118,3 +141,9 @@ def test_an_older_queue_file_that_was_cut_fails_reads_of_what_it_lacks(tmp_path)
         assert "made shorter" in next(flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "damage_found")
     finally:
         store.die()
+    with pytest.raises(StoreError, match="or move it out of the store: a queue's files are made again from the log"):
+        HandStore(small_settings(tmp_path / "store"), store.clock).begin()
+    first.path.rename(tmp_path / "moved")  # as the start says
+    again = HandStore(small_settings(tmp_path / "store"), store.clock).begin()
+    assert record.decode(again.get_blocking(GetRequest("topic", 0, 10, 1)).body).body == bodies[10]
+    again.die()

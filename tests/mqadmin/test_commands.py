@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
 
 from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.engine.disk import Disk
@@ -415,3 +416,14 @@ async def test_the_demo_ends_when_no_broker_ever_answered_and_with_any_other_err
 @pytest.mark.parametrize(("mapped", "readers", "said"), [(None, None, None), (False, 0, "nobody"), (True, 0, "map"), (False, 1, "reader"), (True, 1, "map reader")])
 def test_who_holds_a_file_is_said_and_unknown_when_only_its_writer_knows(mapped, readers, said):
     assert store_verb_files._held({"mapped": mapped, "readers": readers}) == said
+
+
+def test_a_command_whose_database_fails_says_so_in_a_sentence(monkeypatch):
+    """It ended in 70 lines of traceback."""
+
+    def no_table(*arguments):
+        raise OperationalError("no such table: mqadmin_apitoken")
+
+    monkeypatch.setattr(tokens.ApiToken.objects.__class__, "get_queryset", no_table)
+    with pytest.raises(CommandError, match=r"the dashboard's database cannot be used: no such table: mqadmin_apitoken\. .*data directory"):
+        offline("token", "list")

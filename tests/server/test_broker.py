@@ -367,3 +367,21 @@ async def test_timer_messages_that_arrive_within_a_moment_are_put_on_the_wheel_t
     assert timer.facts()["waiting"] == 1
     assert min(at for at in stepped if at >= arrived[0]) - arrived[0] > 0.9 * PAUSE_MS / 1000
     channel.close()
+
+
+async def test_config_files_that_were_removed_are_written_by_a_stop(brokers):
+    """What had not changed since the start was not written: topics, groups and where they stood were gone with the files."""
+    store = MemoryStore(clock)
+    broker = await brokers(store)
+    broker.parts.topics.put(TopicConfig("Orders"))
+    broker.parts.groups.find_or_create("readers")
+    broker.parts.offsets.commit("readers", "Orders", 0, 5)
+    await broker.stop()
+    again = await brokers(store)
+    store.config.clear()
+    await again.stop()
+    last = Broker(build_parts(BrokerSettings(listen_port=0), StoreSettings(), store, clock, None))
+    last.load()
+    assert last.parts.topics.get("Orders") is not None
+    assert "readers" in {group.name for group in last.parts.groups.all()}
+    assert last.parts.offsets.query("readers", "Orders", 0) == 5

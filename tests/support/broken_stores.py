@@ -417,6 +417,8 @@ def _mended(root: Path, name: str, broken: Broken, choose: random.Random) -> Ori
         store.close()
     finally:
         store.die()
+    if not kept:
+        return None
     files = tree(root)
     files.pop("lock", None)
     kept.sort(key=lambda found: found.log_offset)
@@ -726,7 +728,7 @@ def _judge_queues(
 
 def _is_placeholder(raw: bytes) -> bool:
     found = record.decode(raw)
-    return b"REPAIRED\x01" in found.raw_properties or not (found.body.strip(b"-") or found.raw_properties)  # one with little room is not marked
+    return b"REPAIRED\x01" in found.raw_properties or not (found.body + found.raw_properties).strip(b"-")  # one with little room is not marked
 
 
 def _judge_changed(name: str, found: StoredMessage, raw: bytes) -> None:
