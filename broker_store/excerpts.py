@@ -52,10 +52,19 @@ class _Writer:
                 self.write(item)
             self._put("]")
         elif kind in (str, bytes):
-            self._put(repr(value[: max(0, self.left)]))
+            self._put(_cut_repr(value, max(1, self.left)))
         else:
             self._put(repr(value))
 
     def _put(self, text: str) -> None:
         self.parts.append(text)
         self.left -= len(text)
+
+
+def _cut_repr(value: str | bytes, length: int) -> str:
+    """Return a text of which the first `length` characters are those of `repr(value)`. Which quotes it has depends on those in all of the value."""
+    shown = value[:length]
+    for quote in ("'", '"') if isinstance(value, str) else (b"'", b'"'):
+        if quote not in shown and value.find(quote, length) >= 0:
+            shown += quote
+    return repr(shown)

@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker_store.errors import FieldError
@@ -11,6 +11,9 @@ values = st.recursive(
 )
 
 
+@example([{"a'": None}], 3)
+@example(["ab'\""], 4)
+@example([b"a'"], 3)
 @given(values, st.integers(1, 80))
 def test_an_excerpt_is_the_first_part_of_the_repr(value, characters):
     assert excerpt(value, characters) == repr(value)[:characters]
