@@ -304,7 +304,8 @@ class MessageStore:
 
     def _demand_the_store(self) -> None:
         """Nothing of a store is here although a start opened it before: its disk is not mounted, or it was removed. Raises DamagedStoreError."""
-        if self._records is None or self._disk.exists(self.root / "checkpoint") or self._disk.exists(self.root / ENDS) or self._disk.list_names(self.log.directory):
+        directories = (self.log.directory, self.root / "consumequeue")  # with units a start says how many messages are not there
+        if self._records is None or self._disk.exists(self.root / "checkpoint") or self._disk.exists(self.root / ENDS) or any(map(self._disk.list_names, directories)):
             return
         if (last_ms := self._records.last_start_ms(self.report)) is None:
             return

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -261,4 +262,19 @@ def test_a_store_that_is_gone_is_not_begun_anew(tmp_path):
     assert [finding["what"].endswith("; accepted") for finding in store.recovery_report()["findings"]] == [True]
     assert store.put(message("T", 0)).queue_offset == 0
     store.close()
+    HandStore(small_settings(root), records=StartRecords(kept, root)).begin().close()
+
+
+def test_a_store_that_has_its_queues_is_not_said_to_be_gone(tmp_path):
+    root, kept = tmp_path / "store", tmp_path / "recoveries"
+    store = HandStore(small_settings(root), records=StartRecords(kept, root)).begin()
+    store.put(message("T", 0))
+    store.close()
+    for name in ("commitlog", "ends", "checkpoint"):
+        (root / name).rename(tmp_path / name)
+    with pytest.raises(DamagedStoreError, match="there is no log file, but the store had a log: .* 1 message is not there"):
+        HandStore(small_settings(root), records=StartRecords(kept, root)).begin()
+    for name in ("commitlog", "ends", "checkpoint"):
+        shutil.rmtree(root / name, ignore_errors=True)
+        (tmp_path / name).rename(root / name)
     HandStore(small_settings(root), records=StartRecords(kept, root)).begin().close()
