@@ -1,4 +1,4 @@
-"""What failed beneath a page or a REST request: a file of the store, or the dashboard's database. Logged, counted, and told in a sentence."""
+"""Logs, counts and describes failures of the store's files or the dashboard's database in a page or REST request."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from django.middleware.security import SecurityMiddleware
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
+from django.utils.deprecation import MiddlewareMixin
 
 from broker_store.server.problems import MEDIA_TYPE, Problem
 from mqadmin import audit, roles
@@ -147,18 +148,8 @@ def without_database(request, error: DatabaseError) -> HttpResponse:
     return render(request, "no_database.html", {"title": DATABASE_TITLE, "sentence": database_sentence(database_failure() or error)}, status=503)
 
 
-class DatabaseFailures:
-    """A page or form whose queries failed says so, in place of an error without a cause."""
-
-    sync_capable = async_capable = True
-
-    def __init__(self, get_response):
-        self.get_response = get_response
-        if iscoroutinefunction(get_response):
-            markcoroutinefunction(self)
-
-    def __call__(self, request):
-        return self.get_response(request)
+class DatabaseFailures(_OnLoop, MiddlewareMixin):
+    """Answers a page or form whose queries failed by a sentence."""
 
     def process_exception(self, request, exception):
         return without_database(request, exception) if isinstance(exception, DatabaseError) else None

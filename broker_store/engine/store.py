@@ -663,7 +663,7 @@ class MessageStore:
         return False
 
     def _name_removed(self, names: list[str]) -> None:
-        """Loop: note log files that somebody took away; `names` were not there. Those that the store removed itself are no longer among its own."""
+        """Set the flag of removed log files, on the loop. `names` were missing from the directory; files that retention removed are no longer in `log.files`."""
         here = {file.path.name for file in self.log.files}
         gone = [name for name in names if name in here]
         if not gone:

@@ -181,7 +181,8 @@ class HotRoutes:
             return None
         except StoreError as error:
             self._log.write(logging.ERROR, "failed requests", time.monotonic(), "a REST request of %s to %s failed: %s", caller.name, route[0], error)
-            self._gateway().refuse(error.cause, who=caller.name)
+            if (gateway := self._gateway()) is not None:  # None when the store has been closed meanwhile
+                gateway.refuse(error.cause, who=caller.name)
             return await _refuse(send, error)
         except Exception as error:
             return await _refuse(send, error)
