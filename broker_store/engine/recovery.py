@@ -843,8 +843,11 @@ class Recovery:
                 region.sync(at, region.size - at)
 
     def _drop_files_before(self, queue: ConsumeQueue, unit: int) -> None:
-        """Take away the files before the one of `unit` of a queue that is made again from its begin: they hold units that were not believed."""
-        while not queue.maximum and queue.files and queue.files[0].end <= unit * UNIT:
+        """Take away the files before the one of `unit` of a queue that begins with it: they hold units that were not believed."""
+        disowned = self._disowned.get(queue)
+        if queue.maximum and (disowned is None or self._states_unit(queue, disowned.first - 1)):
+            return
+        while queue.files and queue.files[0].end <= unit * UNIT:
             file = queue.files.pop(0)
             file.unmap()
             self._keep_away(file.path)

@@ -129,7 +129,7 @@ def test_what_is_broken_after_a_repair_or_an_accepted_start_costs_no_message_and
 # bad part of the log were believed, and hid messages behind it.
 @pytest.mark.parametrize(
     ("seed", "kind", "within", "way"),
-    [(20000371, "repaired", "consumequeue/", "start"), (20000092, "accepted", "consumequeue/", "start"), (20000172, "accepted", "consumequeue/", "accept"), (20000116, "repaired", "", "accept"), (20000298, "accepted", "consumequeue/quiet/", "start"), (20103517, "", "", "accept"), (20108518, "", "", "repair"), (20109517, "", "", "accept")],
+    [(20000371, "repaired", "consumequeue/", "start"), (20000092, "accepted", "consumequeue/", "start"), (20000172, "accepted", "consumequeue/", "accept"), (20000116, "repaired", "", "accept"), (20000298, "accepted", "consumequeue/quiet/", "start"), (20103517, "", "", "accept"), (20108518, "", "", "repair"), (20109517, "", "", "accept"), (20300048, "", "", "accept")],
 )
 def test_a_mended_store_that_once_failed_does_not_again(seed, kind, within, way, tmp_path):
     broken, judged = run_case(seed, tmp_path, kind, within, [way])
