@@ -33,7 +33,16 @@ def main() -> None:
         from django.core.management import execute_from_command_line
     except ImportError as error:
         sys.exit(f"Django cannot be imported ({error}): `make run` installs what is needed into .venv; use .venv/bin/python manage.py ...")
-    execute_from_command_line(sys.argv)
+    from django.db import DatabaseError
+
+    try:
+        execute_from_command_line(sys.argv)
+    except DatabaseError as error:  # of Django's own commands; ours say it themselves
+        if "--traceback" in sys.argv:
+            raise
+        from mqadmin.management.plain import database_failed
+
+        sys.exit(database_failed(error))
 
 
 if __name__ == "__main__":

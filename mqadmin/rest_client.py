@@ -3,7 +3,7 @@
     with RestClient.of_data_directory(path) as broker:
         broker.get("/topics", limit=100)["items"]
 
-Only the standard library, one connection, JSON both ways. A problem document comes out as RestError with its code
+One connection, JSON both ways. A problem document comes out as RestError with its code
 and hint; a socket nobody listens on as NotRunningError, which says how to start the broker.
 """
 
@@ -17,6 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
+
+from broker_store import processes
+from mqadmin import run_file
 
 BASE = "/api/v1"
 TIMEOUT_SECONDS = 40.0  # above the longest wait_ms
@@ -55,7 +58,16 @@ class _UnixConnection(http.client.HTTPConnection):
         except OSError as error:
             self.sock.close()
             self.sock = None
-            raise NotRunningError(f"no broker answers on {self._path} ({error.strerror}); start one with: manage.py runbroker") from None
+            raise _not_running(self._path, error) from None
+
+
+def _not_running(socket_path: Path, error: OSError) -> NotRunningError:
+    """Say that nobody answers on the socket, and why where its broker runs and the socket was removed."""
+    data = socket_path.parent.parent
+    run = run_file.read(data)
+    if run is not None and processes.exists(run.get("pid")) and not socket_path.exists():
+        return NotRunningError(f"the broker runs (process {run['pid']}), but its socket {socket_path} was removed: stop the broker and start it again")
+    return NotRunningError(f"no broker answers on {socket_path} ({error.strerror}); start one with: manage.py runbroker")
 
 
 class RestClient:

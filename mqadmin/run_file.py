@@ -12,7 +12,7 @@ from pathlib import Path
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePosition, read_live_page
-from broker_store.engine.start_records import sizes_of_last_start
+from broker_store.engine.start_records import sizes_of_last_start, time_of_last_start
 
 
 def read(data: Path) -> dict | None:
@@ -54,6 +54,11 @@ def noted_sizes(store: Path, data: Path) -> CheckSizes:
     known = store_settings(store, data)
     told = {field.name: known[field.name] for field in fields(CheckSizes) if isinstance(known.get(field.name), int)}
     return CheckSizes(**told) if told else sizes_of_last_start((data / "recoveries").absolute(), store.absolute())
+
+
+def last_start_ms(store: Path, data: Path) -> int | None:
+    """When the newest start of a broker on `store` began that opened it; None when the data directory has no record of one."""
+    return time_of_last_start((data / "recoveries").absolute(), store.absolute())
 
 
 def live_position(store: Path, data: Path) -> LivePosition | None:

@@ -16,7 +16,7 @@ A store that is in use is checked up to `log_end`: what lies behind is not looke
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,7 +37,9 @@ from broker_store.engine.config_files import ConfigReader, judged
 from broker_store.engine.disk import Disk, Reader
 from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.file_sizes import NamedFile, likely_size
+from broker_store.engine.log_begin import holds_nothing, missing_log
 from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
+from broker_store.engine.start_records import store_gone
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
@@ -335,17 +337,18 @@ class StoreCheck:
         should_stop: Callable[[], bool] | None = None,
         *,
         noted: CheckSizes | None = None,
+        last_start_ms: int | None = None,
         log_directory: Path | None = None,
         log_end: int | None = None,
         delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
         config_readers: Mapping[str, ConfigReader] = MappingProxyType({}),
         disk: Disk | None = None,
     ):
-        """`noted` are the sizes that the last start of a broker on this store used, where that is known (see `file_sizes.py`).
+        """`noted` are the sizes that the last start of a broker on this store used, `last_start_ms` when it began, where that is known (see `file_sizes.py`).
 
         `config_readers` are those of the broker (broker/config_readers.py), by the name of the file in config/."""
         self.root, self.disk = Path(root), disk or Disk()
-        self.wanted, self.noted = sizes, noted or CheckSizes()
+        self.wanted, self.noted, self._last_start_ms = sizes, noted or CheckSizes(), last_start_ms
         self.on_progress, self.should_stop = on_progress, should_stop
         self.log_directory = log_directory or self.root / "commitlog"
         self._records_to_read = check_rules.MOST_CONTRADICTED
@@ -359,6 +362,8 @@ class StoreCheck:
         self.gaps: list[Gap] = []
         self._topic_begins: dict[str, int] = {}
         self.deleted_to: dict[str, int] = {}  # where the records of a deleted topic end, by what the queues say
+        self._deleted_records: Counter[str] = Counter()  # by topic
+        self._misplaced_records: dict[str, set[int]] = {}  # by the topic that they state, log offsets of records that another queue's unit leads to
         self.topics: dict[int, str] = {}  # by the hash the kernel gives
         self.file_sizes: dict[Path, int] = {}  # what each file of a directory should have
         self.misnamed: dict[tuple[str, int], list[StoreFile]] = {}  # queue files whose name is no multiple of the file size
@@ -398,8 +403,10 @@ class StoreCheck:
         try:
             self.load()
             self._check_log()
-            self.ends.finish(self.log_directory, self.log_start, self.file_sizes.get(self.log_directory, 0), not self.unclean and self.limit is None, self._is_end)
+            was_clean = not self.unclean and self.limit is None
+            self.ends.finish(self.log_directory, self.log_start, self.file_sizes.get(self.log_directory, 0), was_clean, self._is_end, self._last_start_ms)
             self._check_queue_ends()
+            self._count_deleted()
             self.index.finish()
             self._check_checkpoint()
             self._check_config()
@@ -428,8 +435,9 @@ class StoreCheck:
             self.log_start = self.log_files[0].base
         else:
             self.log_start = 0
-            self.report.add(NOTE, "empty", str(self.log_directory), None, "there is no commit log file")
         self.queues = dict(self._load_queues())
+        if not any(file.actual for file in self.log_files):
+            self._check_missing_log()
         self.deleted_before = self._read_tombstones()
         table = self._read_json("topics.json").get("topicConfigTable")
         self.known_topics = set(table) if isinstance(table, dict) else set()
@@ -443,6 +451,28 @@ class StoreCheck:
             geometry.entries if geometry else None,
         )
         self.total_bytes = sum(file.size for file in self.log_files) + self.index.bytes
+
+    def _check_missing_log(self) -> None:
+        """Say of a store without a byte of a log whether it had one."""
+        where = str(self.log_directory)
+        recorded = [key for key in self.ends.recorded() if key not in self.queues]
+        messages = sum(max(queue.end, self.ends.next_offset(*key)) - queue.first for key, queue in self.queues.items())
+        messages += sum(self.ends.next_offset(*key) for key in recorded)
+        what = missing_log(self.ends.position, self.stamps()[1].physic_msg_timestamp, messages)
+        if what is None and self._last_start_ms is not None and holds_nothing(self.disk, self.root, self.log_directory):
+            what = store_gone(self._last_start_ms)
+        if what is None:
+            self.report.add(NOTE, "empty", where, None, "there is no commit log file")
+        else:
+            self.report.add(ERROR, "log-missing", where, None, what)
+
+    def stamps(self) -> tuple[bytes | None, checkpoint.Checkpoint]:
+        """Content of the checkpoint (None: there is none), and its stamps, which are zero where it cannot be read."""
+        try:
+            content = self.disk.read_file(self.root / "checkpoint")
+        except StoreError:
+            content = b""
+        return content, checkpoint.decode(content) if content is not None and len(content) >= checkpoint.LAYOUT.size else checkpoint.Checkpoint()
 
     def sequence(self, directory: Path, digits: int, what: str, wanted: int | None) -> list[StoreFile]:
         """The files of a directory in order, with findings for whatever does not belong there."""
@@ -846,9 +876,18 @@ class StoreCheck:
         if not queue.files and self.known_topics and topic not in self.known_topics:
             deleted[:] = True
         if deleted.any():
-            self.report.count("records_of_deleted_topics", int(deleted.sum()))
+            self._deleted_records[topic] += int(deleted.sum())
             self.deleted_to[topic] = max(self.deleted_to.get(topic, 0), int(offsets[deleted].max()) + 1)
         return rows[~deleted]
+
+    def _count_deleted(self) -> None:
+        """Count the records of deleted topics. A topic whose every such record has a unit in another queue never was: its name is damaged."""
+        for topic, offsets in self._misplaced_records.items():
+            if len(offsets) >= self._deleted_records[topic]:
+                del self._deleted_records[topic]
+                self.deleted_to.pop(topic, None)
+        if self._deleted_records:
+            self.report.count("records_of_deleted_topics", self._deleted_records.total())
 
     def _begin_of_topic(self, topic: str) -> int:
         """Log offset of the first record to which a unit of a queue of the topic leads, above all offsets without one."""
@@ -915,10 +954,17 @@ class StoreCheck:
                     self.gaps.append(Gap(topic, queue_id, wanted, found, after, offset))
                 if self._in_damage(queue, wanted, found, self.damaged) or any(after < low and high <= offset for low, high in self.damaged):
                     continue
-                what = check_rules.offsets_in_no_record(wanted, found - 1, queue.name)
+                what = check_rules.offsets_in_no_record(wanted, found - 1, f"{topic}/{queue_id}")
+                self._note_misplaced(queue, wanted, found)
             self.report.add(ERROR, check_rules.QUEUE_OFFSET, str(file.path), offset - file.base, what, queue=(topic, queue_id))
         queue.next, queue.last_at = int(numbers[-1]) + 1, int(offsets[-1])
         queue.covered_to = max(queue.covered_to, int(numbers[numbers < queue.end].max(initial=-1)) + 1)
+
+    def _note_misplaced(self, queue: Queue, first: int, end: int) -> None:
+        """Note the records to which units [first, end) lead and that state another place."""
+        for unit in queue.units(first, min(end - first, self._records_to_read)):
+            if unit["size"] > 0:
+                self._is_misplaced(int(unit["log_offset"]), int(unit["size"]))
 
     @staticmethod
     def _first_number(queue: Queue, numbers: np.ndarray, offset: int, recorded: int) -> int:
@@ -1066,10 +1112,12 @@ class StoreCheck:
         if found is None:
             return False
         own = self.queues.get((found.topic, found.queue_id))
-        if own is None or not found.is_queued:
-            return True
-        unit = own.units(found.queue_offset, 1)[0]
-        return (int(unit["log_offset"]), int(unit["size"])) != (offset, size)
+        if own is not None and found.is_queued:
+            unit = own.units(found.queue_offset, 1)[0]
+            if (int(unit["log_offset"]), int(unit["size"])) == (offset, size):
+                return False
+        self._misplaced_records.setdefault(found.topic, set()).add(offset)
+        return True
 
     # The rest --------------------------------------------------------------------------------------------------
 
@@ -1115,6 +1163,8 @@ class StoreCheck:
             if bad is None:
                 if self.disk.exists(path):
                     self.report.count("config_files")
+                elif reader is not None and reader.is_of_each_stop and self._was_closed_by_broker:
+                    self.report.add(WARNING, "config-missing", str(path), None, reader.gone)
             elif bad.is_in_the_way:
                 self.report.add(ERROR, "unreadable", str(path), None, bad.problem)
             elif reader is None and self._knows_readers:
@@ -1136,6 +1186,10 @@ class StoreCheck:
             self.report.add(ERROR, "unreadable", str(directory / STORE_TIMES), None, error.what)
         if times.note:
             self.report.add(NOTE, "config", str(directory / STORE_TIMES), None, times.note)
+
+    @property
+    def _was_closed_by_broker(self) -> bool:
+        return self.ends.is_final and self._last_start_ms is not None and not self.unclean and self.limit is None
 
     def _check_lock(self) -> None:
         if self.disk.exists(self.root / "lock"):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from broker_store.engine.check_report import ERROR, NOTE, CheckReport
+from broker_store.engine.check_report import ERROR, NOTE, WARNING, CheckReport
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import BOUND, FILE_NAME, EndsFile, FileEnd
 from broker_store.engine.log_begin import MissingBegin, missing_begin
 from broker_store.engine.mapped_file import is_expired_name
+from broker_store.engine.start_records import ends_gone
 
 
 class EndsCheck:
@@ -35,6 +36,11 @@ class EndsCheck:
     def position(self) -> int:
         """Log offset up to which the record knows of the log; 0 without one."""
         return self._ends.position
+
+    @property
+    def is_final(self) -> bool:
+        """Whether this engine closed the store, by the record's last block."""
+        return self._ends.is_final
 
     @property
     def log_minimum(self) -> int:
@@ -67,12 +73,14 @@ class EndsCheck:
             if following is not None and last_at >= self._ends.position and 0 < following < self._ends.next_offset(*key)
         ]
 
-    def finish(self, log_directory: Path, log_start: int, file_size: int, was_clean: bool, is_end: Callable[[int], bool]) -> None:
-        """`is_end(log offset)` says whether nothing lies there."""
+    def finish(self, log_directory: Path, log_start: int, file_size: int, was_clean: bool, is_end: Callable[[int], bool], last_start_ms: int | None) -> None:
+        """`is_end(log offset)` says whether nothing lies there, `last_start_ms` when the last known start on the store began."""
         self._ends.load()  # once more: of a store in use retention may have noted a new begin before the files were listed
         ends = self._ends
         if ends.is_there and ends.note:
             self._report.add(self._late, "ends", str(self._path), ends.good_bytes, f"{ends.note}; the log is read from {ends.position:,} on, and the next round writes it again")
+        if not ends.is_there and was_clean and file_size and last_start_ms is not None:
+            self._report.add(WARNING, "ends-missing", str(self._path), None, ends_gone(last_start_ms))
         if not file_size:
             return
         self.missing = missing_begin(ends, log_start, file_size, was_clean, was_clean and ends.is_final and is_end(ends.position))

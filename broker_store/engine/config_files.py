@@ -27,10 +27,20 @@ _MISSING = "is missing"
 
 
 class ConfigReader(NamedTuple):
-    """How a start reads a file: `read` raises FormatError for a bad one. One that is not needed never stops a start."""
+    """How a start reads a file: `read` raises FormatError for a bad one. One that is not needed never stops a start.
+
+    `without` says what happens without the file; `is_of_each_stop`: a stop always writes it.
+    """
 
     read: Callable[[str], object]
     is_needed: bool = True
+    without: str = ""
+    is_of_each_stop: bool = False
+
+    @property
+    def gone(self) -> str:
+        """Say that the file is not there though the last stop wrote it."""
+        return f"{_MISSING}, though each stop writes it: {self.without}"
 
 
 class Judged(NamedTuple):
@@ -93,18 +103,26 @@ class ConfigFiles:
         self._directory = root / DIRECTORY
         self._lock = threading.Lock()
         self._kept_in: Path | None = None
+        self.expects_all = False  # whether a broker closed the store: then all files are there that its stop writes
 
-    def load(self, name: str, take: Callable[[str], None], *, is_needed: bool = True) -> str | None:
+    def is_there(self, name: str) -> bool:
+        """Whether config/<name> or its .bak is there. Any thread."""
+        return any(self._disk.exists(self._directory / each) for each in (name, f"{name}{BACKUP}"))
+
+    def load(self, name: str, take: Callable[[str], None], *, is_needed: bool = True, when_gone: str = "") -> str | None:
         """Give the text of config/<name> to `take`, that of its .bak when `take` or the file fails; what was found, if anything was.
 
         `take` raises DamagedStoreError or FormatError and then has changed nothing. It is not called when neither file is
-        there. When both are bad: DamagedStoreError, or, of a file that is not needed, no call and a finding. DamagedStoreError too where
-        the file is no regular file, but for an inspection.
+        there; after a stop in order `when_gone` is the finding then, if it is given. When both are bad: DamagedStoreError, or, of a file that is
+        not needed, no call and a finding. DamagedStoreError too where the file is no regular file, but for an inspection.
         """
         path = self._directory / name
         found = judged(self._disk, path, take)
         if found is None:
-            return None
+            if not (when_gone and self.expects_all) or self.is_there(name):
+                return None
+            self._report.finding("warning", when_gone, f"{DIRECTORY}/{name}")
+            return f"{DIRECTORY}/{name} {when_gone}"
         if (found.backup is None and is_needed) or (found.is_in_the_way and not self._disk.is_inspecting):
             raise DamagedStoreError(found.both if found.backup is None else found.problem, file=f"{DIRECTORY}/{name}", advice=found.advice)
         self._keep(name, found.raw)

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from broker_store.engine.commit_log import CommitLog
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.disk import Disk
 from broker_store.engine.ends import BOUND, EndsFile
+from broker_store.engine.ends import FILE_NAME as ENDS
 from broker_store.engine.mapped_file import file_name
+from broker_store.engine.report import time_text
 from broker_store.engine.rows import Words
 from broker_store.kernels.scan import find_unit_break
 
@@ -41,6 +45,28 @@ class MissingBegin:
             return f"{what}another broker wrote this store since, so its retention counts as what deleted {names}"
         doubt = f" (or retention removed them, and the record lacks it: {self.note})" if self.note else ""
         return f"{what}{files:,} log {'file is' if files == 1 else 'files are'} missing, {names}{doubt}"
+
+
+def holds_nothing(disk: Disk, store: Path, log_directory: Path) -> bool:
+    """Whether nothing of a store's messages is there. Where a queue has units, a start says how many messages are not there instead."""
+    return not any(disk.exists(store / name) for name in ("checkpoint", ENDS)) and not any(map(disk.list_names, (log_directory, store / "consumequeue")))
+
+
+def missing_log(position: int, stamp_ms: int, messages: int) -> str | None:
+    """What is missing of a store without a log file; None when it never had one.
+
+    `position` is the log offset up to which its record of ends knows the log, `stamp_ms` the checkpoint's time of the log (0: unknown),
+    `messages` how many the queues had.
+    """
+    if not position and stamp_ms <= 0 and not messages:
+        return None
+    known = f" up to {position:,}" if position else f" of store times up to {time_text(stamp_ms)}" if stamp_ms > 0 else ""
+    return not_there(f"there is no log file, but the store had a log{known}: it is missing, or its disk is not there", messages)
+
+
+def not_there(what: str, messages: int) -> str:
+    """Return the sentence `what`, and how many messages of the queues go with it."""
+    return f"{what}; by the queues {messages:,} message{' is' if messages == 1 else 's are'} not there"
 
 
 def missing_begin(ends: EndsFile, start: int, file_size: int, was_clean: bool, is_exact: bool) -> MissingBegin | None:

@@ -29,7 +29,6 @@ Where this differs from Apache's and why stands in RELIABILITY.md section 1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 from broker_store.config import StoreSettings
@@ -43,13 +42,14 @@ from broker_store.engine.ends import BOUND, FILE_NAME, EndsFile, IndexEnd
 from broker_store.engine.file_facts import kept_directory
 from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.hash_index import HashIndex, IndexPlace
-from broker_store.engine.log_begin import MAX_NAMED_QUEUES, LostBegin, MissingBegin, lost_with, missing_begin, take_expired
+from broker_store.engine.log_begin import MAX_NAMED_QUEUES, LostBegin, MissingBegin, lost_with, missing_begin, missing_log, not_there, take_expired
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.proof import KnownTopics, Proof, Suspect
 from broker_store.engine.record_room import MAX_RECORD
 from broker_store.engine.rehearsal import Disowned, QueueEnd, Rehearsal, WayBack, missing_units
-from broker_store.engine.report import SCAN, RecoveryReport
+from broker_store.engine.report import SCAN, RecoveryReport, time_text
 from broker_store.engine.rows import Words, WriterContext
+from broker_store.engine.start_records import ends_gone
 from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.engine.tombstones import Tombstones
@@ -96,10 +96,13 @@ class Recovery:
         read_config: Callable[[str], str | None],
         report: RecoveryReport,
         root: Path,
+        last_start_ms: int | None,
     ):
+        """`last_start_ms` is when the newest start before this one began, None where none is known."""
         self._disk, self._settings, self._context = disk, settings, context
         self._log, self._queues, self._index, self._dispatcher = log, queues, index, dispatcher
         self._checkpoint, self._report, self._root = checkpoint_file, report, root
+        self._last_start_ms = last_start_ms
         self._ends, self._tombstones, self._times, self._read_config = ends, tombstones, times, read_config
         self._proof = Proof(ends, 0, False, False)
         self._suspects: dict[ConsumeQueue, Suspect] = {}
@@ -121,8 +124,10 @@ class Recovery:
         self._max_record = settings.max_message_size + MAX_BEYOND_BODY
         self.last_store_ms = 0
         self._was_clean = False
+        self.was_closed = False  # by this engine, by the last block of the record of ends
         self._queue_files_gone = 0
         self._is_end_lost = False  # of the log, which was accepted
+        self._has_bad_part = False  # whether the log goes on behind bytes that are no good record
         self._may_begin_at: set[tuple[ConsumeQueue, int]] = set()  # queue and unit before which retention removed all records
         self._recorded_to: dict[tuple[str, int], int] = {}  # by queue where its recorded units end in the log, of a record that was lowered
         # By queue of which a file was missing: the files behind it, which are taken away. Dispatch goes back to where the queue ends now.
@@ -271,14 +276,22 @@ class Recovery:
         report = self._report
         with report.step("load the record of ends") as step:
             self._ends.load()
+            self.was_closed = self._was_clean and self._ends.is_final
             queues, noun = len(self._ends.queues), self._ends.note
             step.detail = (
                 f"{_counted(queues, 'queue')}, the log up to {self._ends.position:,}" + (f"; {noun}" if noun else "")
                 if self._ends.found
-                else f"{noun or 'it holds no whole block'}, so the whole log is read"
+                else f"{noun or 'it holds no whole block'}, so queues and index say themselves how far they know the log"
             )
+            if self._is_record_gone:
+                report.finding("warning", ends_gone(self._last_start_ms), FILE_NAME)
             if self._ends.is_there and noun:
                 report.finding("warning", noun, FILE_NAME, self._ends.good_bytes)
+
+    @property
+    def _is_record_gone(self) -> bool:
+        """Whether the record of ends was taken away since the last stop, which wrote one."""
+        return self._was_clean and not self._ends.is_there and self._last_start_ms is not None
 
     def _empty_log(self) -> int:
         """No log file at all: the log begins, in a store that had one behind where that ended. Queues and index stay as they are.
@@ -329,11 +342,10 @@ class Recovery:
         """Raises DamagedStoreError for a store that had messages and has no log file, unless that is accepted. Nothing is changed before."""
         if self._log.files:
             return
-        stamp = self._checkpoint.stamps.physic_msg_timestamp
         units = sum(self._units_in(queue) for queue in self._queues)
-        if self._ends.position or stamp > 0 or units:
-            known = f" up to {self._ends.position:,}" if self._ends.found else f" of store times up to {time_text(stamp)}" if stamp > 0 else ""
-            self._refuse(f"there is no log file, but the store had a log{known}: it is missing, or its disk is not there", self._log.directory, None, units)
+        what = missing_log(self._ends.position, self._checkpoint.stamps.physic_msg_timestamp, units)
+        if what is not None:
+            self._refuse(what, self._log.directory, None)
 
     def _demand_the_begin(self, is_exact: bool) -> None:
         """The log must begin where the record says, unless another broker's retention may have removed the files."""
@@ -345,7 +357,8 @@ class Recovery:
             self._report.finding("warning", str(missing), "commitlog")
         elif missing is not None:
             self._lost_begin = LostBegin(missing, self._ends, self._queues)
-            self._refuse(str(missing), self._log.directory, None, sum(end - first for _, first, end in self._lost_begin.by_units))
+            units = sum(end - first for _, first, end in self._lost_begin.by_units)
+            self._refuse(not_there(str(missing), units), self._log.directory, None)
         self._ends.begin_at(self._log.minimum)
 
     def _name_lost_begin(self) -> None:
@@ -367,7 +380,7 @@ class Recovery:
                 f"the log begins at {minimum:,}, and the record of ends does not say where it began{why}:"
                 f" {_counted(units, 'message')} before it, by the queues, went by retention or {'is' if units == 1 else 'are'} lost"
             )
-            self._report.finding("warning" if self._ends.is_there else "info", what, "commitlog")
+            self._report.finding("warning" if self._ends.is_there or self._is_record_gone else "info", what, "commitlog")
 
     def _demand_the_newest(self) -> None:
         """Without a record: units that point into the file behind the last one say that it is missing, after a stop in order."""
@@ -377,7 +390,7 @@ class Recovery:
         beyond = [queue for queue in self._queues if last.end < self._end_beyond(queue) <= last.end + last.size]
         if beyond:
             units = sum(self._units_beyond(queue, last.end) for queue in beyond)
-            self._refuse(f"the log file behind {last.path.name} is missing: queues point into it", self._log.directory, None, units)
+            self._refuse(not_there(f"the log file behind {last.path.name} is missing: queues point into it", units), self._log.directory, None)
             self._is_end_lost = True
 
     def _demand_all(self, end: int) -> None:
@@ -398,7 +411,7 @@ class Recovery:
         else:
             return
         file = self._log.file_at(end) or last
-        self._refuse(what, file.path, end - file.base, units)
+        self._refuse(not_there(what, units), file.path, end - file.base)
         self._recorded_to = {queue: max(row.log_end for row in rows.values()) for queue, rows in self._ends.queues.items()}
         self._ends.lower(end, self._log.minimum)
         for queue in self._queues:
@@ -437,10 +450,9 @@ class Recovery:
                 number = max(number, int(path.name) // UNIT + behind[-1]) if int(path.name) % queue.file_size == 0 else number + len(behind)
         return number
 
-    def _refuse(self, what: str, path: Path, at: int | None, messages: int) -> None:
+    def _refuse(self, what: str, path: Path, at: int | None) -> None:
         """Stop the start, unless damage is accepted; nothing has been changed."""
         name = f"commitlog/{path.name}" if path != self._log.directory else "commitlog"
-        what += f"; by the queues {_counted(messages, 'message')}" + (" is" if messages == 1 else " are") + " not there"
         if self._settings.accept_damage:
             self._report.finding("error", what + "; accepted", name, at)
             return
@@ -553,6 +565,10 @@ class Recovery:
                 continue
             if max(row.log_end for row in rows.values()) > self._log.minimum or ends[queue].log_end > self._log.minimum:
                 raise missing_units(queue, ends[queue].following, following, self._root, "put placeholders there, which say so to who reads them")
+        if self._has_bad_part and not self._proof.is_exact:
+            for queue, following in self._find_given(end).items():
+                if queue in ends and ends[queue].following < following:
+                    raise missing_units(queue, ends[queue].following, following, self._root, "put placeholders there, which say so to who reads them")
         return f"the log from {dispatch_from:,} on can be dispatched" if dispatch_from < end else "queues and index hold all of the log"
 
     def _index_redo(self, start: int, agreed: int, end: int, place: IndexPlace | None) -> int:
@@ -1018,6 +1034,7 @@ class Recovery:
 
         Units and entries of the bad bytes cannot be compared, so those that are there are kept.
         """
+        self._has_bad_part = True
         bad, reason = file.base + words[c.S_AT], _REASONS[words[c.S_REASON]]
         following = Bridge(self._log, self._begins_record).following(bad) or file.end
         what = f"{reason}; the log goes on at {following:,}, and units and entries of what lies between are believed"
@@ -1711,13 +1728,6 @@ def _name(queue: ConsumeQueue) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def time_text(ms: int) -> str:
-    """A time of a record or of the checkpoint for a sentence; one that no calendar has (the bytes may be damaged) as its number."""
-    if not 0 < ms < 253_402_300_800_000:
-        return f"{ms:,} ms" if ms else "none"
-    return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC"
 
 
 def _data_end(region: Region, at: int) -> int:

@@ -166,8 +166,11 @@ class Rehearsal:
 
 def missing_units(queue: ConsumeQueue, first: int, end: int, root: Path, otherwise: str) -> DamagedStoreError:
     """Units [first, end) are nowhere; `otherwise` is what --accept-damage does."""
+    which = f"unit {first:,} is missing and the log does not hold its record either"
+    if end - first > 1:
+        which = f"units {first:,} to {end - 1:,} are missing and the log does not hold their records either"
     return DamagedStoreError(
-        f"units {first:,} to {end - 1:,} are missing and the log does not hold their records either",
+        which,
         file=str(queue.directory), offset=first * UNIT,
         advice=f"Nothing was changed. See `manage.py check_store {root}`; start with --accept-damage to {otherwise}.",
     )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 MAX_STEPS = 200  # more of one name in a row, such as scanned files, are told as one
 MAX_FINDINGS = 200
@@ -213,3 +214,10 @@ class RecoveryReport:
         if step.of_bytes is None or not step.bytes or lasted < _MIN_RATE_MS:
             return None
         return round(max(0, step.of_bytes - step.bytes) * lasted / step.bytes)
+
+
+def time_text(ms: int) -> str:
+    """Return a time of a record or of the checkpoint for a sentence; one that no calendar has (the bytes may be damaged) as its number."""
+    if not 0 < ms < 253_402_300_800_000:
+        return f"{ms:,} ms" if ms else "none"
+    return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC"

@@ -19,7 +19,7 @@ from pathlib import Path
 from broker_store import processes
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
-from broker_store.engine.report import RecoveryReport
+from broker_store.engine.report import RecoveryReport, time_text
 from broker_store.errors import StoreError
 
 MOST_RECORDS = 200
@@ -34,7 +34,7 @@ class StartRecords:
 
     def __init__(self, directory: Path, store: Path, disk: Disk | None = None, every_s: float = EVERY_S):
         self.directory, self._disk, self._every_s = directory, disk or Disk(), every_s
-        self._store = str(store.relative_to(directory.parent)) if store.is_relative_to(directory.parent) else str(store)
+        self._store = _name_of(store, directory)
         self._path: Path | None = None
         self._written = 0.0
         self._gave_up = False
@@ -71,7 +71,7 @@ class StartRecords:
         if self._gave_up:
             return None
         try:
-            return next((found["started_ms"] for found in _starts(self._disk, self.directory, self._store) if isinstance(found.get("started_ms"), int)), None)
+            return _last_start_ms(self._disk, self.directory, self._store)
         except StoreError as error:
             self._give_up(report, error)
             return None
@@ -99,14 +99,39 @@ class StartRecords:
 
 def sizes_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> CheckSizes:
     """The file sizes that the newest start of a broker on `store` used that opened it; unknown ones are None."""
-    disk = disk or Disk()
-    name = str(store.relative_to(directory.parent)) if store.is_relative_to(directory.parent) else str(store)
-    for found in _starts(disk, directory, name):
+    for found in _starts(disk or Disk(), directory, _name_of(store, directory)):
         sizes = found.get("sizes")
         if isinstance(sizes, dict):
             known = {field.name: sizes.get(field.name) for field in fields(CheckSizes)}
             return CheckSizes(**{key: value for key, value in known.items() if isinstance(value, int) and value > 0})
     return CheckSizes()
+
+
+def time_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> int | None:
+    """When the newest start of a broker on `store` began that opened it, in ms; None when none is recorded."""
+    return _last_start_ms(disk or Disk(), directory, _name_of(store, directory))
+
+
+def store_gone(last_start_ms: int) -> str:
+    """Say that nothing is left of a store that a start opened."""
+    return f"nothing of the store is here, which was opened at {time_text(last_start_ms)}: its disk is not mounted, or it was removed"
+
+
+def ends_gone(last_start_ms: int) -> str:
+    """Say that the record of ends of a store that was closed is not there, though a start opened the store."""
+    return (
+        f"is missing, though each stop writes it and the store was opened at {time_text(last_start_ms)}: where the log began, and which offsets were given,"
+        " is known from the files alone"
+    )
+
+
+def _last_start_ms(disk: Disk, directory: Path, store: str) -> int | None:
+    return next((found["started_ms"] for found in _starts(disk, directory, store) if isinstance(found.get("started_ms"), int)), None)
+
+
+def _name_of(store: Path, directory: Path) -> str:
+    """The store as its records name it, as seen from the data directory when it lies there."""
+    return str(store.relative_to(directory.parent)) if store.is_relative_to(directory.parent) else str(store)
 
 
 def _starts(disk: Disk, directory: Path, store: str) -> Iterator[dict]:

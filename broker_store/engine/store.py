@@ -33,14 +33,15 @@ from broker_store.engine.file_facts import LOST_AND_FOUND, hung_facts, index_fil
 from broker_store.engine.flusher import CheckpointFile, LogFlusher, RoundFlusher
 from broker_store.engine.hash_index import HashIndex
 from broker_store.engine.live_page import LivePage
+from broker_store.engine.log_begin import holds_nothing
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.reads import Reads
 from broker_store.engine.rebuild import FRESH, OLD, IndexRebuild, remove_directory
-from broker_store.engine.recovery import Recovery, time_text
+from broker_store.engine.recovery import Recovery
 from broker_store.engine.report import RecoveryReport
 from broker_store.engine.retention import Retention
 from broker_store.engine.rows import WriterContext
-from broker_store.engine.start_records import StartRecords
+from broker_store.engine.start_records import StartRecords, store_gone
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.timer_files import TimerFiles
@@ -199,7 +200,9 @@ class MessageStore:
                 if not clean:
                     self._disk.size_of(abort)  # refused when it is no regular file
                 report.abort_found = not clean
-                self._demand_the_store()
+                last_start_ms = None if self._records is None else self._records.last_start_ms(report)
+                if not self._demand_the_store(last_start_ms):
+                    last_start_ms = None  # nothing of what it left is expected
                 step.detail = "there is no abort: it was closed in order, or is new" if clean else "abort is there: whoever wrote last did not close it"
                 if clean:
                     # Before the first write of a run, so that no crash of recovery itself can pass for a clean stop.
@@ -220,6 +223,7 @@ class MessageStore:
                 self.read_config,
                 report,
                 self.root,
+                last_start_ms,
             )
             try:
                 with report.step("load what this broker notes beside the log"):
@@ -228,6 +232,7 @@ class MessageStore:
                     if self.times.note:
                         report.finding("warning", self.times.note, f"config/{STORE_TIMES}")
                 end = recovery.run(clean)
+                self._config_files.expects_all = recovery.was_closed and last_start_ms is not None
             except BaseException:
                 if clean and not recovery.has_changed_files:
                     self._disk.unlink(abort)
@@ -302,17 +307,14 @@ class MessageStore:
 
         return changed
 
-    def _demand_the_store(self) -> None:
-        """Nothing of a store is here although a start opened it before: its disk is not mounted, or it was removed. Raises DamagedStoreError."""
-        directories = (self.log.directory, self.root / "consumequeue")  # with units a start says how many messages are not there
-        if self._records is None or self._disk.exists(self.root / "checkpoint") or self._disk.exists(self.root / ENDS) or any(map(self._disk.list_names, directories)):
-            return
-        if (last_ms := self._records.last_start_ms(self.report)) is None:
-            return
-        what = f"nothing of the store is here, which was opened at {time_text(last_ms)}: its disk is not mounted, or it was removed"
+    def _demand_the_store(self, last_start_ms: int | None) -> bool:
+        """Whether something of the store is here that an earlier start opened, or there was none. Raises DamagedStoreError, unless that is accepted."""
+        if last_start_ms is None or not holds_nothing(self._disk, self.root, self.log.directory):
+            return True
+        what = store_gone(last_start_ms)
         if self.settings.accept_damage:
             self.report.finding("error", f"{what}; accepted", "commitlog")
-            return
+            return False
         raise DamagedStoreError(
             what, file=str(self.root),
             advice="Mount it, or put it back, and start again; nothing was changed. To begin an empty store in its place: start with --accept-damage.",
@@ -878,12 +880,16 @@ class MessageStore:
 
     # Config files ---------------------------------------------------------------------------------------------------------
 
-    def load_config(self, name: str, take: Callable[[str], None], *, is_needed: bool = True) -> str | None:
+    def load_config(self, name: str, take: Callable[[str], None], *, is_needed: bool = True, when_gone: str = "") -> str | None:
         """Give the text of config/<name> to `take`, as `ConfigFiles.load`; what was wrong with the file, if anything was."""
-        found = self._config_files.load(name, take, is_needed=is_needed)
+        found = self._config_files.load(name, take, is_needed=is_needed, when_gone=when_gone)
         if found is not None and self._records is not None and self.report.state != "running":
             self._records.write(self.report, at_once=True)
         return found
+
+    def has_config(self, name: str) -> bool:
+        """Whether config/<name> or its .bak is there. Any thread."""
+        return self._config_files.is_there(name)
 
     def read_config(self, name: str) -> str | None:
         """The text of config/<name>, of its .bak when the file is missing, empty or torn, None when neither is there."""

@@ -27,6 +27,7 @@ class Meaning:
     as_warning: str = NEXT_START
 
 
+_OR_KEY = "Or the keys in the record have changed: no file tells which, and the record is believed."
 _INDEX = "Lookups by key may miss messages of this file or find others; reading by queue is not touched."
 _NEW_INDEX = "The index files are moved away and the index is made anew from the log."
 _NEW_QUEUE = "The queue's files are moved away and the queue is made anew from the log."
@@ -62,7 +63,7 @@ MEANINGS = {
     "unit-extra": Meaning(
         "The queue knows messages that the log does not have: they are lost, or were never whole.", "The queue is cut where the log's messages end, or made anew from the log."
     ),
-    "index-entry": Meaning(f"An entry names a record or a key that is not there. {_INDEX}", _NEW_INDEX),
+    "index-entry": Meaning(f"An entry names a record or a key that is not there. {_INDEX} {_OR_KEY}", _NEW_INDEX),
     "index-time": Meaning(f"An entry has another time than its record. {_INDEX}", _NEW_INDEX),
     "index-chain": Meaning(f"An entry names a wrong one as the one before it: a chain is cut, mixed with another, or has no end. {_INDEX}", _NEW_INDEX),
     "index-slot": Meaning(f"A slot does not name its newest entry. {_INDEX}", _NEW_INDEX),
@@ -88,6 +89,11 @@ MEANINGS = {
     "stray-file": Meaning(f"A file or directory that is not the store's. {_START_REFUSED}", "It is moved away."),
     "unreadable": Meaning("Where the store expects a regular file, or a directory, there is something else: a link, a device, the other of the two.", "In the place of a file of a queue or of the index it is moved away, and the file is made again from the log. Elsewhere it stays: put the file itself there, or move what is there out of the store."),
     "log-start": Meaning("The oldest messages are not in the log any more. After the time that messages are kept that is as it should be.", "Nothing: the log decides what exists."),
+    "log-missing": Meaning(
+        "The store had a log, and no file of it is here. A start refuses.",
+        "Nothing, until its files are put back or their disk is mounted; a start with --accept-damage goes on without it, with new offsets behind the old ones.",
+        LOST,
+    ),
     "log-starts-late": Meaning(
         "Files are missing at the begin of the log, and retention did not remove them. A start refuses; put them back if you can.",
         "The log begins with the first file that is there; the messages that lay before are named as lost.",
@@ -98,6 +104,11 @@ MEANINGS = {
         "The record of where queues and index end is not whole. A start reads the log from where the whole part ends, and compares.",
         "It is written again.",
     ),
+    "ends-missing": Meaning(
+        "The record of where the log begins and where queues and index end is gone. What is missing at either end of the log then counts as removed by retention, or is not noticed.",
+        "Nothing: the next start writes it again, from the files that are there.",
+    ),
+    "config-missing": Meaning("A table of `config/` that each stop writes is not there, so what it said is lost.", "Nothing: put it back before the next start.", LOST, LOST),
     "checkpoint": Meaning("A start does not know what was surely on the disk, and reads the whole log after a crash.", "It is written again."),
     "checkpoint-ahead": Meaning("The checkpoint claims more than the log holds: the end of the log is gone, or the checkpoint is wrong. A start would refuse.", "It is written again."),
     "config": Meaning("A table of `config/` is missing, cannot be read or is not of the form that a start takes.", "Its copy takes its place; without a good one it is moved away, topics.json made from the queues.", LOST),

@@ -68,6 +68,7 @@ _UNITS_AT_ONCE = 1 << 16
 _MOST_SUSPECTS = 1 << 16
 _MOST_MISSING = 1 << 20
 _MANIFEST = "manifest.json"
+_NOT_OF_A_START = ("config", "config-missing", "ends-missing", "offset-ahead")  # what no reading of the whole log mends
 
 
 class Place(NamedTuple):
@@ -169,7 +170,7 @@ class _Planner:
         config = [*self._config(), *self._deleted_topics(), *self._offsets()]
         timer = list(self._timer())
         mended_by_start = any(
-            finding.severity != NOTE and finding.kind not in ("config", "offset-ahead") and not self._is_timers(finding) for finding in self.report.findings
+            finding.severity != NOTE and finding.kind not in _NOT_OF_A_START and not self._is_timers(finding) for finding in self.report.findings
         )
         if self._restored:
             losses = losses_of(self.check, self._restored)
@@ -185,7 +186,7 @@ class _Planner:
         abort, path = self.root / "abort", self.root / "checkpoint"
         if not self.disk.exists(abort):
             yield Action("mark", abort, None, 0, "Mark the store as not closed in order, so that a start looks at all of it if this repair does not end.")
-        content, stamps = self._stamps()
+        content, stamps = self.check.stamps()
         # All that is good counts as having been on the disk: a start that does not come as far stops instead of cutting, and a record
         # with a NUL in its properties is not taken for torn.
         wanted = Checkpoint(self.check.last_ms)
@@ -201,7 +202,7 @@ class _Planner:
 
     def _bounds(self, losses: Losses) -> Iterator[Action]:
         if losses.next_offsets:
-            what = f"Note the next offsets of {len(losses.next_offsets):,} queues that lose their last messages or units, so that no number is given again."
+            what = f"Note the next offsets of {len(losses.next_offsets):,} queues that lose their last messages or units, so that no number is given again: placeholders at the end of the log take those of lost messages."
             remade = self.check.ends.remade((key, queue.next, queue.last_at) for key, queue in self.check.queues.items())
             yield Action("bound", self.root / ENDS, None, 0, what, (losses.next_offsets, self._log_end, remade))
 
@@ -302,23 +303,13 @@ class _Planner:
 
     def _lacks_the_log(self) -> bool:
         """Note that the log as a whole is not there, but that the store had one; whether that is so."""
-        units = any(queue.end > queue.first for queue in self.check.queues.values())
-        if any(file.actual for file in self.check.log_files) or not (units or self.check.ends.position or self._stamps()[1].physic_msg_timestamp > 0):
-            return False
-        known = f" up to {self.check.ends.position:,}" if self.check.ends.position else ""
-        self.left.append(
-            f"There is no log file with bytes, but the store had a log{known}: put its files back, or mount their disk. Nothing can be made from the log until then;"
-            " to go on without it, with new offsets behind the old ones, start with --accept-damage."
-        )
-        return True
-
-    def _stamps(self) -> tuple[bytes | None, Checkpoint]:
-        """Content of the checkpoint (None: there is none), and its stamps, which are zero where it cannot be read."""
-        try:
-            content = self.disk.read_file(self.root / "checkpoint")
-        except StoreError:
-            content = b""
-        return content, checkpoint.decode(content) if content is not None and len(content) >= checkpoint.LAYOUT.size else Checkpoint()
+        gone = next((finding for finding in self.report.findings if finding.kind == "log-missing"), None)
+        if gone is not None:
+            self.left.append(
+                f"{gone.what[:1].upper()}{gone.what[1:]}. Put the files of the log back, or mount their disk. Nothing can be made from the log until then;"
+                " to go on without it, with new offsets behind the old ones, start with --accept-damage."
+            )
+        return gone is not None
 
     def _bridges(self) -> Iterator[Action]:
         stretches = [stretch for stretch in self.check.stretches if not stretch.is_tail and stretch not in self._stretches_restored]
@@ -624,9 +615,11 @@ class _Planner:
             else:
                 # With its bad .bak: that alone would refuse the start.
                 name = path.name.removesuffix(BACKUP)
+                reader = self.check.config_readers.get(name)
+                without = f"; {reader.without}" if reader is not None and reader.without else ""
                 for one in (path.with_name(name), path.with_name(f"{name}{BACKUP}")):
                     if self.disk.exists(one):
-                        yield self._away(one, f"Move it away: neither {name} nor its copy can be read. {_WITHOUT.get(name, '')}".strip())
+                        yield self._away(one, f"Move it away: neither {name} nor its copy can be read{without}.")
 
     def _topics(self) -> bytes:
         counts: dict[str, int] = {}
@@ -678,11 +671,6 @@ class _Planner:
             yield Action("replace", path, 0, len(raw), what, config_json.write(value).encode())
 
 
-_WITHOUT = {
-    "consumerOffset.json": "Without it each group begins anew where its clients say.",
-    "subscriptionGroup.json": "Without it settings of groups are the default.",
-    "delayOffset.json": "Without it delayed messages are delivered once more.",
-}
 
 
 def _name_in(root: Path, path: Path) -> str:

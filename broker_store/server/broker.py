@@ -21,7 +21,6 @@ from broker_store.broker import delay, groups, offsets, timer, topics, transacti
 from broker_store.broker.config_readers import READERS
 from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.pauses import PERIOD_S
-from broker_store.errors import StoreError
 from broker_store.server.keeper import Keeper
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Group
@@ -73,7 +72,8 @@ class Broker:
             transaction_metrics.FILE_NAME: parts.transactions.metrics,
         }
         for name, table in tables.items():
-            if what := load(name, table.load, is_needed=READERS[name].is_needed):
+            reader = READERS[name]
+            if what := load(name, table.load, is_needed=reader.is_needed, when_gone=reader.gone if reader.is_of_each_stop else ""):
                 log.warning("%s", what)
         adopted = parts.topics.adopt(parts.store.queues())
         if adopted:
@@ -101,10 +101,8 @@ class Broker:
         parts.groups.on_change = self._save_groups
         self.router.consume.start(self._loop)
         parts.delay.on_delivered = parts.timer.on_delivered = self._count_delivered
-        if parts.topics.dirty or parts.store.read_config(topics.FILE_NAME) is None:
-            self._save_topics()
-        if parts.groups.dirty or parts.store.read_config(groups.FILE_NAME) is None:
-            self._save_groups()
+        self._save_missing()
+        self._save_changed()
         for listening in sockets:
             parts.listeners.append(
                 await listen(
@@ -145,12 +143,8 @@ class Broker:
         await router.stop()
         await asyncio.gather(*(listener.close(STOP_LIMIT_S) for listener in parts.listeners))
         parts.listeners.clear()
-        if parts.topics.dirty or self._is_gone(topics.FILE_NAME):
-            self._save_topics()
-        if parts.groups.dirty or self._is_gone(groups.FILE_NAME):
-            self._save_groups()
-        parts.offsets.dirty |= self._is_gone(offsets.FILE_NAME)
-        self._save_offsets()
+        self._save_missing()
+        self._save_changed()
         if self._timer_steps is not None:
             # A slot that was delivered in part would be delivered again as a whole; the rest of it is due within a second.
             await self._wait_until(lambda: not parts.timer.has_begun_a_slot)
@@ -188,7 +182,9 @@ class Broker:
                 channel.close()
         if now_ms - self._offsets_saved_ms >= parts.settings.flush_consumer_offset_interval:
             self._offsets_saved_ms = now_ms
-            self._save_offsets()
+            for name in self._save_missing():
+                log.warning("config/%s was removed while the broker runs: it is written again, as the broker knows it", name)
+            self._save_changed()
             self._save_metrics()
         if now_ms - self._delay_saved_ms >= DELAY_SAVE_INTERVAL_MS:
             self._delay_saved_ms = now_ms
@@ -223,12 +219,20 @@ class Broker:
 
     # Saving
 
-    def _is_gone(self, name: str) -> bool:
-        """Whether a file of config/ is not there, nor its .bak: it was removed while the broker ran, which has what it says."""
-        try:
-            return self.parts.store.read_config(name) is None
-        except StoreError:
-            return False  # something is there; the writer says why it cannot be replaced
+    def _save_missing(self) -> list[str]:
+        """Have the tables of config/ written of which neither the file nor its .bak is there; the names of these, but for files that cannot be written."""
+        tables = {topics.FILE_NAME: self.parts.topics, groups.FILE_NAME: self.parts.groups, offsets.FILE_NAME: self.parts.offsets}
+        missing = [name for name in tables if not self.parts.store.has_config(name)]
+        for name in missing:
+            tables[name].dirty = True
+        return [name for name in missing if name not in self.keeper.failed]
+
+    def _save_changed(self) -> None:
+        if self.parts.topics.dirty:
+            self._save_topics()
+        if self.parts.groups.dirty:
+            self._save_groups()
+        self._save_offsets()
 
     def _save_topics(self) -> None:
         self.keeper.save(topics.FILE_NAME, self.parts.topics.picture())

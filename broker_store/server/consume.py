@@ -9,6 +9,7 @@ selective consumer is not told about every message that is not for it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from functools import lru_cache
@@ -29,6 +30,7 @@ from broker_store.protocol.framing import pull_answer_head
 from broker_store.protocol.headers import PullHeader, read_header, read_pull
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import FAQ, Refusal
+from broker_store.server.repeated_log import RepeatedLog
 from broker_store.server.transport import Channel
 
 # Clients ask for 15 to 20 s and give up after 30; longer than the idle limit of a connection makes no sense.
@@ -42,6 +44,8 @@ WAKES_A_TURN = 150
 _NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
 _RETRY_IMMEDIATELY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 _OFFSET_MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
+_FAILED = int(ResponseCode.SYSTEM_ERROR)
+_FAILURES = {GetStatus.MESSAGE_DAMAGED: "the message there is damaged", GetStatus.READ_FAILED: "a file of the store cannot be read"}
 _CODES = {
     GetStatus.FOUND: 0,
     GetStatus.MESSAGE_WAS_REMOVING: _RETRY_IMMEDIATELY,
@@ -51,12 +55,14 @@ _CODES = {
     GetStatus.OFFSET_OVERFLOW_BADLY: _OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: _OFFSET_MOVED,
     GetStatus.OFFSET_RESET: _OFFSET_MOVED,
-    GetStatus.MESSAGE_DAMAGED: int(ResponseCode.SYSTEM_ERROR),
-    GetStatus.READ_FAILED: int(ResponseCode.SYSTEM_ERROR),
+    GetStatus.MESSAGE_DAMAGED: _FAILED,
+    GetStatus.READ_FAILED: _FAILED,
 }
 
 # Apache's ForbiddenType, which stands in the answer.
 _BY_BROKER, _BY_GROUP, _BY_TOPIC, _NO_BROADCASTING, _BY_SUBSCRIPTION = range(1, 6)
+
+log = logging.getLogger(__name__)
 
 _parse = lru_cache(maxsize=1024)(filters.parse)
 
@@ -86,6 +92,7 @@ class Consume:
         self._wake_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._log = RepeatedLog(log)
 
     # The parked pulls' life
 
@@ -126,6 +133,7 @@ class Consume:
 
     def _expire(self) -> None:
         self._timer = self._loop.call_later(EXPIRY_INTERVAL_S, self._expire)
+        self._log.flush(time.monotonic())
         for parked in self._parts.parked.expired(self._parts.clock()):
             self._answer_parked(parked)
 
@@ -371,6 +379,11 @@ class Consume:
             self._parts.statistics.delivered(header.consumer_group, header.topic, result.count, len(body), result.cold)
         elif moved and code == _NOT_FOUND:
             code = _RETRY_IMMEDIATELY
+        elif code == _FAILED:
+            self._log.write(
+                logging.ERROR, "failed pulls", time.monotonic(), "a pull of %s/%d at %d by group %s of %s failed: %s; `manage.py check_store` says what is damaged",
+                header.topic, header.queue_id, header.queue_offset, header.consumer_group, pull.channel.remote, _FAILURES[result.status],
+            )
         self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_offset)
         if pull.command.flag & 2:
             return

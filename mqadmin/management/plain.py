@@ -9,6 +9,11 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
 
+def database_failed(error: DatabaseError) -> str:
+    """Say that the dashboard's database cannot be used, and what to do."""
+    return f"the dashboard's database cannot be used: {error}. It is in the data directory: put it back there; a start of the broker, or `manage.py migrate`, makes an empty one."
+
+
 class PlainCommand(BaseCommand):
     """As Django's; a caller in Python (`call_command`) and `--traceback` still get the CommandError."""
 
@@ -17,9 +22,7 @@ class PlainCommand(BaseCommand):
             try:
                 return super().execute(*arguments, **options)
             except DatabaseError as error:
-                raise CommandError(
-                    f"the dashboard's database cannot be used: {error}. It is in the data directory: put it back there; a start of the broker, or `manage.py migrate`, makes an empty one."
-                ) from error
+                raise CommandError(database_failed(error)) from error
         except CommandError as error:
             if not self._called_from_command_line or options.get("traceback"):
                 raise

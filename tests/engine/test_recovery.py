@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from broker_store.engine import recovery
+from broker_store.engine.report import time_text
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.errors import DamagedStoreError, OtherDiskError, StoreError
 from broker_store.formats import checkpoint, queue_unit, record
@@ -210,7 +210,7 @@ def test_a_torn_tail_is_cut_kept_aside_and_never_comes_back(open_store):
     [(0, "none"), (1_764_000_000_007, "2025-11-24 16:00:00.007 UTC"), (-1, "-1 ms"), ((1 << 63) - 1, "9,223,372,036,854,775,807 ms"), (253_402_300_799_999, "9999-12-31 23:59:59.999 UTC")],
 )
 def test_a_time_in_the_report_is_one_that_people_read_whatever_the_bytes_say(ms, text):
-    assert recovery.time_text(ms) == text
+    assert time_text(ms) == text
 
 
 def test_a_killed_recovery_is_done_again(open_store):

@@ -26,7 +26,8 @@ def test_async_flush_and_a_power_cut_lose_what_was_acknowledged_and_not_synced(t
 
 def test_sync_flush_loses_nothing_that_was_acknowledged_though_the_power_fails(tmp_path):
     found = run(tmp_path, "second", Experiment("before-flush", "SYNC_FLUSH", "all", messages=30))
-    assert (found["sent"], found["acknowledged"], found["there"], found["lost"]) == (31, 30, 30, 0)
+    # It is killed at the sync of the thirtieth message, where that comes after its put was noted, or of the next one.
+    assert found["acknowledged"] in (29, 30) and (found["sent"], found["there"], found["lost"]) == (found["acknowledged"] + 1, found["acknowledged"], 0)
     assert found["kept_its_word"] and found["check_ok"]
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker_store.assembly import BrokerProcess
+from broker_store.broker import offsets
 from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.topics import TopicConfig
 from broker_store.config import BrokerSettings, NameServerSettings, StoreSettings, load_settings
@@ -385,3 +386,19 @@ async def test_config_files_that_were_removed_are_written_by_a_stop(brokers):
     assert last.parts.topics.get("Orders") is not None
     assert "readers" in {group.name for group in last.parts.groups.all()}
     assert last.parts.offsets.query("readers", "Orders", 0) == 5
+
+
+async def test_config_files_that_were_removed_are_written_again_while_the_broker_runs(brokers, caplog):
+    """A broker that was killed then had lost topics, groups and positions without a word."""
+    store = MemoryStore(clock)
+    broker = await brokers(store)
+    broker.parts.offsets.commit("readers", "Orders", 0, 5)
+    await until(lambda: {"topics.json", "subscriptionGroup.json", "consumerOffset.json"} <= store.config.keys())
+    store.config.clear()
+    broker._offsets_saved_ms = 0
+    broker._tick()
+    await until(lambda: "consumerOffset.json" in store.config and offsets.read_file(store.config["consumerOffset.json"])[0] == [("readers", "Orders", 0, 5)])
+    await until(lambda: {"topics.json", "subscriptionGroup.json"} <= store.config.keys())
+    assert sorted(record.getMessage().split(" ")[0] for record in caplog.records if "was removed" in record.getMessage()) == [
+        "config/consumerOffset.json", "config/subscriptionGroup.json", "config/topics.json"
+    ]

@@ -163,7 +163,7 @@ async def test_a_deleted_topic_stays_deleted_and_may_begin_anew(tmp_path):
         assert await broker.read_all() == [b"new"]
 
 
-async def test_a_message_that_changed_on_the_disk_is_an_error_and_never_what_it_became(tmp_path):
+async def test_a_message_that_changed_on_the_disk_is_an_error_and_never_what_it_became(tmp_path, caplog):
     async with Running(tmp_path) as broker:
         sent = [await broker.send(b"%d" % number * 3_000, properties=f"KEYS\x01k{number} all\x02") for number in range(30)]
         ends = [int(answer.fields["msgId"][16:], 16) for answer in sent]
@@ -176,6 +176,7 @@ async def test_a_message_that_changed_on_the_disk_is_an_error_and_never_what_it_
         answers = [await broker.pull(offset=2), await broker.ask(33, offset=ends[2]),
                    await broker.ask(36, offset=ends[2], group="CG", delayLevel=0, originMsgId="x", originTopic="Orders")]  # fmt: skip
         assert [(answer.code, bool(answer.body)) for answer in answers] == [(1, False)] * 3 and answers[0].remark == "MESSAGE_DAMAGED"
+        assert ["the message there is damaged; `manage.py check_store`" in record.getMessage() for record in caplog.records if record.name.endswith("consume")] == [True]
         assert first.fields["nextBeginOffset"] == answers[0].fields["nextBeginOffset"] == "2"
         assert (await broker.pull(offset=3)).code == 0
         by_key = [await broker.ask(12, topic="Orders", key=key, maxNum=64, beginTimestamp=0, endTimestamp=clock()) for key in ("k2", "k3", "all")]

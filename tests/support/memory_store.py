@@ -279,9 +279,12 @@ class MemoryStore:
     def write_config(self, name: str, data: bytes) -> None:
         self.config[name] = data.decode()
 
-    def load_config(self, name: str, take, *, is_needed: bool = True) -> None:
+    def load_config(self, name: str, take, *, is_needed: bool = True, when_gone: str = "") -> None:
         if (text := self.config.get(name)) is not None:
             take(text)
+
+    def has_config(self, name: str) -> bool:
+        return name in self.config
 
     def read_config(self, name: str) -> str | None:
         return self.config.get(name)

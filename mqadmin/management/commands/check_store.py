@@ -50,7 +50,7 @@ class Command(PlainCommand):
         try:
             delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
             given = {"on_progress": tell, "log_end": None if live is None else live.dispatched, "delay_levels_ms": delays}
-            given["noted"] = run_file.noted_sizes(root, data)
+            given |= {"noted": run_file.noted_sizes(root, data), "last_start_ms": run_file.last_start_ms(root, data)}
             result, plan = examine(root, with_plan=options["plan"] or options["apply"], **given)
             if options["apply"] and plan.actions:
                 repair = Repair(plan, on_step=lambda number, action: tell and tell(number, len(plan.actions), action.what, "steps"))
@@ -76,12 +76,16 @@ class Command(PlainCommand):
         if "plan" in result:
             self._print_plan(result)
         looked_at = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result["counts"].items())
-        self.stdout.write(f"{'Sound' if result['ok'] else 'Not sound'}: {looked_at or 'an empty store'}.")
+        said = "Not sound" if not result["ok"] else "Sound, but for what is lost" if result["grades"]["lost"] else "Sound"
+        self.stdout.write(f"{said}: {looked_at or 'an empty store'}.")
 
     def _print_plan(self, result: dict) -> None:
         plan, done = result["plan"], "repaired" in result
         if not plan["actions"]:
-            self.stdout.write("There is nothing to repair.")
+            if not plan["left"]:
+                self.stdout.write("There is nothing to repair.")
+            for sentence in plan["left"]:
+                self.stdout.write(f"A repair can do nothing: {sentence}")
             return
         self._print_losses(plan["lost"])
         self.stdout.write("What was done:" if done else "What a repair does:")
@@ -91,7 +95,6 @@ class Command(PlainCommand):
         for sentence in plan["left"]:
             self.stdout.write(f"  not mended: {sentence}")
         self.stdout.write(f"What was changed is kept in {plan['kept_in']}." if done else "With --apply it is done; what is changed is kept in lost+found beside the store.")
-
 
     def _print_losses(self, lost: dict) -> None:
         """What no repair brings back, before what a repair does."""

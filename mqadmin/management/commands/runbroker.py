@@ -23,6 +23,10 @@ from mqadmin.management.plain import PlainCommand
 
 SWITCH_INTERVAL_S = 0.0005  # a busy Python thread (a page) then holds up the loop for half a millisecond, not for five
 PART_STOP_SECONDS = 2.0
+NEW_DATABASE = (
+    "The dashboard's database was not there, though a broker has run on this data directory: an empty one is made."
+    " Accounts, tokens, schedules and the audit trail of one that was lost are not in it."
+)
 MANAGE = Path(__file__).resolve().parents[3] / "manage.py"
 
 
@@ -152,9 +156,14 @@ class Run:
         from django.db import connection
         from django.db.migrations.executor import MigrationExecutor
 
+        from broker_store.engine import start_records
+        from broker_store.engine.disk import Disk
+
         try:
             executor = MigrationExecutor(connection)
             if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+                if not executor.loader.applied_migrations and start_records.names(Disk(), (self._start.data / "recoveries").absolute()):
+                    self._complain(NEW_DATABASE)
                 call_command("migrate", verbosity=0, interactive=False)
         finally:
             connection.close()

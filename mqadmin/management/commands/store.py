@@ -41,7 +41,7 @@ class Command(BrokerCommand):
             try:
                 with self.broker() as broker:
                     return online(broker)
-            except NotRunningError:
+            except NotRunningError as error:
                 if not self.as_json:
-                    self.stderr.write("No broker is running; this is read from its files.")
+                    self.stderr.write(f"{str(error)[:1].upper()}{str(error)[1:]}. This is read from the files of the store.")
         return offline(self.directory(options))

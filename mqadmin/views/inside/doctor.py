@@ -11,7 +11,7 @@ from django.http import HttpResponseNotAllowed
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from broker_store.inside.doctor import GRADES
+from broker_store.inside.doctor import GRADES, LOST
 from broker_store.server.problems import Problem
 from mqadmin import clusters, jobs
 from mqadmin.audit import aaudited
@@ -65,6 +65,7 @@ def shown(run: dict) -> dict:
     return run | {
         "over": run["state"] in jobs.OVER,
         "share": min(100, 100 * done // total) if isinstance(done, int) and isinstance(total, int) and total > 0 else None,
+        "lost": (run["grades"] or {}).get(LOST, 0),
         "grades": [(grade, (run["grades"] or {}).get(grade, 0)) for grade in reversed(GRADES)] if run["grades"] else [],
         "findings": findings,
         "left_out": len(run["findings"]) - len(findings),
