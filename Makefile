@@ -28,7 +28,6 @@ all: check test
 run: $(VENV)/.core
 	@mkdir -p $(DATA) && chmod 700 $(DATA)
 	@$(prepare)
-	@umask 077 && $(BIN)/python manage.py migrate -v 0 --noinput
 	@$(BIN)/python manage.py collectstatic -v 0 --noinput
 	@exec $(BIN)/python manage.py runbroker --data $(DATA) $(ARGS)
 serve: run
