@@ -436,6 +436,7 @@ async def seen_flush_consumer_offset_interval(setup):
     broker._loop = asyncio.get_running_loop()
     saved = []
     broker.keeper.save = lambda name, make_text: saved.append(name)
+    harness.parts.store.config |= dict.fromkeys(("topics.json", "subscriptionGroup.json", "consumerOffset.json"), "{}")  # else they are written again
     harness.parts.offsets.commit("G", "T", 0, 5)
     for later_ms, expected in ((2999, []), (1, ["consumerOffset.json"])):
         harness.now_ms += later_ms
