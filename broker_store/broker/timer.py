@@ -130,6 +130,7 @@ class Timer:
         self._max_delay_ms, self._window_ms, self._most_a_slot = max_delay_ms, window_ms, most_a_slot
         self._queue_offset = 0
         self._read_ms = 0  # the slots before it are delivered
+        self._delivered_ms = 0  # the slots before it were delivered before this start
         self._seconds: list[int] = []  # a heap: slots to come that hold something and are not loaded
         self._slots: dict[int, _Slot] = {}  # loaded ones, by their time (ms)
         self._loaded = 0
@@ -207,7 +208,7 @@ class Timer:
         check = self._files.check
         now_ms = self._clock()
         oldest_ms = _second(now_ms) - (WINDOW_SLOTS - BLANK_SLOTS) * PRECISION_MS
-        self._read_ms = max(_second(check.read_ms), oldest_ms)
+        self._read_ms = self._delivered_ms = max(_second(check.read_ms), oldest_ms)
         self.data_version = DataVersion(check.state_version, check.counter, check.timestamp)
         low, high = self._store.min_offset(TIMER_TOPIC, 0), self._store.max_offset(TIMER_TOPIC, 0)
         self._queue_offset = max(low, min(self._files.queue_offset, high))
@@ -484,7 +485,7 @@ class Timer:
 
     def _was_delivered(self, told: Timed) -> bool:
         """Whether the slot of a message was delivered before its unit was lost."""
-        return bool(told.is_sound) and told.queue_offset < self._files.taken_again_before and told.out_ms < self._read_ms
+        return bool(told.is_sound) and told.queue_offset < self._files.taken_again_before and told.out_ms < self._delivered_ms
 
     def _entry(self, told: Timed, now_ms: int) -> WheelEntry | None:
         """Where on the wheel a message goes; None for one that does not."""

@@ -59,6 +59,7 @@ from broker_store.errors import (
 )
 from broker_store.formats import properties
 from broker_store.formats.index_file import IndexGeometry
+from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.kernels import context as c
 from broker_store.messages import Message, PutStatus
 
@@ -254,7 +255,7 @@ class MessageStore:
                 step.detail = self.times.detail
             if self.settings.timer_wheel_enable:
                 with report.step("put timer messages on the wheel"):
-                    self.timer_files.open(end, self.record_at)
+                    self.timer_files.open(end, self.record_at, self.min_offset(TIMER_TOPIC, 0))
             with report.step("sync what was repaired"):
                 if not clean:
                     self._disk.write_file(abort, str(os.getpid()).encode())

@@ -66,25 +66,38 @@ class TimerFiles:
         self._disk.demand_directory(self._directory)
         self._wheel.found_size()
 
-    def open(self, log_end: int, record_at: Callable[[int], bytes | None]) -> None:
-        """Load, cut the log where it is not to be trusted, make the wheel. Raises StoreError. Any thread."""
+    def open(self, log_end: int, record_at: Callable[[int], bytes | None], queue_minimum: int = 0) -> None:
+        """Load, cut the log where it is not to be trusted, make the wheel. Raises StoreError. Any thread.
+
+        `queue_minimum` is the first offset of the timer topic's queue that is in the log.
+        """
         raw = self._disk.read_file(self._path)
         self.check = timer_check.decode(raw) if raw is not None and len(raw) >= timer_check.FILE_BYTES else TimerCheck()
         is_ours = raw is not None and timer_check.is_sealed(raw)
         self._log.load()
         self._wheel.load()
         end, last = self._sound_end(log_end, self.check.log_flushed if is_ours else None)
+        if is_ours and self._lacks_begin(record_at, queue_minimum):
+            end, last = 0, None
         self.queue_offset = self._queue_offset(is_ours, end, last, record_at)
         self._log.cut(end)
         self._wheel.fill(self._log.units(), self.check.read_ms // PRECISION_MS)
+
+    def _lacks_begin(self, record_at: Callable[[int], bytes | None], queue_minimum: int) -> bool:
+        """Whether the log begins with a message behind others that are there: its first files are lost, since retention leaves their units as long."""
+        first = self._log.unit_at_begin()
+        following = None if first is None or not self._log.files[0].base else _queue_offset_of(record_at(first.log_offset))
+        return following is not None and following > queue_minimum
 
     def _sound_end(self, log_end: int, limit: int | None) -> tuple[int, int | None]:
         """Where the units end that name records of the log, at most `limit`, and the log offset that the last one names."""
         end, last = self._log.wrote, None
         for position, units in self._log.units():
-            beyond = units["log_offset"] + units["size"] > log_end
+            offsets = units["log_offset"].astype(np.int64)
+            beyond = offsets + units["size"] > log_end
             if limit is not None:
                 beyond |= position + np.arange(len(units)) * timer_log.SIZE >= limit
+                beyond |= np.diff(offsets, prepend=-1 if last is None else last) <= 0  # they go up: another file's content may lie here
             bad = np.flatnonzero(beyond)
             count = int(bad[0]) if len(bad) else len(units)
             end = position + count * timer_log.SIZE

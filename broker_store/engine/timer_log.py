@@ -115,6 +115,11 @@ class TimerLog:
         file = self.files[(position - self.files[0].base) // self._file_size]
         return timer_log.decode(file.map().read(position - file.base, timer_log.SIZE))
 
+    def unit_at_begin(self) -> TimerUnit | None:
+        """The first unit of the first file, None without one."""
+        units = next(self.units(), (0, ()))[1]
+        return timer_log.decode(self.files[0].map().read(0, timer_log.SIZE)) if len(units) else None
+
     def sync(self, to: int) -> None:
         """Bring the units before `to` to the disk. Any one thread. Raises SyncError."""
         for file in list(self.files):

@@ -505,6 +505,23 @@ def test_a_lost_timer_log_is_made_again_without_what_was_delivered(world):
     assert world.bodies() == [b"1", b"2", b"30", b"40"]
 
 
+def test_what_became_due_while_the_broker_was_down_comes_also_where_the_timer_log_is_lost(world):
+    """The wheel was at the time of the start before the queue was read again, so all that was late counted as delivered."""
+    for second in (1, 20, 30, 400):
+        world.send(b"%d" % second, TIMER_DELAY_SEC=second)
+    world.run(START_MS + 5_000)
+    world.timer.capture()
+    world.store.timer_files.step(0)
+    for path in [path for path in world.store.timer_disk.files if "timerlog" in str(path)]:
+        world.store.timer_disk.unlink(path)
+    world.now_ms = START_MS + 100_000
+    world.restart(saved=False)
+    world.run(START_MS + 120_000)
+    assert world.bodies() == [b"1", b"20", b"30"]
+    world.run(START_MS + 420_000)
+    assert world.bodies() == [b"1", b"20", b"30", b"400"]
+
+
 def test_read_time_is_not_older_than_the_wheel(world):
     world.send(TIMER_DELAY_SEC=1)
     world.run()

@@ -30,12 +30,12 @@ class World:
     def __init__(self, root, disk=None, slots=timer_wheel.SLOTS):
         self.root, self.disk, self.slots = root, disk or Disk(), slots
         self.disk.make_directory(root)
-        self.flushed = self.log_end = 0
+        self.flushed = self.log_end = self.queue_minimum = 0
         self.files = self.open()
 
     def open(self):
         files = TimerFiles(self.disk, self.root, FILE_SIZE, lambda: self.flushed, self.slots)
-        files.open(self.log_end, self.record_at)
+        files.open(self.log_end, self.record_at, self.queue_minimum)
         return files
 
     def reopen(self):
@@ -164,6 +164,36 @@ def test_a_timer_log_that_is_lost_is_made_again_from_the_queue(world):
     assert files.pending(NOW_S + 2) == []
 
 
+def test_a_timer_log_that_lost_its_first_file_is_made_again_from_the_queue(world):
+    """As after retention it began with its second file, and 78 messages never came."""
+    world.add(*range(1, 101))
+    world.save()
+    world.files.close()
+    (world.root / "timerlog" / f"{0:020d}").unlink()
+    files = world.reopen()
+    assert (files.queue_offset, files.log_end, files.taken_again_before) == (0, 0, 100)
+
+
+def test_a_timer_log_whose_first_file_retention_removed_goes_on(world):
+    world.add(*range(1, 101))
+    world.save()
+    world.files.delete_before(78 * SIZE)
+    world.queue_minimum = 78
+    world.reopen()
+    assert (world.files.queue_offset, world.files.taken_again_before, world.chain(79), world.chain(100)) == (100, 0, [78], [99])
+
+
+def test_a_timer_log_file_with_the_content_of_another_ends_the_log(world):
+    world.add(*range(1, 101))
+    world.save()
+    world.files.close()
+    first, second = sorted((world.root / "timerlog").iterdir())
+    shutil.copy(first, second)
+    files = world.reopen()
+    assert (files.queue_offset, files.log_end, files.taken_again_before) == (78, FILE_SIZE, 100)
+    assert (world.chain(78), world.chain(79)) == ([77], [])
+
+
 @pytest.mark.parametrize("at", [0, 4, 12, 13, 33, 39, 51])
 def test_a_unit_that_is_damaged_ends_the_log(world, at):
     world.add(*[1] * 5)
@@ -187,6 +217,7 @@ def test_files_whose_messages_are_gone_are_removed_and_chains_end_there(world):
     world.files.delete_before(10_000 * SIZE)
     assert len(world.chain(1)) == 200 - 2 * 78
     world.save()
+    world.queue_minimum = 2 * 78
     world.reopen()
     assert len(world.chain(1)) == 200 - 2 * 78
 
