@@ -85,10 +85,26 @@ class TimerFilesCheck:
     # The timer log ----------------------------------------------------------------------------------------------------
 
     def _check_log(self) -> None:
+        self._check_begin()
         for file in self._files:
             with self._disk.open_reader(file.path) as reader:
                 if not self._check_file(file, reader):
                     return
+
+    def _check_begin(self) -> None:
+        """As `TimerFiles._lacks_begin`: retention leaves the units of all messages that the log has."""
+        if not self._files or not self._files[0].base or self._queue is None:
+            return
+        file = self._files[0]
+        with self._disk.open_reader(file.path) as reader:
+            units = np.frombuffer(reader.read(0, timer_log.SIZE), dtype=UNIT)
+        if not sound_units(units, file.base):
+            return
+        log_offset = int(units["log_offset"][0])
+        number = self._number_of(log_offset)
+        if number > self._number_of(self._walk.log_start) and int(self._queue.units(number, 1)["log_offset"][0]) == log_offset:
+            what = "the files of the timer log before this one are missing, though the log has messages of theirs: the next start takes all from the queue again"
+            self._report.add(WARNING, "timer-log", str(file.path), 0, what)
 
     def _check_file(self, file: StoreFile, reader: Reader) -> bool:
         """Whether the log goes on in the next file."""

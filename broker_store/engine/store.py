@@ -57,15 +57,15 @@ from broker_store.errors import (
     StoreError,
     SyncError,
 )
-from broker_store.formats import properties
+from broker_store.formats import properties, timer_log
 from broker_store.formats.index_file import IndexGeometry
-from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.kernels import context as c
 from broker_store.messages import Message, PutStatus
 
 # A broker refuses sends while one of these stands, before they come here.
 _REJECTING_FLAGS = ("slave", "page_cache_busy")
 _PLACEHOLDER = properties.encode({"REPAIRED": "the message that had this offset is lost"})
+_TAKEN_AGAIN = "it is not as it was surely written: messages whose units are lost are taken from their queue again, without those whose second was delivered"
 _MOST_PLACEHOLDERS = 1000  # put at once
 _BLOCKING_FLAGS = ("closed", "slave", "sync_failed", "disk_full", "no_room", "dispatch_failed", "inspect")
 
@@ -255,7 +255,9 @@ class MessageStore:
                 step.detail = self.times.detail
             if self.settings.timer_wheel_enable:
                 with report.step("put timer messages on the wheel"):
-                    self.timer_files.open(end, self.record_at, self.min_offset(TIMER_TOPIC, 0))
+                    self.timer_files.open(end, self.record_at, self.min_offset(timer_log.TIMER_TOPIC, 0))
+                    if self.timer_files.taken_again_before:
+                        report.finding("warning", _TAKEN_AGAIN, timer_log.PATH)
             with report.step("sync what was repaired"):
                 if not clean:
                     self._disk.write_file(abort, str(os.getpid()).encode())

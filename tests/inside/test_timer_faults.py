@@ -13,6 +13,8 @@ from broker_store.formats import properties, record, timer_check, timer_log, tim
 from broker_store.inside import doctor
 from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest, GetStatus, Message
+from tests.engine.test_golden_stores import open_store
+from tests.support import stores
 from tests.support.hand_store import START_MS, Clock, HandStore, small_settings
 
 FILE_BYTES = 4096  # 78 units
@@ -184,3 +186,18 @@ def test_a_wheel_with_more_wrong_slots_than_are_looked_at_says_that_there_are_mo
     assert "at least 8192 slots are wrong; 908 more that differ from the timer log were not looked at" in more["what"]
     Repair(make_plan(check, settings_of(root))).run()
     assert check_store(root, settings_of(root)).findings == []
+
+
+def test_a_lost_first_file_of_the_timer_log_is_named_by_the_check(tmp_path):
+    root = stores.unpack("golden-clean", tmp_path, timer=True)
+    first = root / "timerlog" / f"{0:020d}"
+    size = 3 * timer_log.SIZE + timer_log.BLANK.size
+    with open_store("golden-clean", root) as store:
+        check = store.timer_files.check
+        entries = [store.timer_files.unit(number * timer_log.SIZE) for number in range(check.log_flushed // timer_log.SIZE)]
+    assert len(entries) > 3, "too few messages in the fixture"
+    units = b"".join(timer_log.LAYOUT.pack(*unit) for unit in entries[3:])
+    first.unlink()
+    (root / "timerlog" / f"{size:020d}").write_bytes(units[: 3 * timer_log.SIZE].ljust(size, b"\0"))
+    found = [finding for finding in check_store(root).findings if finding.kind == "timer-log" and "are missing, though the log has messages of theirs" in finding.what]
+    assert len(found) == 1
