@@ -705,7 +705,7 @@ class Recovery:
                 self._suspects[queue] = Suspect(queue, 0, self._log.minimum, "its first file is missing")
                 self._report.finding("warning", "its first file is missing; it is made again from the log", _name(queue), 0)
         for queue, suspect in self._suspects.items():
-            is_headless = _lacks_first(queue, suspect)
+            is_headless = self._lacks_first(queue, suspect)
             for file in queue.files:
                 if is_headless:
                     file.unmap()
@@ -722,7 +722,18 @@ class Recovery:
         suspect = self._suspects.get(queue)
         if suspect is None and queue in agreement.headless:
             return queue.files[0].base > 0
-        return suspect is not None and _lacks_first(queue, suspect)
+        return suspect is not None and self._lacks_first(queue, suspect)
+
+    def _lacks_first(self, queue: ConsumeQueue, suspect: Suspect) -> bool:
+        """Whether none of its files is that of the first unit that is not sure: they begin behind it, or lie before it and have units of other numbers."""
+        if not queue.files:
+            return False
+        at = suspect.first * UNIT
+        if at < queue.files[0].base:
+            return True
+        unit = queue.unit_in_files(queue.maximum - 1) if queue.maximum and queue.files[-1].end <= at else None
+        stated = self._record_at(unit.log_offset) if unit is not None and unit.is_data and not unit.is_pre_blank else None
+        return stated is not None and not self._states_unit(queue, queue.maximum - 1)
 
     def _units_below(self, queue: ConsumeQueue, files: list[MappedFile], log_offset: int) -> tuple[int, int]:
         """(number behind the last good unit of a record that ends at or below `log_offset`, where that record ends, 0 for none)."""
@@ -1715,11 +1726,6 @@ class Recovery:
             if not first.is_pre_blank and first.log_offset < log_offset:
                 return file.base // UNIT
         return queue.files[0].base // UNIT
-
-
-def _lacks_first(queue: ConsumeQueue, suspect: Suspect) -> bool:
-    """Whether files before the first one are to be made again."""
-    return bool(queue.files) and suspect.first * UNIT < queue.files[0].base
 
 
 def _name(queue: ConsumeQueue) -> str:
