@@ -62,10 +62,11 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _not_running(socket_path: Path, error: OSError) -> NotRunningError:
-    """Say that nobody answers on the socket, and why where its broker runs and the socket was removed."""
-    data = socket_path.parent.parent
-    run = run_file.read(data)
+    """Return the error for a socket on which no broker answers; of a broker that runs it says why."""
+    run = run_file.read(socket_path.parent.parent)
     if run is not None and processes.exists(run.get("pid")) and not socket_path.exists():
+        if "web" not in run:
+            return NotRunningError(f"the broker runs (process {run['pid']}) with --no-web, so without the REST interface that commands use: start it without --no-web")
         return NotRunningError(f"the broker runs (process {run['pid']}), but its socket {socket_path} was removed: stop the broker and start it again")
     return NotRunningError(f"no broker answers on {socket_path} ({error.strerror}); start one with: manage.py runbroker")
 

@@ -455,9 +455,8 @@ class StoreCheck:
     def _check_missing_log(self) -> None:
         """Say of a store without a byte of a log whether it had one."""
         where = str(self.log_directory)
-        recorded = [key for key in self.ends.recorded() if key not in self.queues]
         messages = sum(max(queue.end, self.ends.next_offset(*key)) - queue.first for key, queue in self.queues.items())
-        messages += sum(self.ends.next_offset(*key) for key in recorded)
+        messages += self.ends.missing_messages(self.queues)
         what = missing_log(self.ends.position, self.stamps()[1].physic_msg_timestamp, messages)
         if what is None and self._last_start_ms is not None and holds_nothing(self.disk, self.root, self.log_directory):
             what = store_gone(self._last_start_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 
 from broker_store.engine.check_report import ERROR, NOTE, WARNING, CheckReport
@@ -55,6 +55,10 @@ class EndsCheck:
     def next_offset(self, topic: str, queue_id: int) -> int:
         """The least offset that the queue's next message may have, 0 where it is not recorded."""
         return self._ends.next_offset(topic, queue_id)
+
+    def missing_messages(self, known: Container[tuple[str, int]]) -> int:
+        """How many messages were in recorded queues that are not among `known`, topics and queue ids."""
+        return sum(self._ends.messages(*key) for key in self._ends.queues if key not in known)
 
     def recorded(self) -> dict[tuple[str, int], FileEnd]:
         """The row of the newest file of each queue of which files are recorded."""

@@ -107,6 +107,11 @@ class EndsFile:
         """Length of the whole blocks."""
         return self._bytes
 
+    def messages(self, topic: str, queue_id: int) -> int:
+        """How many messages the recorded files of a queue had, 0 where none is recorded."""
+        rows = [end for end in self.queues.get((topic, queue_id), {}).values() if end.first != BOUND]
+        return max(rows).following - min(rows).first if rows else 0
+
     # Reading ----------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:

@@ -281,7 +281,7 @@ class Recovery:
             step.detail = (
                 f"{_counted(queues, 'queue')}, the log up to {self._ends.position:,}" + (f"; {noun}" if noun else "")
                 if self._ends.found
-                else f"{noun or 'it holds no whole block'}, so queues and index say themselves how far they know the log"
+                else f"{noun or 'it holds no whole block'}, so how far queues and index reach is read from their files"
             )
             if self._is_record_gone:
                 report.finding("warning", ends_gone(self._last_start_ms), FILE_NAME)
@@ -343,6 +343,7 @@ class Recovery:
         if self._log.files:
             return
         units = sum(self._units_in(queue) for queue in self._queues)
+        units += sum(self._ends.messages(*key) for key in self._ends.queues if self._queues.find(*key) is None)
         what = missing_log(self._ends.position, self._checkpoint.stamps.physic_msg_timestamp, units)
         if what is not None:
             self._refuse(what, self._log.directory, None)

@@ -84,7 +84,7 @@ class TimerFiles:
         self._wheel.fill(self._log.units(), self.check.read_ms // PRECISION_MS)
 
     def _lacks_begin(self, record_at: Callable[[int], bytes | None], queue_minimum: int) -> bool:
-        """Whether the log begins with a message behind others that are there: its first files are lost, since retention leaves their units as long."""
+        """Whether the first files of the timer log are lost: it begins behind messages that the commit log has, whose units retention does not remove."""
         first = self._log.unit_at_begin()
         following = None if first is None or not self._log.files[0].base else _queue_offset_of(record_at(first.log_offset))
         return following is not None and following > queue_minimum

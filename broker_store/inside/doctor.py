@@ -27,7 +27,7 @@ class Meaning:
     as_warning: str = NEXT_START
 
 
-_OR_KEY = "Or the keys in the record have changed: no file tells which, and the record is believed."
+_OR_KEY = "The keys in the record may have changed instead. Nothing shows which of both is wrong; a repair uses those of the record."
 _INDEX = "Lookups by key may miss messages of this file or find others; reading by queue is not touched."
 _NEW_INDEX = "The index files are moved away and the index is made anew from the log."
 _NEW_QUEUE = "The queue's files are moved away and the queue is made anew from the log."

@@ -492,14 +492,19 @@ def test_an_idle_timer_notes_nothing(world):
     assert world.store.timer_files.check.counter == version == 1
 
 
-def test_a_lost_timer_log_is_made_again_without_what_was_delivered(world):
-    for second in (1, 2, 30, 40):
-        world.send(b"%d" % second, TIMER_DELAY_SEC=second)
-    world.run(START_MS + 5_000)
+def lose_timer_log_at(world, now_ms):
+    """Run to `now_ms`, note how far all is, and remove the files of the timer log."""
+    world.run(now_ms)
     world.timer.capture()
     world.store.timer_files.step(0)
     for path in [path for path in world.store.timer_disk.files if "timerlog" in str(path)]:
         world.store.timer_disk.unlink(path)
+
+
+def test_a_lost_timer_log_is_made_again_without_what_was_delivered(world):
+    for second in (1, 2, 30, 40):
+        world.send(b"%d" % second, TIMER_DELAY_SEC=second)
+    lose_timer_log_at(world, START_MS + 5_000)
     world.restart(saved=False)
     world.run(START_MS + 50_000)
     assert world.bodies() == [b"1", b"2", b"30", b"40"]
@@ -509,11 +514,7 @@ def test_what_became_due_while_the_broker_was_down_comes_also_where_the_timer_lo
     """The wheel was at the time of the start before the queue was read again, so all that was late counted as delivered."""
     for second in (1, 20, 30, 400):
         world.send(b"%d" % second, TIMER_DELAY_SEC=second)
-    world.run(START_MS + 5_000)
-    world.timer.capture()
-    world.store.timer_files.step(0)
-    for path in [path for path in world.store.timer_disk.files if "timerlog" in str(path)]:
-        world.store.timer_disk.unlink(path)
+    lose_timer_log_at(world, START_MS + 5_000)
     world.now_ms = START_MS + 100_000
     world.restart(saved=False)
     world.run(START_MS + 120_000)

@@ -18,6 +18,9 @@ def test_a_removed_socket_of_a_running_broker_is_not_taken_for_no_broker(tmp_pat
     with RestClient.of_data_directory(tmp_path) as client, pytest.raises(NotRunningError, match="no broker answers on .*start one with"):
         client.get("/store")
     (tmp_path / "run" / "broker.json").write_text(json.dumps({"pid": os.getpid()}))
+    with RestClient.of_data_directory(tmp_path) as client, pytest.raises(NotRunningError, match="the broker runs .* with --no-web, so without the REST interface"):
+        client.get("/store")
+    (tmp_path / "run" / "broker.json").write_text(json.dumps({"pid": os.getpid(), "web": "http://127.0.0.1:8080"}))
     with RestClient.of_data_directory(tmp_path) as client, pytest.raises(NotRunningError, match=f"the broker runs .process {os.getpid()}., but its socket .*web.sock was removed: stop the broker and start it again"):
         client.get("/store")
 

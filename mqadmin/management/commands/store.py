@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from django.utils.text import capfirst
+
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.inside.directory import StoreDirectory
 from mqadmin import run_file
@@ -43,5 +45,5 @@ class Command(BrokerCommand):
                     return online(broker)
             except NotRunningError as error:
                 if not self.as_json:
-                    self.stderr.write(f"{str(error)[:1].upper()}{str(error)[1:]}. This is read from the files of the store.")
+                    self.stderr.write(f"{capfirst(str(error))}. This is read from the files of the store.")
         return offline(self.directory(options))
