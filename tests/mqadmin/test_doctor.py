@@ -91,3 +91,13 @@ def test_the_job_tells_of_a_crashed_store_that_is_only_looked_at_without_where_i
     assert (finding["kind"], finding["grade"], finding["offset"]) == ("bad-record", "lost", 2216)
     assert "bridge" in {action["action"] for action in found["plan"]["actions"]}
     assert str(tmp_path) not in json.dumps(found)
+
+
+def test_what_may_come_back_is_not_shown_as_lost(runs, client_of_role, monkeypatch):
+    """Where a log is missing its files may be put back, so a repair can do nothing and the page names no message as lost for good."""
+    result = fake_runs.check_result(fake_runs.CHECK_FINDINGS)
+    result["plan"] |= {"actions": [], "left": ["There is no log file, but the store had a log. Put the files of the log back."]}
+    monkeypatch.setattr(fake_runs, "check_result", lambda findings: result)
+    fake_runs.install(monkeypatch.setattr)
+    text = text_of(client_of_role("operator").get("/store/doctor/check-bad/"))
+    assert "A repair can do nothing: There is no log file" in text and "What is lost" not in text and "Plan of a repair" not in text
