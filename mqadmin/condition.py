@@ -22,7 +22,8 @@ Severity = Literal["bad", "warn", "unknown", "good"]
 ORDER: tuple[Severity, ...] = ("bad", "warn", "unknown", "good")
 
 LEAST_GROWTH = 100  # messages: less is the beat of sends and pulls
-LEAST_GROWN_SHARE = 0.1  # of what came in: a group that reads nine tenths of it keeps up, but for the beat of sends and pulls
+LEAST_GROWN_SHARE = 0.1  # of what came in: less, from one sample to another, may be the beat of sends and pulls
+LEAST_STEADY_SHARE = 0.01  # of what came in, where the least lag rose all the time: a beat has its low points
 SOON_MS = 3_600_000  # a refusal that is so near is bad
 NOTED_PAUSE_S = 1.0  # a client that waits so long for an answer notices it
 AHEAD_MS = 24 * 3_600_000  # one that is farther away than this is not worth a notice
@@ -35,13 +36,24 @@ FAILED_CAUSES = frozenset({StoreError.cause, DamagedStoreError.cause})
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The lag of a group, and by how much it grew over a stretch of time, in which `came` messages came into its queues."""
+    """The lag of a group, and by how much it grew over a stretch of time, in which `came` messages came into its queues.
+
+    `steadily` is by how much the least lag of the stretch's last third is above that of its first, if it rose in between as
+    well; 0 if it did not, or there are too few samples to tell.
+    """
 
     group: str
     lag: int
     grown: int
     over_ms: int
     came: int
+    steadily: int = 0
+
+    @property
+    def is_growing(self) -> bool:
+        if self.grown < LEAST_GROWTH:
+            return False
+        return self.grown >= self.came * LEAST_GROWN_SHARE or self.steadily >= max(LEAST_GROWTH, self.came * LEAST_STEADY_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +112,7 @@ def judge(signs: Signs) -> Condition:
     notices = [*_of_state(signs), *_of_flags(signs), *_of_routes(signs), *_of_refused(signs), *_of_disk(signs), *_of_findings(signs), *_of_lags(signs), *_of_pause(signs), *_of_jobs(signs), *_of_database(signs), *_of_samples(signs)]
     notices.sort(key=lambda notice: ORDER.index(notice.severity))
     if not notices:
-        return Condition("good", "Everything runs.", ())
+        return Condition("good", f"Everything runs.{_waiting(signs)}", ())
     more = len(notices) - 1
     first = notices[0].sentence
     if notices[0].severity == "unknown":
@@ -187,11 +199,20 @@ def _of_findings(signs: Signs) -> list[Notice]:
 def _of_lags(signs: Signs) -> list[Notice]:
     if signs.lags is None:
         return [Notice("unknown", "lag", "Whether the lag of groups grows is not known.", None, "groups")]
-    growing = sorted((lag for lag in signs.lags if lag.grown >= LEAST_GROWTH and lag.grown >= lag.came * LEAST_GROWN_SHARE), key=lambda lag: (-lag.grown, lag.group))
+    growing = sorted((lag for lag in signs.lags if lag.is_growing), key=lambda lag: (-lag.grown, lag.group))
     return [
         Notice("warn", "lag", f"The lag of {lag.group} grows: {lag.lag:,} messages, {lag.grown:,} more than {duration_text(lag.over_ms)} ago.", lag.lag, "group", lag.group)
         for lag in growing
     ]
+
+
+def _waiting(signs: Signs) -> str:
+    """What stands behind the good sentence: a lag that does not grow is nothing wrong, but nobody should have to look for it."""
+    behind = [lag for lag in signs.lags or () if lag.lag >= LEAST_GROWTH]
+    if not behind:
+        return ""
+    count = sum(lag.lag for lag in behind)
+    return f" {count:,} messages wait for {'the group ' + behind[0].group if len(behind) == 1 else f'{len(behind):,} groups'}."
 
 
 def _of_pause(signs: Signs) -> list[Notice]:

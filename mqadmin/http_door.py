@@ -15,6 +15,9 @@ same user work while the port is full.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import sys
+import termios
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +34,8 @@ MAX_LINGERING = 100  # beyond MAX_CONNECTIONS, while they read that there is no 
 MAX_ADDRESS_LINGERING = 10  # of one address, beyond its part of the connections
 HEADER_SECONDS = 10.0  # from the first byte of a request, or from the connection, to the end of its header
 BODY_SECONDS = 30.0  # from there to the last byte of its body
-UNREAD_SECONDS = 60.0  # in which a peer must take something of what waits for it
+UNREAD_SECONDS = 60.0  # in which a peer must take LEAST_TAKEN_BYTES of what waits for it, or all
+LEAST_TAKEN_BYTES = 64 << 10  # about 1 KiB a second
 LINGER_SECONDS = 2.0  # in which a peer may read why it was refused
 SWEEP_SECONDS = 1.0
 MAX_TARGET_BYTES = 8 << 10  # path and query
@@ -66,12 +70,39 @@ class _Stop(Exception):
     """Leaves the parser, which then says that a callback failed; the refusal waits in the protocol."""
 
 
+class CountedTransport:
+    """A connection's transport, with the number of bytes that were written to it."""
+
+    def __init__(self, transport: asyncio.Transport):
+        self._transport = transport
+        self.written = 0
+
+    def write(self, data: bytes) -> None:
+        self.written += len(data)
+        self._transport.write(data)
+
+    @property
+    def taken(self) -> int:
+        """The bytes that the peer's machine has taken.
+
+        The kernel's own buffer takes megabytes and asks for more when a third of it is free, so what left ours says little.
+        """
+        connection = self._transport.get_extra_info("socket")
+        in_kernel = 0
+        if connection is not None and connection.fileno() >= 0:
+            in_kernel = int.from_bytes(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return self.written - self._transport.get_write_buffer_size() - in_kernel
+
+    def __getattr__(self, name: str):
+        return getattr(self._transport, name)
+
+
 class Peer:
     """One connection, from its first byte to its end; an upgrade to a websocket gives it another protocol."""
 
-    __slots__ = ("transport", "who", "is_local", "site", "protocol", "waits_for", "since_s", "unsent", "unsent_since_s", "ends_at_s")
+    __slots__ = ("transport", "who", "is_local", "site", "protocol", "waits_for", "since_s", "unsent", "taken", "taken_at_s", "ends_at_s")
 
-    def __init__(self, transport: asyncio.Transport, protocol: BoundedHttp, now_s: float, unbounded: Sequence[Network]):
+    def __init__(self, transport: CountedTransport, protocol: BoundedHttp, now_s: float, unbounded: Sequence[Network]):
         peer = transport.get_extra_info("peername")
         self.is_local = not isinstance(peer, tuple)
         self.site = None if self.is_local else connection_site(peer[0], unbounded)  # None: counts for no address
@@ -79,19 +110,19 @@ class Peer:
         self.who = "local socket" if self.is_local else f"{peer[0]}:{peer[1]}"
         self.protocol: BoundedHttp | BoundedWebsocket = protocol
         self.waits_for, self.since_s = "connection", now_s  # then "header", "body" or "", with the time from which it counts
-        self.unsent, self.unsent_since_s = 0, now_s
+        self.unsent, self.taken, self.taken_at_s = 0, 0, now_s  # `taken` of what was written, at the last time that it was enough
         self.ends_at_s: float | None = None  # of one that was refused
 
     def wait_for(self, what: str, now_s: float) -> None:
         self.waits_for, self.since_s = what, now_s
 
-    def takes_nothing(self, now_s: float) -> bool:
-        """Whether the peer has left something unread for UNREAD_SECONDS without taking any of it."""
-        unsent = self.transport.get_write_buffer_size()
-        if self.unsent == 0 or unsent < self.unsent:
-            self.unsent_since_s = now_s
-        self.unsent = unsent
-        return unsent > 0 and now_s - self.unsent_since_s > UNREAD_SECONDS
+    def is_too_slow(self, now_s: float) -> bool:
+        """Whether something waits for the peer and it took less than LEAST_TAKEN_BYTES in UNREAD_SECONDS."""
+        self.unsent = self.transport.get_write_buffer_size()
+        taken = self.transport.taken
+        if self.unsent == 0 or taken - self.taken >= LEAST_TAKEN_BYTES:
+            self.taken, self.taken_at_s = taken, now_s
+        return now_s - self.taken_at_s > UNREAD_SECONDS
 
 
 class Door:
@@ -111,7 +142,7 @@ class Door:
         self.max_of_address = max_of_address
         self.body_bytes = 0
         self._unbounded = unbounded
-        self._peers: dict[asyncio.Transport, Peer] = {}
+        self._peers: dict[CountedTransport, Peer] = {}
         self._remote = 0  # of them that came over TCP
         self._of_site: Counter[str] = Counter()  # those by address that count for one
         self._timer: asyncio.TimerHandle | None = None
@@ -119,10 +150,10 @@ class Door:
     def __iter__(self) -> Iterator[Peer]:
         return iter(self._peers.values())
 
-    def peer_of(self, transport: asyncio.Transport) -> Peer:
+    def peer_of(self, transport: CountedTransport) -> Peer:
         return self._peers[transport]
 
-    def take(self, transport: asyncio.Transport, protocol: BoundedHttp) -> tuple[Peer, Refusal | None]:
+    def take(self, transport: CountedTransport, protocol: BoundedHttp) -> tuple[Peer, Refusal | None]:
         """The peer of a new connection, and why there is no room for it. One that rests between two requests makes room."""
         loop = protocol.loop
         peer = Peer(transport, protocol, loop.time(), self._unbounded)
@@ -151,7 +182,7 @@ class Door:
         of_site = self._of_site[peer.site] if peer.site is not None and self.max_of_address else 0
         return self._remote > self.max_connections + MAX_LINGERING or of_site > self.max_of_address + MAX_ADDRESS_LINGERING
 
-    def gone(self, transport: asyncio.Transport) -> None:
+    def gone(self, transport: CountedTransport) -> None:
         peer = self._peers.pop(transport, None)
         if peer is not None:
             self._remote -= not peer.is_local
@@ -170,8 +201,8 @@ class Door:
                 if now_s >= peer.ends_at_s:
                     peer.transport.abort()
                 continue
-            if peer.takes_nothing(now_s):
-                self.refused("answer not read", value=round(now_s - peer.unsent_since_s), limit=round(UNREAD_SECONDS), who=peer.who)
+            if peer.is_too_slow(now_s):
+                self.refused("answer not read", value=round(now_s - peer.taken_at_s), limit=round(UNREAD_SECONDS), who=peer.who)
                 peer.transport.abort()
             elif peer.waits_for:
                 peer.protocol.judge_time(now_s)
@@ -207,14 +238,15 @@ class BoundedHttp(HttpToolsProtocol):
         self.door = door
         self.peer: Peer = None  # type: ignore[assignment]
         self._refusal: Refusal | None = None
-        self._header_bytes = self._incomplete_bytes = self._body_bytes = self._held_bytes = 0
+        self._header_bytes = self._header_fields = self._body_bytes = self._held_bytes = 0
+        self._incomplete_bytes = 0  # of the header; of what lies between and behind the chunks of a body
         self._cycles: list[RequestResponseCycle] = []  # not answered yet, the one that runs first
 
     # What the loop calls
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.peer, refusal = self.door.take(transport, self)
+        super().connection_made(CountedTransport(transport))  # type: ignore[arg-type]
+        self.peer, refusal = self.door.take(self.transport, self)
         if refusal is not None:
             self._refuse(refusal)
 
@@ -232,10 +264,6 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(error)
         self._let_go()
         self.door.gone(self.transport)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.peer.unsent_since_s = self.loop.time()
 
     def judge_time(self, now_s: float) -> None:
         """Refuse a request that does not come; for the door."""
@@ -271,8 +299,9 @@ class BoundedHttp(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             self._refuse(self._refusal or Refusal("malformed HTTP request", Problem("invalid", f"the request is no HTTP/1.1: {_why_malformed(piece, error)}"[:200])))
         else:
-            if self.peer.waits_for == "header" and self._incomplete_bytes > MAX_HEADER_BYTES:
-                self._refuse(_header_too_large(self._incomplete_bytes))
+            if self.peer.waits_for in ("header", "body") and self._incomplete_bytes > MAX_HEADER_BYTES:
+                what = "header" if self.peer.waits_for == "header" else "trailer of the body, or what is between two of its chunks,"
+                self._refuse(_header_too_large(self._incomplete_bytes, what=what))
 
     def _stop(self, refusal: Refusal) -> _Stop:
         self._refusal = refusal
@@ -282,7 +311,7 @@ class BoundedHttp(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             raise self._stop(Refusal("pipelined HTTP requests", Problem("busy"), len(self.pipeline) + 1, MAX_PIPELINED))
         super().on_message_begin()
-        self._header_bytes = self._incomplete_bytes = self._body_bytes = 0
+        self._header_bytes = self._header_fields = self._incomplete_bytes = self._body_bytes = 0
         if self.peer.waits_for != "header":
             self.peer.wait_for("header", self.loop.time())
 
@@ -293,13 +322,19 @@ class BoundedHttp(HttpToolsProtocol):
             raise self._stop(Refusal("HTTP target too long", problem, len(self.url), MAX_TARGET_BYTES))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        """Take a field of the header. One of the trailer (behind a chunked body) counts, and nobody gets it.
+
+        uvicorn would add it to the header, which the application reads after the body: RFC 9110, 6.5.1.
+        """
+        if self.peer.waits_for == "header":
+            super().on_header(name, value)
         self._header_bytes += len(name) + len(value) + 4
+        self._header_fields += 1
         if self._header_bytes > MAX_HEADER_BYTES:
             raise self._stop(_header_too_large(self._header_bytes))
-        if len(self.headers) > MAX_HEADERS:
+        if self._header_fields > MAX_HEADERS:
             problem = Problem("header_too_large", f"the request has more than {MAX_HEADERS} header fields")
-            raise self._stop(Refusal("HTTP header fields", problem, len(self.headers), MAX_HEADERS))
+            raise self._stop(Refusal("HTTP header fields", problem, self._header_fields, MAX_HEADERS))
 
     def on_headers_complete(self) -> None:
         announced = next((int(value) for name, value in self.headers if name == b"content-length" and value.isdigit()), 0)
@@ -308,6 +343,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self.parser.should_upgrade() and self._should_upgrade():
             self._judge_handshake()
         super().on_headers_complete()
+        self._incomplete_bytes = 0
         self.peer.wait_for("body", self.loop.time())
 
     def _judge_handshake(self) -> None:
@@ -319,6 +355,7 @@ class BoundedHttp(HttpToolsProtocol):
             raise self._stop(Refusal("malformed HTTP request", Problem("invalid", "a websocket begins with a GET of HTTP/1.1 for an ASCII path")))
 
     def on_body(self, body: bytes) -> None:
+        self._incomplete_bytes = 0
         self._body_bytes += len(body)
         if self._body_bytes > MAX_BODY_BYTES:
             raise self._stop(_body_too_large(self._body_bytes))
@@ -416,10 +453,6 @@ class BoundedWebsocket(WebSocketsSansIOProtocol):
         if self.close_sent:  # uvicorn takes a handshake that was answered with a status for one without an answer
             self.handshake_complete = True
 
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.peer.unsent_since_s = self.loop.time()
-
     def judge_time(self, now_s: float) -> None:
         """Nothing more must come over a websocket; uvicorn's pings find who is gone."""
 
@@ -436,8 +469,8 @@ def _why_malformed(piece: bytes, error: httptools.HttpParserError) -> str:
     return str(error)
 
 
-def _header_too_large(found: int, limit: int = MAX_HEADER_BYTES) -> Refusal:
-    return Refusal("HTTP header too large", Problem("header_too_large", f"the header has more than {limit:,} bytes"), found, limit)
+def _header_too_large(found: int, limit: int = MAX_HEADER_BYTES, *, what: str = "header") -> Refusal:
+    return Refusal("HTTP header too large", Problem("header_too_large", f"the {what} has more than {limit:,} bytes"), found, limit)
 
 
 def _body_too_large(found: int) -> Refusal:

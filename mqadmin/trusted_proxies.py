@@ -28,7 +28,7 @@ def client_address(peer: str, forwarded: str, proxies: Sequence[Network]) -> Add
     if address is None or not _is_among(address, proxies):
         return address
     for text in reversed(forwarded.split(",")):
-        further = _address(text.strip())
+        further = _address(_without_port(text.strip()))
         if further is None:
             break
         address = further
@@ -46,6 +46,13 @@ def connection_site(peer: str, unbounded: Sequence[Network]) -> str | None:
 def site_of(address: Address) -> str:
     """The address as text, an IPv6 one with its site (a /64), in which one client may choose addresses as it likes."""
     return str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False)) if address.version == 6 else str(address)
+
+
+def _without_port(text: str) -> str:
+    """An entry of X-Forwarded-For without the port that some proxies add: `203.0.113.9:5678`, `[2001:db8::1]:443`."""
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0] if text.count(":") == 1 else text
 
 
 def _address(text: str) -> Address | None:

@@ -63,11 +63,11 @@ NAME_SERVER: dict[int, Audited] = {
     R.DELETE_TOPIC_IN_NAMESRV: Audited("delete", "route", "topic", others=("clusterName",)),
     R.REGISTER_TOPIC_IN_NAMESRV: Audited("create", "route", "topic"),
     R.UPDATE_NAMESRV_CONFIG: Audited("update", "config"),
+    R.UNREGISTER_BROKER: Audited("unregister", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
 }
 # Brokers do these every few seconds. Only what is refused leaves a record: a request in another broker's name.
 NAME_SERVER_WHEN_REFUSED: dict[int, Audited] = {
     R.REGISTER_BROKER: Audited("register", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
-    R.UNREGISTER_BROKER: Audited("unregister", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
     R.BROKER_HEARTBEAT: Audited("register", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
     R.QUERY_DATA_VERSION: Audited("register", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
 }

@@ -4,7 +4,9 @@ These ports have no login, so a record names an address and what a client says o
 and only appends; a thread writes what came, once a second, to the audit trail of the dashboard, or to the log where there
 is no dashboard. What is written is bounded, whatever is asked for:
 
-- each record costs a token; there are MAX_TOKENS, and another each TOKEN_MS, so a day has at most 9,640 records;
+- each record costs a token; there are MAX_TOKENS, and another each TOKEN_MS;
+- requests that changed nothing (refused, or the same before and after) have tokens of their own, a fifth as many: however
+  many of them come, what was changed is recorded. A day has at most 9,640 records of changes and 1,928 of others;
 - without a token, and for a repeat within a minute, requests of one address, code and outcome are counted together, with
   the first of their names; such a sum becomes a record when there is a token again, at the latest at the end;
 - a writer that fails keeps what it has and is tried again; beyond MAX_PENDING records are dropped, counted, and a record
@@ -18,14 +20,15 @@ import dataclasses
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 log = logging.getLogger(__name__)
 
 MAX_TOKENS = 1_000  # one run of an administrator's script
-TOKEN_MS = 10_000  # a record of about 500 bytes: some 5 MB a day at most
+TOKEN_MS = 10_000  # a record of about 500 bytes: some 6 MB a day at most
+WITHOUT_EFFECT = 5  # requests that changed nothing have a fifth of these tokens
 REPEAT_MS = 60_000
 MAX_REMEMBERED = 1_000  # requests that may be repeated
 MAX_SUMS = 50  # kinds of requests that are counted together at once; further ones share one
@@ -53,6 +56,12 @@ class ChangeRecord:
     count: int = 1
     detail: dict = field(default_factory=dict)
 
+    @property
+    def has_effect(self) -> bool:
+        """Whether something was changed, as far as the record tells."""
+        is_the_same = "after" in self.detail and self.detail["before"] == self.detail["after"]
+        return self.outcome == "done" and not is_the_same
+
 
 @dataclass(slots=True)
 class _Sum:
@@ -74,6 +83,40 @@ class _Sum:
         return dataclasses.replace(self.first, at_ms=self.last_ms, address=address, count=self.count, detail=detail)
 
 
+class _Allowance:
+    """Tokens for records of one kind, and the sums of what found none."""
+
+    def __init__(self, now_ms: int, most: int, token_ms: int):
+        self._most, self._token_ms = most, token_ms
+        self._tokens, self._refilled_ms = float(most), now_ms
+        self._sums: dict[tuple[str, str, str], _Sum] = {}
+
+    def take_token(self, now_ms: int) -> bool:
+        self._tokens = min(self._most, self._tokens + max(0, now_ms - self._refilled_ms) / self._token_ms)
+        self._refilled_ms = now_ms
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def add_to_sum(self, host: str, record: ChangeRecord) -> None:
+        key = (host, record.code, record.outcome)
+        if key not in self._sums and len(self._sums) >= MAX_SUMS:
+            key = (ELSEWHERE, "", "")
+        found = self._sums.get(key)
+        if found is None:
+            found = self._sums[key] = _Sum(record)
+        found.add(record)
+
+    def settled(self, now_ms: int, *, all_of_them: bool) -> Iterator[ChangeRecord]:
+        """Records of sums, the oldest first, as far as there are tokens."""
+        for key, found in list(self._sums.items()):
+            if not all_of_them and (now_ms - found.first.at_ms < MIN_SUM_MS or not self.take_token(now_ms)):
+                return
+            del self._sums[key]
+            yield found.record(key[0])
+
+
 def write_to_log(records: Sequence[ChangeRecord]) -> None:
     """A line of JSON for each record."""
     for record in records:
@@ -90,10 +133,10 @@ class ChangeRecords:
         dropped: Callable[[int], None] = lambda count: None,
     ):
         self._clock, self.write, self._dropped = clock, write, dropped
-        self._tokens = float(MAX_TOKENS)
-        self._refilled_ms = clock()
+        now_ms = clock()
+        self._changes = _Allowance(now_ms, MAX_TOKENS, TOKEN_MS)
+        self._without_effect = _Allowance(now_ms, MAX_TOKENS // WITHOUT_EFFECT, TOKEN_MS * WITHOUT_EFFECT)
         self._seen: dict[tuple, int] = {}
-        self._sums: dict[tuple[str, str, str], _Sum] = {}
         self._pending: deque[ChangeRecord] = deque()
         self._lost = 0
         self._batch: list[ChangeRecord] = []
@@ -106,31 +149,14 @@ class ChangeRecords:
         host = record.address.rpartition(":")[0]
         what = (host, record.code, record.outcome, record.name, hash(str(record.detail)))
         is_repeat = self._seen.get(what, -REPEAT_MS) > record.at_ms - REPEAT_MS
-        if is_repeat or not self._take_token():
-            self._add_to_sum(host, record)
+        allowance = self._changes if record.has_effect else self._without_effect
+        if is_repeat or not allowance.take_token(self._clock()):
+            allowance.add_to_sum(host, record)
             return
         if len(self._seen) >= MAX_REMEMBERED:
             self._seen.clear()
         self._seen[what] = record.at_ms
         self._append(dataclasses.replace(record, client_id=client_id()))
-
-    def _add_to_sum(self, host: str, record: ChangeRecord) -> None:
-        key = (host, record.code, record.outcome)
-        if key not in self._sums and len(self._sums) >= MAX_SUMS:
-            key = (ELSEWHERE, "", "")
-        found = self._sums.get(key)
-        if found is None:
-            found = self._sums[key] = _Sum(record)
-        found.add(record)
-
-    def _take_token(self) -> bool:
-        now_ms = self._clock()
-        self._tokens = min(MAX_TOKENS, self._tokens + max(0, now_ms - self._refilled_ms) / TOKEN_MS)
-        self._refilled_ms = now_ms
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
 
     def _append(self, record: ChangeRecord) -> None:
         if len(self._pending) >= MAX_PENDING:
@@ -140,12 +166,9 @@ class ChangeRecords:
             self._pending.append(record)
 
     def _settle_sums(self, now_ms: int, *, all_of_them: bool = False) -> None:
-        """Make records of sums, the oldest first."""
-        for key, found in list(self._sums.items()):
-            if not all_of_them and (now_ms - found.first.at_ms < MIN_SUM_MS or not self._take_token()):
-                return
-            del self._sums[key]
-            self._append(found.record(key[0]))
+        for allowance in (self._changes, self._without_effect):
+            for record in allowance.settled(now_ms, all_of_them=all_of_them):
+                self._append(record)
 
     def tick(self, now_ms: int) -> None:
         """Once a second: have what came written, unless the thread is still at it."""

@@ -19,6 +19,7 @@ from mqadmin import failures, jobs
 from mqadmin.condition import Growth, Refusal, Signs
 from mqadmin.inside import checks, write_routes
 
+LEAST_FOR_THIRDS = 6  # samples: two in each third
 JOBS_MS = 24 * 3_600_000  # failures that old are noticed
 Sign = TypeVar("Sign")
 
@@ -84,7 +85,39 @@ def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
         grown[group] += behind - max(0, first.values[end] - first.values[name])
         came[group] += max(0, last[end] - first.values[end])
         since_ms[group] = min(first.at_ms, since_ms.get(group, first.at_ms))
-    return tuple(Growth(group, lag[group], grown[group], now[-1].at_ms - since_ms[group], came[group]) for group in sorted(lag))
+    steadily = _steadily_grown(now)
+    return tuple(Growth(group, lag[group], grown[group], now[-1].at_ms - since_ms[group], came[group], steadily[group]) for group in sorted(lag))
+
+
+def _steadily_grown(now: Sequence[Sample]) -> dict[str, int]:
+    """By how much the least lag of each group rose from the first third of the samples over the second to the last; else 0."""
+    found: dict[str, int] = defaultdict(int)
+    if len(now) < LEAST_FOR_THIRDS:
+        return found
+    places = _places_in_all(now)
+    third = len(now) // 3
+    lows = [_least_lags(part, places) for part in (now[:third], now[third:-third], now[-third:])]
+    for group in places:
+        first, second, last = (low[group] for low in lows)
+        if first < second < last:
+            found[group] = last - first
+    return found
+
+
+def _places_in_all(now: Sequence[Sample]) -> dict[str, list[tuple[str, str]]]:
+    """By group the names of a position and of its queue's end that each sample has: a queue that came later is no growth of the others."""
+    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for name in now[-1].values:
+        if name.startswith("at\t"):
+            _, group, topic, queue_id = name.split("\t")
+            end = samples.maximum_of(topic, int(queue_id))
+            if all(name in sample.values and end in sample.values for sample in now):
+                places[group].append((name, end))
+    return places
+
+
+def _least_lags(part: Sequence[Sample], places: dict[str, list[tuple[str, str]]]) -> dict[str, int]:
+    return {group: min(sum(max(0, sample.values[end] - sample.values[name]) for name, end in pairs) for sample in part) for group, pairs in places.items()}
 
 
 def refusal_of(disk: dict) -> Refusal | None:

@@ -38,7 +38,10 @@ RULES = [
     ({"refused": {"store failed": 3, "damaged store": 1}}, "bad", "4 requests failed in the last 5 minutes because of a file of the store; the broker's log names it.", [("bad", "failed", 4, "doctor")]),
     ({"refused": None}, "unknown", "Nothing is known to be wrong, but not everything is known. What was refused is not known.", [("unknown", "refused", None, "store_write")]),
     ({"lags": (Growth("slow", 5_000, 1_200, 5 * MINUTE, 1_200),)}, "warn", "The lag of slow grows: 5,000 messages, 1,200 more than 5 min 0 s ago.", [("warn", "lag", 5_000, "group")]),
-    ({"lags": (Growth("beat", 5_000, 99, MINUTE, 99), Growth("nearly", 50_000, 4_999, MINUTE, 50_000), Growth("less", 10, -900, MINUTE, 0))}, "good", "Everything runs.", []),
+    ({"lags": (Growth("beat", 5_000, 99, MINUTE, 99), Growth("nearly", 50_000, 4_999, MINUTE, 50_000), Growth("less", 10, -900, MINUTE, 0))}, "good", "Everything runs. 55,000 messages wait for 2 groups.", []),
+    ({"lags": (Growth("dead", 1_000_000, 0, 5 * MINUTE, 0), Growth("less", 99, 0, MINUTE, 0))}, "good", "Everything runs. 1,000,000 messages wait for the group dead.", []),
+    ({"lags": (Growth("behind", 300_000, 270_000, 5 * MINUTE, 3_000_000, 180_000),)}, "warn", "The lag of behind grows: 300,000 messages, 270,000 more than 5 min 0 s ago.", [("warn", "lag", 300_000, "group")]),
+    ({"lags": (Growth("beat", 300_000, 270_000, 5 * MINUTE, 3_000_000, 29_999),)}, "good", "Everything runs. 300,000 messages wait for the group beat.", []),
     ({"lags": (Growth("a", 900, 900, MINUTE, 900), Growth("b", 190_000, 2_000, MINUTE, 20_000))}, "warn", "The lag of b grows: 190,000 messages, 2,000 more than 1 min 0 s ago. And 1 more.", [("warn", "lag", 190_000, "group"), ("warn", "lag", 900, "group")]),
     ({"lags": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether the lag of groups grows is not known.", [("unknown", "lag", None, "groups")]),
     ({"disk": Refusal(90, True, None)}, "bad", "The disk is 90 % full: sends are refused.", [("bad", "disk", 90, "disk")]),
@@ -109,6 +112,35 @@ def test_a_lag_that_grows_is_measured_between_samples_of_the_present_and_over_th
     between = _sample(NOW - 10_000, ("slow", 0, 15, 200), ("new", 3, 0, 50))
     assert signs.lags_of([first, between, last], NOW) == (Growth("new", 300, 250, 10_000, 250), Growth("quick", 0, 0, 20_000, 40), Growth("slow", 10_379, 290, 20_000, 300))
     assert signs.lags_of([last], NOW) is None and signs.lags_of([], NOW) is None
+
+
+def _lags(*lags: int, came: int = 10_000) -> list[Sample]:
+    """Samples of a group whose queue gets `came` messages between two."""
+    return [_sample(NOW - (len(lags) - 1 - n) * 10_000, ("g", 0, n * came + 50_000 - lag, n * came + 50_000)) for n, lag in enumerate(lags)]
+
+
+@pytest.mark.parametrize(
+    ("lags", "steadily"),
+    [
+        ([900 * n for n in range(9)], 5_400),
+        ([900 * n + 700 * (n % 2) for n in range(9)], 6_100 - 700),
+        ([900 * n for n in range(5)], 0),  # too few to tell
+        ([0, 3_000] * 4 + [9_000], 0),  # a beat, though the last is the largest
+        ([900, 950, 980, 300, 400, 500, 2_000, 2_100, 2_200], 0),  # it caught up in between
+        ([5_000] * 9, 0),
+    ],
+)
+def test_a_lag_grows_steadily_when_its_low_points_rise_in_all_thirds(lags, steadily):
+    """900 of 10,000 a second are less than a tenth, and "Everything runs." stood over a group that never catches up."""
+    [found] = signs.lags_of(_lags(*lags), NOW)
+    assert (found.lag, found.steadily) == (lags[-1], steadily)
+
+
+def test_a_queue_that_came_meanwhile_is_no_steady_growth_of_the_others():
+    found = _lags(*[100] * 9)
+    found[-3:] = [_sample(sample.at_ms, ("g", 1, 0, 90_000))._replace(values=sample.values | _sample(sample.at_ms, ("g", 1, 0, 90_000)).values) for sample in found[-3:]]
+    [growth] = signs.lags_of(found, NOW)
+    assert (growth.lag, growth.steadily) == (90_100, 0)
 
 
 async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatch):  # noqa: F811

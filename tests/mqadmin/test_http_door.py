@@ -208,6 +208,41 @@ async def test_a_chunked_body_ends_at_the_bound_and_its_application_hears_that_i
         assert world.causes() == ["HTTP body too large"] and world.door.body_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("sent", "cause"),
+    [
+        (b"0\r\nX: " + b"a" * MIB, "HTTP header too large"),
+        (b"0\r\n" + b"a" * MIB, "HTTP header too large"),
+        (b"0\r\n" + b"X: %s\r\n" % (b"a" * 5_000) * 100, "HTTP header too large"),
+        (b"0\r\n" + b"X: a\r\n" * 200, "HTTP header fields"),
+        (b"1;a=" + b"a" * MIB, "HTTP header too large"),
+        (b"1\r\na\r\n2;a=" + b"a" * MIB, "HTTP header too large"),
+    ],
+    ids=["value", "name", "bytes", "fields", "extension", "second extension"],
+)
+async def test_what_stands_between_and_behind_the_chunks_has_the_bounds_of_a_header(open_world, sent, cause):
+    """A trailer field without end was copied once for each piece: one connection held the loop for most of 30 s."""
+    async with open_world() as world:
+        reader, writer = await world.connect(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + sent)
+        answer = await asyncio.wait_for(reader.read(), 10)
+        assert (status_of(answer), world.causes()) == (431, [cause])
+
+
+async def test_a_trailer_field_is_no_header_field(open_world):
+    """RFC 9110, 6.5.1: a field that came late would pass what was judged by the header."""
+    seen = []
+
+    async def application(scope, receive, send):
+        await plain(scope, receive, send)
+        seen.append([name for name, _ in scope["headers"]])
+
+    async with open_world(application) as world:
+        reader, _ = await world.connect(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n" + GET)
+        await reader.readuntil(b"answered 1")
+        await reader.readuntil(b"answered 0")
+        assert seen == [[b"host", b"transfer-encoding"], [b"host"]] and world.refused == []
+
+
 async def test_a_body_that_drips_ends_after_thirty_seconds_with_408(open_world):
     async with open_world() as world:
         reader, writer = await world.connect(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\na")
@@ -366,26 +401,56 @@ async def test_those_who_are_told_that_there_is_no_room_are_bounded_too(open_wor
         assert len(opened) == 20
 
 
-async def test_who_does_not_read_an_answer_ends_after_a_minute_and_who_reads_slowly_does_not(open_world):
+def large_answer(size: int):
     async def large(scope, receive, send):
-        await plain(scope, receive, send, bytes(12 * MIB))
+        await plain(scope, receive, send, bytes(size))
 
-    async with open_world(large) as world:
-        reader, writer = await world.connect(GET)
-        await until(lambda: any(peer.transport.get_write_buffer_size() for peer in world.door))
-        world.later(0.0)
-        await until(lambda: reader._paused)
+    return large
+
+
+async def begin_to_read_nothing(world: World) -> tuple[asyncio.StreamReader, http_door.Peer]:
+    """One that asked for more than the kernel's buffers take and reads none of it."""
+    reader, _ = await world.connect(GET)
+    await until(lambda: any(peer.transport.get_write_buffer_size() for peer in world.door))
+    world.later(0.0)
+    await until(lambda: reader._paused)
+    [peer] = world.door
+    await until(lambda taken=[-1]: taken[-1] == peer.transport.taken or taken.append(peer.transport.taken))
+    world.later(0.0)
+    return reader, peer
+
+
+async def read_until_taken(reader: asyncio.StreamReader, peer: http_door.Peer, count: int) -> None:
+    taken = peer.transport.taken
+    while peer.transport.taken < taken + count:
+        await reader.read(16 << 10)
+
+
+async def test_who_does_not_read_an_answer_ends_after_a_minute_and_who_reads_slowly_does_not(open_world):
+    """Slowly is 64 KiB a minute. The kernel's buffer takes megabytes, so for most of that time nothing leaves the broker's."""
+    async with open_world(large_answer(12 * MIB)) as world:
+        reader, peer = await begin_to_read_nothing(world)
         world.later(59.0)
-        [peer] = world.door
         for seconds in (60, 120, 180):
-            left = peer.transport.get_write_buffer_size()
-            while peer.transport.get_write_buffer_size() >= left:
-                await reader.read(MIB)
+            await read_until_taken(reader, peer, http_door.LEAST_TAKEN_BYTES)
             world.later(seconds)
         assert world.refused == [] and len(list(world.door)) == 1
         world.later(241.0)
-        assert world.causes() == ["answer not read"]
+        assert world.causes() == ["answer not read"] and world.refused[0][1]["limit"] == 60
         await until(lambda: list(world.door) == [])
+
+
+async def test_who_reads_a_little_now_and_then_ends_too(open_world):
+    """A byte a minute held a connection and its answer for years."""
+    async with open_world(large_answer(12 * MIB)) as world:
+        reader, peer = await begin_to_read_nothing(world)
+        unsent = peer.transport.get_write_buffer_size()
+        world.later(0.0)
+        while peer.transport.get_write_buffer_size() == unsent:  # something leaves the broker's buffer, and that was enough
+            await reader.read(1 << 10)
+        peer.taken = peer.transport.taken - http_door.LEAST_TAKEN_BYTES + 1  # in the minute before
+        world.later(61.0)
+        assert world.causes() == ["answer not read"]
 
 
 async def test_unread_answers_of_all_are_bounded_and_the_largest_ends(open_world, monkeypatch):

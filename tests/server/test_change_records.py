@@ -118,8 +118,9 @@ async def test_the_name_servers_changes_and_refused_claims_are_recorded():
     claim = {"brokerName": "broker-a", "brokerAddr": "10.9.9.9:1", "clusterName": "C", "brokerId": "0"}
     server.handle(Command.request(103, claim, bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {}))), channel)
     server.handle(Command.request(103, claim | {"brokerName": "b"}, bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {}))), channel)
+    server.handle(Command.request(104, claim | {"brokerName": "b"}), channel)
     assert [(record.action, record.name, record.outcome) for record in records] == [
-        ("update", "k", "done"), ("wipe_write_perm", "broker-a", "done"), ("register", "broker-a", "system_error"),
+        ("update", "k", "done"), ("wipe_write_perm", "broker-a", "done"), ("register", "broker-a", "system_error"), ("unregister", "b", "done"),
     ]  # fmt: skip
     assert records[0].detail == {"namespace": "N", "value": "v"} and records[2].detail["brokerAddr"] == "10.9.9.9:1"
 
@@ -149,6 +150,27 @@ async def test_a_day_of_flood_is_bounded():
     await changes.close()
     assert len(written) <= MAX_TOKENS + 86_400_000 // TOKEN_MS + change_records.MAX_SUMS + 1
     assert sum(record.count for record in written) == 24 * 60 * 50
+
+
+NO_EFFECT = [{"outcome": "no_permission"}, {"action": "delete", "detail": {"before": None, "after": None}}]
+
+
+@pytest.mark.parametrize("of_flood", NO_EFFECT, ids=["refused", "nothing to delete"])
+async def test_a_flood_of_requests_that_change_nothing_keeps_no_change_out(of_flood):
+    """Both spent the same tokens, so what was deleted behind 1,000 refused requests was one of a sum's unnamed."""
+    now, written = [0], []
+    changes = ChangeRecords(lambda: now[0], written.extend)
+    for second in range(3_600):
+        now[0] = second * 1_000
+        for number in range(50):
+            changes.note(of(second * 50 + number, at_ms=now[0], **of_flood))
+        if second % 60 == 59:
+            changes.note(of(0, name=f"orders-{second}", action="delete", at_ms=now[0], detail={"before": {"perm": 6}, "after": None}))
+        changes.tick(now[0])
+    await changes.close()
+    assert [record.name for record in written if record.name.startswith("orders") and record.count == 1] == [f"orders-{second}" for second in range(59, 3_600, 60)]
+    assert sum(record.count for record in written) == 3_600 * 50 + 60
+    assert len(written) <= 60 + (MAX_TOKENS + 3_600_000 // TOKEN_MS) // change_records.WITHOUT_EFFECT + change_records.MAX_SUMS
 
 
 async def test_a_repeat_within_a_minute_is_counted_and_not_written_again():
