@@ -62,6 +62,8 @@ class Losses:
     `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names; of a record that only the index or the
     checkpoint knows they count the least that a record has.
     `perhaps_expired` messages, which units name, lie before `log_begin`, and no file says whether retention removed them.
+    `ends_unknown` are the queues (`topic/queue id`) of which nobody can tell whether the lost end of the log held their next messages:
+    their units end before the log's last record of them.
     `next_offsets` are the least numbers that next messages may have, by (topic, queue id), of queues that lose their last messages or units.
     """
 
@@ -72,6 +74,7 @@ class Losses:
     next_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     perhaps_expired: int = 0
     log_begin: int = 0
+    ends_unknown: tuple[str, ...] = ()
 
     def as_dict(self) -> dict:
         return {
@@ -81,6 +84,7 @@ class Losses:
             "unnamed_bytes": self.unnamed_bytes,
             "perhaps_expired": self.perhaps_expired,
             "log_begin": self.log_begin,
+            "ends_unknown": list(self.ends_unknown),
         }
 
 
@@ -129,7 +133,8 @@ class _Finder:
         ranges += self._stale()
         messages = sum(one.messages for one in ranges)
         middle = sum(stretch.high - stretch.low for stretch in self._check.stretches if not stretch.is_tail)
-        unnamed = max(0, middle - self._named_bytes) + self._unnamed_after() + self._unreadable_bytes
+        after, has_lost_end = self._unnamed_after()
+        unnamed = max(0, middle - self._named_bytes) + after + self._unreadable_bytes
         if self._missing is not None and (self._missing[0] or self._check.ends.position < self._missing[1]):
             # Of a log that began at 0, numbers below the recorded ones are named. Units of a queue may be gone while others have theirs.
             unnamed += max(0, self._missing[1] - self._missing[0] - self._named_missing_bytes)
@@ -141,7 +146,14 @@ class _Finder:
             if kept <= one.last < kept + _MOST_UNITS_BETWEEN:
                 following[key] = max(following.get(key, 0), one.last + 1)
         expired = self._check.units_before_log if _is_begin_unknown(self._check) else 0
-        return Losses(tuple(ranges[:MAX_RANGES]), messages, max(0, len(ranges) - MAX_RANGES), unnamed, following, expired, self._check.log_start)
+        unknown = self._ends_unknown() if has_lost_end else ()
+        return Losses(tuple(ranges[:MAX_RANGES]), messages, max(0, len(ranges) - MAX_RANGES), unnamed, following, expired, self._check.log_start, unknown)
+
+    def _ends_unknown(self) -> tuple[str, ...]:
+        """The queues whose units end before the log's last record of them, as those of a file that is zero."""
+        queues = self._check.queues.values()
+        ended = [queue for queue in queues if queue.next is not None and queue.end < queue.next and not queue.key[0].startswith(LIGHT_QUEUE)]
+        return tuple(sorted(f"{queue.key[0]}/{queue.key[1]}" for queue in ended))
 
     def _of_queue(self, key: tuple[str, int], queue: Queue | None, gaps: list[tuple[int, int]]) -> list[LostRange]:
         """Numbers before and after those that the log has records of, and the gaps between them."""
@@ -201,10 +213,10 @@ class _Finder:
         before = queue.units(queue.covered_from - 1, 1) if queue.first < queue.covered_from <= queue.end else ()
         return (newest is None or newest.log_end > 0) and not (len(before) and before["size"][0] == PRE_BLANK_SIZE)
 
-    def _unnamed_after(self) -> int:
-        """Bytes between the end of the log and the last unit or entry after it that no unit names: records of queues whose units are gone.
+    def _unnamed_after(self) -> tuple[int, bool]:
+        """Bytes between the end of the log and the last unit or entry after it that no unit names, and whether anything lay after it.
 
-        Where there is neither, the checkpoint may know that a record lay there.
+        The bytes are records of queues whose units are gone. Where there is neither, the checkpoint may know that a record lay there.
         """
         at, unnamed = self._check.log_end, 0
         last = self._check.log_files[-1] if self._check.log_files else None
@@ -223,8 +235,8 @@ class _Finder:
                 unnamed, high = unnamed + record.MIN_RECORD, low + record.MIN_RECORD
             at = max(at, high)
         if not found and self._check.is_synced_beyond:
-            unnamed += record.MIN_RECORD  # nothing but the checkpoint knows of it
-        return unnamed
+            return unnamed + record.MIN_RECORD, True  # nothing but the checkpoint knows of it
+        return unnamed, found
 
     def _lost_units(self, queue: Queue, first: int, end: int, with_absent: bool = False) -> list[tuple[int, int]]:
         """Runs [first, end) of units that point into damaged parts of the log, or at and after its end; `with_absent` those that are zero too."""

@@ -244,6 +244,22 @@ def test_bytes_after_the_end_that_no_queue_names_are_counted(store):
     assert named(plan) == {one[:3] for one in stored if one[:2] != ("T", 0)} & named(plan) != set()
 
 
+def test_queues_that_may_have_had_more_behind_the_end_are_named(store):
+    """The newest log file is gone, and one queue's file is zero: other queues say that messages lay there, and nothing says whether some were its own."""
+    filled(store)
+    store.flush()
+    store.die()
+    newest = max((store.root / "commitlog").iterdir())
+    newest.unlink()
+    (store.root / "ends").unlink(missing_ok=True)
+    plan = make_plan(checked(store.root), small_settings(store.root))
+    assert plan.losses.messages and plan.losses.ends_unknown == ()
+    for file in (store.root / "consumequeue/T/0").iterdir():
+        file.write_bytes(bytes(file.stat().st_size))
+    plan = make_plan(checked(store.root), small_settings(store.root))
+    assert plan.losses.ends_unknown == ("T/0",) and plan.losses.as_dict()["ends_unknown"] == ["T/0"]
+
+
 def test_an_entry_that_points_far_away_says_nothing_of_how_much_is_lost(store):
     """With log and record of ends gone the plan counted up to it, file by file, and did not end."""
     filled(store)

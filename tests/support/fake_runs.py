@@ -139,7 +139,7 @@ def check_result(findings: tuple[Finding, ...]) -> dict:
         {"number": 4, "action": "rebuild", "file": ".", "offset": None, "bytes": 0, "what": "Read the whole log as a start does, and make from it every unit and every index entry that is missing."},
     ] if findings else []  # fmt: skip
     lost = [{"topic": "orders", "queue_id": 3, "first": 4920, "last": 4920, "messages": 1, "is_stale": False}] if findings else []
-    losses = {"messages": len(lost), "ranges": lost, "ranges_left_out": 0, "unnamed_bytes": 1_572_864 if findings else 0, "perhaps_expired": 12 if findings else 0, "log_begin": 67_108_864}
+    losses = {"messages": len(lost), "ranges": lost, "ranges_left_out": 0, "unnamed_bytes": 1_572_864 if findings else 0, "perhaps_expired": 12 if findings else 0, "log_begin": 67_108_864, "ends_unknown": ["orders/3"] if findings else []}
     plan = {"lost": losses, "actions": actions, "left": [], "bytes": 420_004_428 if actions else 0, "kept_in": "lost+found" if actions else None}
     grades = {grade: sum(finding["grade"] == grade for finding in told) for grade in GRADES}
     return {"ok": not findings, "log_end": 357_564_416, "counts": CHECK_COUNTS, "kinds": report.kinds, "grades": grades, "findings": told, "plan": plan}

@@ -17,6 +17,7 @@ from mqadmin import run_file
 from mqadmin.management.plain import PlainCommand
 
 PROGRESS_SECONDS = 0.25
+MOST_QUEUES_SHOWN = 20  # in one sentence
 
 
 class Command(PlainCommand):
@@ -111,6 +112,11 @@ class Command(PlainCommand):
             self.stdout.write(f"  and {lost['ranges_left_out']:,} more ranges")
         if lost["unnamed_bytes"]:
             self.stdout.write(f"  {lost['unnamed_bytes']:,} missing or damaged bytes held what no queue names")
+        if lost["ends_unknown"]:
+            shown = lost["ends_unknown"][:MOST_QUEUES_SHOWN]
+            more = len(lost["ends_unknown"]) - len(shown)
+            which = ", ".join(shown) + (f" and {more:,} other queues" if more else "")
+            self.stdout.write(f"  Whether the lost end of the log held more of {which} is not known: their units end before it.")
 
 
 def examine(root: Path, with_plan: bool, noted: CheckSizes, **given) -> tuple[dict, object]:
