@@ -8,6 +8,7 @@ consumer which does not know of the reset yet cannot undo it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
@@ -27,6 +28,19 @@ class TooManyOffsetsError(LimitError):
     """Offsets of a group in one more topic would exceed the bound of all groups together."""
 
     cause = "limit of offsets"
+
+
+class Lowered(NamedTuple):
+    """A position that lay beyond the end of its queue, and was set back to it."""
+
+    group: str
+    topic: str
+    queue_id: int
+    before: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.group} was at {self.before:,} of {self.topic}/{self.queue_id}, which ends at {self.end:,}"
 
 
 class Offsets:
@@ -157,6 +171,22 @@ class Offsets:
     def topics_of(self, group: str) -> list[str]:
         """The topics of which a group committed offsets, in no order."""
         return list(self._groups.get(group, ()))
+
+    def lower_to_ends(self, end_of: Callable[[str, int], int | None]) -> list[Lowered]:
+        """Set positions beyond the end of their queue back to it; `end_of(topic, queue_id)` None: not known, which leaves the position.
+
+        A power cut may take messages that were read, and leave the file that says so. What comes next gets their numbers, and
+        the group would pass it over.
+        """
+        lowered = []
+        for (group, topic), queues in self._table.items():
+            for queue_id, offset in queues.items():
+                end = end_of(topic, queue_id)
+                if end is not None and offset > end:
+                    queues[queue_id] = end
+                    lowered.append(Lowered(group, topic, queue_id, offset, end))
+        self.dirty |= bool(lowered)
+        return lowered
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Give `target` the offsets of `source` in a topic. TooManyOffsetsError."""

@@ -23,6 +23,7 @@ from broker_store.config import StoreSettings
 from broker_store.engine.appender import Appender
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.commit_log import CommitLog
+from broker_store.engine.config_files import DIRECTORY as CONFIG
 from broker_store.engine.config_files import ConfigFiles, read_sound
 from broker_store.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from broker_store.engine.disk import Disk, InspectDisk, StoreLock
@@ -886,9 +887,19 @@ class MessageStore:
     def load_config(self, name: str, take: Callable[[str], None], *, is_needed: bool = True, when_gone: str = "") -> str | None:
         """Give the text of config/<name> to `take`, as `ConfigFiles.load`; what was wrong with the file, if anything was."""
         found = self._config_files.load(name, take, is_needed=is_needed, when_gone=when_gone)
-        if found is not None and self._records is not None and self.report.state != "running":
-            self._records.write(self.report, at_once=True)
+        if found is not None:
+            self._write_start_record()
         return found
+
+    def note_of_config(self, name: str, what: str) -> None:
+        """Add to the report of the start what was found in config/<name>, and mended."""
+        self.report.finding("warning", what, f"{CONFIG}/{name}")
+        self._write_start_record()
+
+    def _write_start_record(self) -> None:
+        """Write what the start found since its record was written."""
+        if self._records is not None and self.report.state != "running":
+            self._records.write(self.report, at_once=True)
 
     def has_config(self, name: str) -> bool:
         """Whether config/<name> or its .bak is there. Any thread."""

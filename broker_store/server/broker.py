@@ -21,6 +21,7 @@ from broker_store.broker import delay, groups, offsets, timer, topics, transacti
 from broker_store.broker.config_readers import READERS
 from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.pauses import PERIOD_S
+from broker_store.formats.queue_unit import LIGHT_QUEUE
 from broker_store.server.keeper import Keeper
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Group
@@ -39,6 +40,7 @@ TIMER_CLEAN_INTERVAL_MS = 30_000
 LONGEST_WAIT_S = 60.0
 FAST_PORT_BELOW = 2
 STOP_LIMIT_S = 1.0
+MOST_LOWERED_NAMED = 20  # positions, in one sentence
 
 
 class Broker:
@@ -51,9 +53,9 @@ class Broker:
         inspecting = parts.store_settings.inspect
         self.keeper = Keeper(_write_nothing if inspecting else parts.store.write_config)
         # A store that takes no messages takes no delayed ones either; a slave's are its master's to deliver and to ask about.
-        delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
-        self._steps = [_Steps(kind, parts) for kind in (parts.delay, parts.transactions)] if delivers else []
-        self._timer_steps = _Steps(parts.timer, parts) if delivers and parts.timer.enabled else None
+        self._delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
+        self._steps = [_Steps(kind, parts) for kind in (parts.delay, parts.transactions)] if self._delivers else []
+        self._timer_steps = _Steps(parts.timer, parts) if self._delivers and parts.timer.enabled else None
         self._turns = StepsInTurn()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -78,9 +80,27 @@ class Broker:
         adopted = parts.topics.adopt(parts.store.queues())
         if adopted:
             log.warning("topics with messages but no entry in topics.json: %s", ", ".join(config.name for config in adopted))
+        if self._delivers:
+            self._lower_offsets()
         parts.delay.start()
         parts.timer.start(config.name for config in parts.topics.all())
         parts.transactions.start()
+
+    def _lower_offsets(self) -> None:
+        """Set positions beyond the end of their queue back, and say which. A slave's log may be behind its master's, so not there."""
+        parts = self.parts
+
+        def end_of(topic: str, queue_id: int) -> int | None:
+            is_known = parts.topics.get(topic) is not None and not topic.startswith(LIGHT_QUEUE)
+            return max(0, parts.store.max_offset(topic, queue_id)) if is_known else None
+
+        lowered = parts.offsets.lower_to_ends(end_of)
+        if lowered:
+            named = "; ".join(map(str, lowered[:MOST_LOWERED_NAMED]))
+            more = f"; and {len(lowered) - MOST_LOWERED_NAMED:,} more" if len(lowered) > MOST_LOWERED_NAMED else ""
+            what = f"positions beyond the end of their queues were set back to it, so that the next messages are not passed over: {named}{more}"
+            parts.store.note_of_config(offsets.FILE_NAME, what)
+            log.warning("%s", what)
 
     async def start(self, host: str, *, fast_port: bool = True) -> None:
         """Open the ports, register, begin the repeated work. OSError when a port is taken."""

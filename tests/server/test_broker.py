@@ -156,6 +156,24 @@ async def test_a_broken_config_file_stops_the_start(brokers):
         await brokers(store)
 
 
+async def test_positions_beyond_the_end_of_their_queue_are_set_back_and_named(brokers, caplog):
+    """As after a power cut, which takes messages that were read: the next ones got their numbers, and the group passed them over."""
+    store = MemoryStore(clock)
+    broker = await brokers(store)
+    producer = await dial(broker)
+    for number in range(3):
+        await producer.request(send(body=b"%d" % number), 5)
+    await broker.stop()
+    store.config["consumerOffset.json"] = json.dumps({"offsetTable": {"Orders@readers": {"0": 50, "1": 2}, "Orders@behind": {"0": 1}, "Gone@readers": {"0": 9}}})
+    again = await brokers(store)
+    found = again.parts.offsets
+    assert [found.query("readers", "Orders", 0), found.query("readers", "Orders", 1), found.query("behind", "Orders", 0)] == [3, 0, 1]
+    assert found.query("readers", "Gone", 0) == 9, "of a topic that is not there nothing is known"
+    what = "positions beyond the end of their queues were set back to it, so that the next messages are not passed over: "
+    assert store.notes == [("consumerOffset.json", what + "readers was at 50 of Orders/0, which ends at 3; readers was at 2 of Orders/1, which ends at 0")]
+    assert store.notes[0][1] in caplog.text
+
+
 async def test_a_message_that_waits_is_delivered_and_the_position_saved(brokers):
     now = [clock()]
     store = MemoryStore(lambda: now[0])
@@ -376,6 +394,9 @@ async def test_config_files_that_were_removed_are_written_by_a_stop(brokers):
     broker = await brokers(store)
     broker.parts.topics.put(TopicConfig("Orders"))
     broker.parts.groups.find_or_create("readers")
+    producer = await dial(broker)
+    for number in range(5):
+        await producer.request(send(body=b"%d" % number), 5)
     broker.parts.offsets.commit("readers", "Orders", 0, 5)
     await broker.stop()
     again = await brokers(store)

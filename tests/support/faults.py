@@ -788,13 +788,13 @@ def offset_of_a_group_beyond_the_end(scene: Scene) -> Planted:
     end = scene.before.max_offset(_TOPIC, 0)
     table = {f"{_TOPIC}@readers": {"0": end + 500, "1": 5}, "FixB@readers": {"2": 1}}
     scene.make("config/consumerOffset.json", json.dumps({"dataVersion": {}, "offsetTable": table}).encode())
-    return Planted("offset-ahead", "repair", "config/consumerOffset.json")
+    return Planted("offset-ahead", "next start", "config/consumerOffset.json")
 
 
 @fault
 def offset_of_a_delay_level_beyond_the_end(scene: Scene) -> Planted:
     scene.make("config/delayOffset.json", b'{"offsetTable":{1:1,3:77}}')
-    return Planted("offset-ahead", "repair", "config/delayOffset.json")
+    return Planted("offset-ahead", "next start", "config/delayOffset.json")
 
 
 @fault

@@ -41,6 +41,7 @@ class MemoryStore:
         self.confirmed = 0
         self.wrote = 0
         self.config: dict[str, str] = {}
+        self.notes: list[tuple[str, str]] = []  # of note_of_config
         self.arrival_listener: Callable[[list[tuple[str, int]]], None] = lambda queues: None
         self.put_calls: list[int] = []
         self.cleanings = 0  # how often expired files were to go at once
@@ -282,6 +283,9 @@ class MemoryStore:
     def load_config(self, name: str, take, *, is_needed: bool = True, when_gone: str = "") -> None:
         if (text := self.config.get(name)) is not None:
             take(text)
+
+    def note_of_config(self, name: str, what: str) -> None:
+        self.notes.append((name, what))
 
     def has_config(self, name: str) -> bool:
         return name in self.config
