@@ -361,7 +361,7 @@ class BrokerSettings(_Checked):
 
     broker_name: str = _setting("brokerName", "broker-a", "", "the name clients and name servers know the broker by", check=_name)
     broker_cluster_name: str = _setting("brokerClusterName", "DefaultCluster", "", "the cluster the broker registers in", check=_name)
-    broker_id: int = _setting("brokerId", 0, "", "0 is the master of its name")
+    broker_id: int = _setting("brokerId", 0, "", "of a slave; a master has 0, whatever is set")
     broker_ip1: str = _setting("brokerIP1", "127.0.0.1", "address", "the address clients are told; stored in each record as its store host")
     listen_port: int = _setting(
         "listenPort", 10911, "port", "where clients connect; 2 below it is the second listener; 0 takes any", high=65535
@@ -756,9 +756,13 @@ def load_settings(
     of_name_server = _acting(NameServerSettings).keys() - {"listenPort"}
     values, notes = _sort_out(given, store.keys() | broker.keys() | of_name_server)
     shared = {key: value for key, value in values.items() if key in of_name_server}
+    store_settings, broker_settings = _make(StoreSettings, values), _make(BrokerSettings, values)
+    if store_settings.broker_role != "SLAVE" and broker_settings.broker_id != 0:
+        notes += (f"brokerId={broker_settings.broker_id}: a master has id 0, which is taken, as Apache's start does; clients send to id 0 alone",)
+        broker_settings = dataclasses.replace(broker_settings, broker_id=0)
     return Settings(
-        store=_make(StoreSettings, values),
-        broker=_make(BrokerSettings, values),
+        store=store_settings,
+        broker=broker_settings,
         name_server=load_name_server_settings(None, shared | dict(name_server or {})),
         notes=notes,
     )

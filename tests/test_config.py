@@ -150,6 +150,15 @@ def test_a_slave_says_at_its_start_that_it_copies_nothing():
     assert settings.store.broker_role == "SLAVE" and "copies from no master" in settings.notes[0]
 
 
+@pytest.mark.parametrize("number", ["1", "7"])
+def test_a_master_has_id_0_whatever_is_set(number):
+    """With another id it was READY, and no client could send: clients send to id 0."""
+    settings = load_settings(overrides={"brokerId": number})
+    assert settings.broker.broker_id == 0 and settings.notes[0].startswith(f"brokerId={number}: a master has id 0")
+    assert load_settings(overrides={"brokerId": number, "brokerRole": "SLAVE"}).broker.broker_id == int(number)
+    assert load_settings(overrides={"brokerId": "0"}).notes == ()
+
+
 @pytest.mark.parametrize("key", [key for key in config.REFUSED if "" not in config.REFUSED[key][0]])
 def test_what_this_broker_does_not_do_is_refused_unless_it_is_off(key):
     off = config.REFUSED[key][0][0]

@@ -67,6 +67,7 @@ _NEVER = 1 << 62
 MOST_GAPS = 1 << 16  # remembered for a repair
 
 UNIT = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_TAGS_AT = UNIT.fields["tags_code"][1]
 
 REASONS = {
     c.REASON_NOT_A_RECORD: "no record begins here, the magic is wrong",
@@ -171,8 +172,10 @@ class Queue:
             except StoreError:
                 if self._disk.exists(file.path):
                     raise  # else a store in use has deleted it since
-            whole = low + count // queue_unit.SIZE * queue_unit.SIZE
-            target[whole - start : high - start] = bytes(high - whole)
+            # Of a file that is cut within a unit: its first 12 bytes say where the message is, so its number was given.
+            cut = count % queue_unit.SIZE
+            kept = low + count - (cut if cut < _TAGS_AT else 0)
+            target[kept - start : high - start] = bytes(high - kept)
 
     def spans(self, first: int, end: int, most: int) -> Iterator[tuple[int, int]]:
         """(first unit, count) of the parts of [first, end) that lie in files, of at most `most` units: a name may be far from the others."""

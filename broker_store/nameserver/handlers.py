@@ -297,9 +297,12 @@ class NameServer:
         self.routes.delete_topic(header.topic, header.cluster_name or None)
         return command.answer()
 
-    def _register_topic(self, command: Command, _channel: Channel | None) -> Command:
+    def _register_topic(self, command: Command, channel: Channel | None) -> Command:
         header = read_header(command.code, command.fields)
-        self.routes.register_topic(header.topic, bodies.decode_route(command.body).queues)
+        queues = bodies.decode_route(command.body).queues
+        if self.own is not None:
+            self.own.check_topic((queue.broker_name for queue in queues), channel)
+        self.routes.register_topic(header.topic, queues)
         return command.answer()
 
     def _cluster_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:

@@ -10,7 +10,7 @@ too: this broker has none, so one that says so would only send clients to anothe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from broker_store.excerpts import excerpt
@@ -46,6 +46,13 @@ class OwnBroker:
             "set a brokerName, brokerIP1 and listenPort of its own: this name and address are those of the broker in this name "
             f"server's process; refused: {excerpt(who.broker_name, 20)} id {who.broker_id} at {excerpt(who.address, 30)}"
         )
+
+    def check_topic(self, broker_names: Iterable[str], channel: object | None) -> None:
+        """Raise OwnBrokerClaimed when a route that another connection registers (code 217) states queues of the own broker."""
+        if channel is not None and self.name in broker_names and not self.is_connection_of(channel):
+            raise OwnBrokerClaimed(
+                f"change the topic at the broker, it registers its queues itself: {excerpt(self.name, 20)} is the broker in this name server's process"
+            )
 
     def _is_claimed_by(self, who: Registrant) -> bool:
         if self.address and who.address == self.address:

@@ -164,13 +164,14 @@ class Routes:
     def _check_room(self, who: Registrant, registration: Registration) -> Steps:
         if (who.cluster, who.address) not in self.live and len(self.live) >= MAX_BROKERS:
             raise RegistrationRefused(f"{MAX_BROKERS} brokers are registered, no more are taken")
-        more = len(registration.topics.keys() - self.topics.keys())
-        if len(self.topics) + more > MAX_TOPICS:
-            raise RegistrationRefused(f"{len(self.topics)} topics are registered, at most {MAX_TOPICS} are taken")
+        more = 0  # counted one by one: the difference of two sets of keys walks over all topics that are registered
         for topics in _in_steps(list(registration.topics)):
             for topic in topics:
                 _check_name("topic", topic)
+            more += sum(topic not in self.topics for topic in topics)
             yield
+        if len(self.topics) + more > MAX_TOPICS:
+            raise RegistrationRefused(f"{len(self.topics)} topics are registered, at most {MAX_TOPICS} are taken")
 
     def _adopt_topics(self, who: Registrant, registration: Registration, new_broker: bool) -> Steps:
         broker = self.brokers[who.broker_name]

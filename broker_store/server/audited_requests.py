@@ -39,6 +39,7 @@ class Audited:
     name: str = ""
     items: tuple[str, str] | None = None
     others: tuple[str, ...] = ()  # further header fields that the record keeps
+    rows: tuple[str, tuple[str, ...]] | None = None  # the list of its body, and the fields of each row, that the record keeps
 
 
 BROKER: dict[int, Audited] = {
@@ -61,7 +62,7 @@ NAME_SERVER: dict[int, Audited] = {
     R.WIPE_WRITE_PERM_OF_BROKER: Audited("wipe_write_perm", "broker", "brokerName"),
     R.ADD_WRITE_PERM_OF_BROKER: Audited("add_write_perm", "broker", "brokerName"),
     R.DELETE_TOPIC_IN_NAMESRV: Audited("delete", "route", "topic", others=("clusterName",)),
-    R.REGISTER_TOPIC_IN_NAMESRV: Audited("create", "route", "topic"),
+    R.REGISTER_TOPIC_IN_NAMESRV: Audited("create", "route", "topic", rows=("queueDatas", ("brokerName", "readQueueNums", "writeQueueNums", "perm"))),
     R.UPDATE_NAMESRV_CONFIG: Audited("update", "config"),
     R.UNREGISTER_BROKER: Audited("unregister", "broker", "brokerName", others=("brokerAddr", "clusterName", "brokerId")),
 }
@@ -144,6 +145,12 @@ def _subject(audited: Audited, command: Command) -> tuple[str, dict]:
     """What a request names, as far as it can be read; a request may lack anything."""
     fields = command.fields or {}
     detail: dict = {field: fields[field][:MAX_SAID_CHARACTERS] for field in audited.others if field in fields}
+    if audited.rows is not None:
+        list_name, kept = audited.rows
+        rows = _items_of(command.body, list_name)
+        detail |= {"body_bytes": len(command.body)} if rows is None else {
+            list_name: [{name: text_excerpt(row.get(name, ""), MAX_SAID_CHARACTERS) for name in kept} for row in rows[:MAX_NAMES]]
+        }
     if audited.items is None:
         return str(fields.get(audited.name, ""))[:MAX_NAME_CHARACTERS], detail
     names = _names_in(command.body, *audited.items)
@@ -155,7 +162,13 @@ def _subject(audited: Audited, command: Command) -> tuple[str, dict]:
 
 
 def _names_in(body: bytes, list_name: str, name: str) -> list[str] | None:
-    """The names of the items of a body; None for one that is long, or is none. The handler follows the references."""
+    """The names of the items of a body; None where they are not read."""
+    items = _items_of(body, list_name)
+    return None if items is None else [text_excerpt(item.get(name, ""), MAX_NAME_CHARACTERS) for item in items]
+
+
+def _items_of(body: bytes, list_name: str) -> list[dict] | None:
+    """The items of a body's list (of the body itself without a name); None for a body that is long, or is none. The handler follows the references."""
     if len(body) > MAX_LIST_BYTES:
         return None
     try:
@@ -165,7 +178,7 @@ def _names_in(body: bytes, list_name: str, name: str) -> list[str] | None:
     items = value.get(list_name) if list_name and isinstance(value, dict) else [value]
     if not isinstance(items, list):
         return None
-    return [text_excerpt(item.get(name, ""), MAX_NAME_CHARACTERS) for item in items if isinstance(item, dict)]
+    return [item for item in items if isinstance(item, dict)]
 
 
 def _picture(parts: BrokerParts, audited: Audited, command: Command, name: str) -> tuple[object] | None:

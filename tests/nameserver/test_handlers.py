@@ -372,6 +372,17 @@ def test_the_own_broker_speaks_for_itself_in_the_process_and_by_its_own_connecti
     assert server.routes.brokers == {}
 
 
+def test_nobody_else_states_queues_of_the_own_broker(server):
+    """Clients were sent to queues that do not exist, and read one of eight."""
+    mine = FakeChannel()
+    server.own = OwnBroker("DefaultCluster", "broker-a", 0, "127.0.0.1:33911", lambda channel: channel is mine)
+    before = server.routes.route("TopicX")
+    body = json.dumps({"queueDatas": [{"brokerName": "broker-a", "readQueueNums": 1, "writeQueueNums": 64, "perm": 6, "topicSysFlag": 0}]}).encode()
+    answer = server.handle(Command.request(217, {"topic": "TopicX"}, body), FakeChannel())
+    assert answer.code == 1 and "at the broker" in answer.remark and server.routes.route("TopicX") == before
+    assert server.handle(Command.request(217, {"topic": "TopicX"}, body), mine).code == 0
+
+
 def test_a_second_broker_is_welcome_beside_the_own_broker(server):
     server.own, channel, other = OWN, FakeChannel(), {"brokerName": "broker-b", "brokerAddr": "10.0.0.2:10911"}
     assert register(server, channel, **other).code == 0

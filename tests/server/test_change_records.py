@@ -119,9 +119,14 @@ async def test_the_name_servers_changes_and_refused_claims_are_recorded():
     server.handle(Command.request(103, claim, bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {}))), channel)
     server.handle(Command.request(103, claim | {"brokerName": "b"}, bodies.encode_registration(bodies.Registration(bodies.DataVersion(), {}))), channel)
     server.handle(Command.request(104, claim | {"brokerName": "b"}), channel)
+    for name in ("broker-a", "c"):
+        body = json.dumps({"queueDatas": [{"brokerName": name, "readQueueNums": 1, "writeQueueNums": 64, "perm": 6, "topicSysFlag": 0}]}).encode()
+        server.handle(Command.request(217, {"topic": "T"}, body), channel)
     assert [(record.action, record.name, record.outcome) for record in records] == [
         ("update", "k", "done"), ("wipe_write_perm", "broker-a", "done"), ("register", "broker-a", "system_error"), ("unregister", "b", "done"),
+        ("create", "T", "system_error"), ("create", "T", "done"),
     ]  # fmt: skip
+    assert records[-1].detail == {"queueDatas": [{"brokerName": "c", "readQueueNums": "1", "writeQueueNums": "64", "perm": "6"}]}
     assert records[0].detail == {"namespace": "N", "value": "v"} and records[2].detail["brokerAddr"] == "10.9.9.9:1"
 
 
