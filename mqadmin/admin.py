@@ -30,7 +30,9 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django_rq.admin import QueueAdmin
 from django_rq.models import Dashboard
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeout
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
@@ -108,8 +110,10 @@ def _for_admins(view: Callable[..., HttpResponse], name: str) -> Callable[..., H
             asked = {key: request.POST.getlist(key) for key in ("action", "job_ids") if key in request.POST}
             with audit.audited(roles.caller_of(request.user), name, "job", str(named.get("job_id", "")), queue=named.get("queue_index"), **asked):
                 return view(request, *arguments, **named)
-        except RedisError:
+        except (RedisConnectionError, RedisTimeout):
             return _unavailable(request, Problem("jobs_unavailable", "Redis does not answer."))
+        except RedisError as error:
+            return _unavailable(request, Problem("jobs_unavailable", f"Redis refuses what was asked: {error}."))
 
     return guarded
 

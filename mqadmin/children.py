@@ -48,7 +48,8 @@ QUEUES = ("default", "spark")
 SETTINGS = "mqadmin.child_settings"  # of the workers and of what starts scheduled runs
 SCHEDULES = "schedules"  # the process that starts scheduled runs, beside a worker for each queue
 # What rq needs, on its own keys and channels: nobody can have this Redis write a file elsewhere, follow another or change its settings.
-REDIS_RIGHTS = "resetkeys resetchannels ~rq:* &rq:* +@all -@admin -@dangerous +info +client|list +client|setname +client|setinfo"
+# A template of django-rq asks a client for `connection_pool`, which a client takes for a key before it is an attribute: it may be looked for.
+REDIS_RIGHTS = "resetkeys resetchannels ~rq:* %R~connection_pool &rq:* +@all -@admin -@dangerous +info +client|list +client|setname +client|setinfo"
 
 
 def launched(arguments: list[str], parent_death_signal: int) -> list[str]:

@@ -56,7 +56,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from broker_store.broker.groups import SubscriptionGroup
-from broker_store.broker.topics import PERM_WRITE, TopicConfig
+from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE, TopicConfig
 from broker_store.errors import FormatError, NotFoundError, StoreClosedError
 from broker_store.formats import message_id, names, properties, record, traces
 from broker_store.formats.compression import inflate
@@ -740,10 +740,14 @@ class EmbeddedCluster:
                 raise NotFoundError(f"group {group} does not exist")
             parts, topic = self._parts, names.dead_letter_topic(group)
             found = {queue_id: parts.offsets.query(dead_letters.RESENDER, topic, queue_id) for queue_id in parts.store.queue_ids(topic)}
-            return parts.store, found, parts.topics.names
+            return parts.store, found, parts.topics
+
+        def is_taken(topic: str) -> bool:
+            config = topics.get(topic)
+            return config is not None and bool(config.perm & PERM_WRITE) and topic not in FORBIDDEN_TO_SEND
 
         store, found, topics = self.call(places)
-        return dead_letters.plan(store, found, group, to, limit, topics)
+        return dead_letters.plan(store, found, group, to, limit, topics.names, is_taken)
 
     def reset_offset(self, group: str, topic: str, to: str, value: int | None = None, queue_id: int | None = None, dry_run: bool = True) -> list[dict]:
         """[{"queue_id", "before", "after"}] of a move `to` earliest, latest, time (value in ms) or offset; made unless `dry_run`."""

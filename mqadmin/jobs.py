@@ -240,11 +240,18 @@ def resend_dead_letters(group: str, to: str, limit: int) -> dict:
     nameserver = (run_file.read(data_directory()) or {}).get("nameserver")
     if not nameserver:
         raise JobFailed("this broker runs without a name server of its own, by which the job's client would find it")
-    progress = Progress()
+    progress, sent_so_far = Progress(), 0
+
+    def tell(done: int, of: int) -> None:
+        nonlocal sent_so_far
+        sent_so_far = done
+        progress("sending", done, of, "messages")
+
     try:
-        sent = asyncio.run(dead_letters.resend(nameserver, group, to, limit, lambda done, of: progress("sending", done, of, "messages")))
+        sent = asyncio.run(dead_letters.resend(nameserver, group, to, limit, tell))
     except (ClientError, MisuseError) as error:
-        raise JobFailed(f"{error}") from None
+        before = f"; {sent_so_far:,} were sent before it, and are not sent again" if sent_so_far else ""
+        raise JobFailed(f"{error}{before}") from None
     progress("done", 1, 1, last=True)
     return sent
 

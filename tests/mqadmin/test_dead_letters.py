@@ -10,10 +10,11 @@ from django.contrib.admin.models import LogEntry
 
 from broker_store.broker.topics import TopicConfig
 from broker_store.client import ClientError, MessageQueue, NoRouteError
-from broker_store.errors import NotFoundError
+from broker_store.errors import MisuseError, NotFoundError
 from broker_store.formats import properties
 from broker_store.formats.names import check_topic, dead_letter_topic
 from broker_store.messages import Message
+from broker_store.protocol.bodies import QueueData, TopicRoute
 from broker_store.server.problems import Problem
 from mqadmin import audit, dead_letters, jobs
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
@@ -30,14 +31,15 @@ def _give_up(cluster, count: int, **pairs: str) -> list[int]:  # noqa: F811
 async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(cluster):  # noqa: F811
     times = _give_up(cluster, 3, RETRY_TOPIC="orders") + _give_up(cluster, 2, RETRY_TOPIC="payments") + _give_up(cluster, 1)
     cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 2)
+    cluster._process.parts.topics.put(TopicConfig("%RETRY%billing", 1, 1))
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
     assert plan == {
         "group": "billing", "to": "group", "limit": 100, "goes_to": "%RETRY%billing", "messages": 4, "left": 0, "sent_before": 2, "skipped": 1,
-        "topics": [{"topic": "payments", "messages": 2, "exists": False}, {"topic": "orders", "messages": 1, "exists": True}],
-        "without_topic": 0, "to_send": 3, "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
+        "topics": [{"topic": "payments", "messages": 2, "exists": False, "is_taken": False}, {"topic": "orders", "messages": 1, "exists": True, "is_taken": True}],
+        "without_topic": 0, "to_send": 3, "cannot": "", "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
     }  # fmt: skip
     few = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1)
-    assert (few["messages"], few["left"], few["goes_to"], few["topics"]) == (1, 3, None, [{"topic": "orders", "messages": 1, "exists": True}])
+    assert (few["messages"], few["left"], few["goes_to"], few["topics"]) == (1, 3, None, [{"topic": "orders", "messages": 1, "exists": True, "is_taken": True}])
     to_topics = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100)
     assert (to_topics["messages"], to_topics["without_topic"], to_topics["to_send"]) == (4, 2, 1)
     assert (few["oldest_ms"], few["newest_ms"]) == (times[2], times[2])
@@ -47,7 +49,7 @@ async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch): 
     _give_up(cluster, 5, RETRY_TOPIC="orders")
     monkeypatch.setattr(dead_letters, "MAX_LOOKED", 3)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
-    assert (plan["messages"], plan["topics"], plan["complete"]) == (5, [{"topic": "orders", "messages": 3, "exists": True}], False)
+    assert (plan["messages"], plan["topics"], plan["complete"]) == (5, [{"topic": "orders", "messages": 3, "exists": True, "is_taken": True}], False)
 
 
 async def test_a_group_without_dead_letters_has_nothing_to_send_and_one_that_is_not_there_is_missing(cluster):  # noqa: F811
@@ -109,7 +111,26 @@ class _Producer(_Reader):
         self.sent.append(topic)
 
 
-def _resend(monkeypatch, reader, producer, to="topic"):
+class _Admin:
+    """Routes of the topics that a reader's name server knows; those of `read_only` take no messages."""
+
+    def __init__(self, there, read_only):
+        self.there, self.read_only = there, read_only
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *raised):
+        pass
+
+    async def route(self, topic):
+        if topic not in self.there:
+            raise NoRouteError(topic)
+        return TopicRoute((QueueData("broker-a", 1, 1, 4 if topic in self.read_only else 6, 0),), ())
+
+
+def _resend(monkeypatch, reader, producer, to="topic", read_only=()):
+    monkeypatch.setattr(dead_letters, "Admin", lambda nameserver: _Admin(reader.there, read_only))
     monkeypatch.setattr(dead_letters, "PullConsumer", lambda group, nameserver: reader)
     monkeypatch.setattr(dead_letters, "Producer", lambda nameserver, group: producer)
     return dead_letters.resend("127.0.0.1:9876", "billing", to, 100, lambda sent, of: None)
@@ -123,9 +144,43 @@ async def test_a_topic_that_is_not_there_is_not_made_by_sending_its_dead_letters
 
 
 async def test_the_group_alone_gets_what_its_topic_gave_up_also_when_that_topic_is_gone(monkeypatch):
-    reader, producer = _Reader(["Gone"], {"%DLQ%billing"}), _Producer()
+    reader, producer = _Reader(["Gone"], {"%DLQ%billing", "%RETRY%billing"}), _Producer()
     assert (await _resend(monkeypatch, reader, producer, "group"))["sent"] == 1
     assert producer.sent == ["%RETRY%billing"]
+
+
+@pytest.mark.parametrize("origin", ["archive", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
+async def test_a_topic_that_takes_no_messages_keeps_back_no_letter_behind_it(monkeypatch, origin):
+    """The run failed there, and each further run at the same letter."""
+    reader, producer = _Reader(["orders", origin, "orders"], {"orders", "%DLQ%billing", origin}), _Producer()
+    found = await _resend(monkeypatch, reader, producer, read_only={"archive"})
+    assert found == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 1} and reader.place == 3
+
+
+async def test_nothing_is_passed_over_while_the_broker_takes_no_messages_at_all(monkeypatch):
+    reader, producer = _Reader(["orders", "orders"], {"orders", "%DLQ%billing"}), _Producer()
+    with pytest.raises(NoRouteError, match="none for %DLQ%billing"):
+        await _resend(monkeypatch, reader, producer, read_only={"orders", "%DLQ%billing"})
+    assert (producer.sent, reader.place) == ([], 0)
+
+
+@pytest.mark.parametrize("there", [set(), {"%RETRY%billing"}], ids=["none", "read only"])
+async def test_a_group_without_a_retry_topic_is_told_what_to_do(monkeypatch, there):
+    reader, producer = _Reader(["orders"], {"orders", "%DLQ%billing"} | there), _Producer()
+    with pytest.raises(MisuseError, match="when a consumer of the group connects"):
+        await _resend(monkeypatch, reader, producer, "group", read_only={"%RETRY%billing"})
+    assert (producer.sent, reader.place) == ([], None)
+
+
+async def test_the_plan_says_what_a_run_cannot_do(cluster):  # noqa: F811
+    cluster._process.parts.topics.put(TopicConfig("archive", 1, 1, 4))
+    for origin in ("orders", "archive", "SCHEDULE_TOPIC_XXXX"):
+        _give_up(cluster, 1, RETRY_TOPIC=origin)
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100)
+    assert (plan["to_send"], plan["without_topic"], plan["cannot"]) == (1, 2, "")
+    assert {topic["topic"]: topic["is_taken"] for topic in plan["topics"]} == {"orders": True, "archive": False, "SCHEDULE_TOPIC_XXXX": False}
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
+    assert (plan["to_send"], plan["cannot"][:28]) == (0, "The group has no retry topic")
 
 
 async def test_what_was_sent_before_a_refusal_is_not_sent_again(monkeypatch):

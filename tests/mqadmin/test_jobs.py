@@ -166,8 +166,10 @@ def _try_what_is_refused(socket_path: Path, pid: int) -> None:
     assert PASSWORD.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
     with redis.Redis.from_url(children.redis_url(socket_path, PASSWORD)) as known:
         known.set("rq:of-this-test", "1")
+        with pytest.raises(KeyError):  # and no refusal: django-rq's page of queues, which looks for it, said that Redis does not answer
+            known["connection_pool"]
         for command in ("CONFIG SET dir /tmp", "CONFIG GET *", "REPLICAOF 127.0.0.1 1", "SHUTDOWN", "FLUSHALL", "KEYS *",
-                        "SET elsewhere 1", "PUBLISH elsewhere x", "ACL SETUSER default nopass", "SAVE"):  # fmt: skip
+                        "SET elsewhere 1", "SET connection_pool 1", "PUBLISH elsewhere x", "ACL SETUSER default nopass", "SAVE"):  # fmt: skip
             with pytest.raises(redis.exceptions.NoPermissionError):
                 known.execute_command(*command.split())
 

@@ -146,6 +146,8 @@ def _plan_text(plan: dict) -> str:
     if plan["skipped"] != "0":
         lines.append(f"left out     {cell(plan['skipped'], 'messages')} that do not say which topic they are of")
     if plan["without_topic"] != "0":
-        names = ", ".join(topic["topic"] for topic in plan["topics"] if not topic["exists"])
-        lines.append(f"left out     {cell(plan['without_topic'], 'messages')} of topics that do not exist: {names}")
+        names = ", ".join(topic["topic"] for topic in plan["topics"] if not topic["is_taken"])
+        lines.append(f"left out     {cell(plan['without_topic'], 'messages')} of topics that do not exist or take no messages: {names}")
+    if plan["cannot"]:
+        return "\n".join([*lines, plan["cannot"]])
     return "\n".join([*lines, f"Nothing was sent; to do it: --confirm {plan['group']}"])
