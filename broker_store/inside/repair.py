@@ -262,7 +262,9 @@ class _Planner:
             yield Action("rename", chain[0][0], None, 0, f"{what}.", chain)
 
     def _after_moves(self, action: Action) -> Action:
-        """The same action once files have their right names."""
+        """The same action once files have their right names. One that makes a file has the right name already."""
+        if action.kind == "create":
+            return action
         return replace(action, path=self._misplaced.moves.get(action.path, action.path))
 
     def _now_at(self, right: Path) -> Path:
@@ -969,11 +971,15 @@ class Repair:
         region.sync(low, high - low)
 
     def _rename(self, action: Action) -> None:
-        """Each file of the chain takes its right name. Where the first lies, the last belongs, if they change places."""
+        """Each file of the chain takes its right name. Where the first lies, the last belongs, if they change places.
+
+        The first then waits beside the others, under a name that no file has: a repair that ends here leaves a file under
+        a wrong name, which the next one finds.
+        """
         chain: list[tuple[Path, Path]] = action.data
         self._note(action, None, None, 0)
         (first, right), *others = chain
-        waiting = self._plan.root / f"{first.name}.tmp"
+        waiting = self._free_name(first.parent)
         moves = [(first, waiting), *reversed(others), (waiting, right)] if others else chain
         for source, target in moves:
             if self._disk.exists(target):
@@ -983,9 +989,18 @@ class Repair:
             self._disk.sync_directory(target.parent)
             self._disk.sync_directory(source.parent)
 
+    def _free_name(self, directory: Path) -> Path:
+        """The name of a file behind all others of a directory of the log or of a queue."""
+        sizes = self._plan.sizes
+        size = sizes.mapped_file_size_commit_log if directory == self._plan.log_directory else sizes.mapped_file_size_consume_queue
+        last = max(int(name) for name in self._disk.list_names(directory) if name.isdigit())
+        return directory / file_name((last // size + 1) * size)
+
     def _create(self, action: Action) -> None:
         """Under another name until it is whole: a part of it would be a log that ends there."""
         size, base, store_ms, pieces = action.data
+        if self._disk.exists(action.path):
+            raise StoreError(f"{action.path} is to be made again, and a file lies there now: check again, and repair what is found then")
         self._note(action, None, None, 0)
         fresh = action.path.parent.parent / (action.path.name + ".tmp")
         self._disk.unlink(fresh, missing_ok=True)

@@ -15,10 +15,12 @@ from broker_store.engine.ends import EndsFile
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.store_times import StepBack
 from broker_store.engine.store_times import encode as encode_times
+from broker_store.errors import StoreError
 from broker_store.formats import properties, queue_unit, record
 from broker_store.inside import repair
 from broker_store.inside.repair import Place, Repair, make_plan, put_where_free
 from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke, queue_file
+from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import Clock, HandStore, message, small_settings
 
 FILE_BYTES = 16384  # of the log, as in small_settings
@@ -209,6 +211,54 @@ def test_messages_that_only_a_misnamed_queue_file_knows_are_named_and_their_offs
     plan = repaired(store.root)
     assert named(plan) == lost
     assert plan.losses.next_offsets[queue] == max(one[2] for one in lost if one[:2] == queue) + 1
+
+
+@pytest.mark.parametrize(("source", "target"), [(1, 2), (2, 1), (1, 3), (3, 1), (0, 1), (2, 0)])
+def test_a_log_file_that_was_moved_over_another_takes_its_place_again(store, source, target):
+    """The missing file was made again where the moved one had gone back to: what both held was gone, and one was named."""
+    stored = filled(store, 500)
+    log_offsets = {one[:3]: _log_offset(store, one) for one in stored}
+    store.flush(), store.close()
+    files = sorted((store.root / "commitlog").iterdir())
+    assert len(files) > 4
+    base = int(files[target].name)
+    files[source].rename(files[target])
+    plan = repaired(store.root)
+    lost = {key for key, offset in log_offsets.items() if base <= offset < base + FILE_BYTES}
+    assert lost and named(plan) == lost
+    again = reopened(store)
+    assert_served(again, [one for one in stored if one[:3] not in lost])
+    again.die()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_a_repair_that_ends_while_files_change_places_loses_none(store, kind, count):
+    """One lay under a name at which no check looks, and the next repair removed it."""
+    stored = filled(store, 500)
+    store.flush(), store.close()
+    files = sorted((store.root / ("commitlog" if kind == "log" else "consumequeue/T/0")).iterdir())
+    rotated = files[1:4]
+    aside = [file.rename(file.with_suffix(".x")) for file in rotated]
+    for file, place in zip(aside, [*rotated[1:], rotated[0]], strict=True):
+        file.rename(place)
+    assert len(rotated) == 3
+    renames, steps = [], []
+
+    def fail(name):
+        if name == "rename" and steps[-1] == "rename":
+            renames.append(name)
+            if len(renames) == count + 1:
+                raise StoreError("killed here")
+
+    plan = make_plan(checked(store.root), small_settings(store.root))
+    with pytest.raises(StoreError, match="killed here"):
+        Repair(plan, disk=FailingDisk(fail), on_step=lambda number, action: steps.append(action.kind)).run()
+    plan = repaired(store.root)
+    assert named(plan) == set()
+    again = reopened(store)
+    assert_served(again, stored)
+    again.die()
 
 
 def test_a_log_without_its_first_file_that_another_file_was_copied_over_has_lost_it(store):
