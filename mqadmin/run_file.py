@@ -12,7 +12,7 @@ from pathlib import Path
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePosition, read_live_page
-from broker_store.engine.start_records import sizes_of_last_start, time_of_last_start
+from broker_store.engine.start_records import levels_of_last_start, sizes_of_last_start, time_of_last_start
 
 
 def read(data: Path) -> dict | None:
@@ -31,11 +31,10 @@ def store_directory(data: Path) -> Path:
 
 
 def delay_levels(store: Path, data: Path) -> str | None:
-    """The messageDelayLevel of the broker that runs on `store`; None when none does."""
-    if store_directory(data).resolve() != store.resolve():
-        return None
-    levels = (read(data) or {}).get("delay_levels")
-    return levels if isinstance(levels, str) else None
+    """The messageDelayLevel of the broker that runs on `store`, else of the last that did; None when that is not known."""
+    if store_directory(data).resolve() == store.resolve() and isinstance(levels := (read(data) or {}).get("delay_levels"), str):
+        return levels
+    return levels_of_last_start((data / "recoveries").absolute(), store.absolute())
 
 
 def store_settings(store: Path, data: Path) -> dict:

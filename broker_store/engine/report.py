@@ -53,6 +53,7 @@ class RecoveryReport:
     id: str = ""
     purpose: str = "start"  # or inspect, dry run, lab
     sizes: dict[str, int] | None = None  # the settings of file sizes that the store is opened with, for who finds files of other lengths
+    delay_levels: str = ""  # messageDelayLevel, by which the units of waiting messages are judged
     kind: str = "unknown"
     state: str = "running"
     finished_ms: int | None = None
@@ -166,6 +167,7 @@ class RecoveryReport:
             "id": self.id or str(self.started_ms),
             "purpose": self.purpose,
             "sizes": self.sizes,
+            "delay_levels": self.delay_levels,
             "started_ms": self.started_ms,
             "finished_ms": self.finished_ms,
             "before_ms": self.before_ms,

@@ -107,6 +107,13 @@ def sizes_of_last_start(directory: Path, store: Path, disk: Disk | None = None) 
     return CheckSizes()
 
 
+def levels_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> str | None:
+    """The messageDelayLevel of the newest start of a broker on `store` that opened it; None when it is not recorded."""
+    newest = next(_starts(disk or Disk(), directory, _name_of(store, directory)), {})
+    levels = newest.get("delay_levels")
+    return levels if isinstance(levels, str) and levels else None
+
+
 def time_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> int | None:
     """When the newest start of a broker on `store` began that opened it, in ms; None when none is recorded."""
     return _last_start_ms(disk or Disk(), directory, _name_of(store, directory))

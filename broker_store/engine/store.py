@@ -141,6 +141,7 @@ class MessageStore:
             clock(),
             purpose="inspect" if settings.inspect and purpose == "start" else purpose,
             sizes={field.name: getattr(settings, field.name) for field in fields(CheckSizes)},
+            delay_levels=settings.message_delay_level,
         )
         self._records = records
         self.state = "opening"

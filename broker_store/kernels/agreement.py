@@ -8,17 +8,16 @@ of which anything is missing ends it; from there on dispatch makes units and ent
 from __future__ import annotations
 
 from broker_store.kernels import context as c
-from broker_store.kernels.dispatch import UNIT_BYTES, find_properties, find_queue, find_topic
+from broker_store.kernels.dispatch import UNIT_BYTES, delivery_ms, find_properties, find_queue, find_topic
 from broker_store.kernels.index import ENTRY_BYTES, java_hash, key_hash, seconds_since
 from broker_store.kernels.memory import find_byte, get, inlined, load_be16, load_be32, load_be64, load_u8, put, same_bytes
 
 _MAGIC_V2 = -626843477
 _BLANK = 32
-_SECTOR = 512
 
 
 @inlined
-def _unit_agrees(agreement, topic, queue_id, record, total, place, tags, tags_length):
+def _unit_agrees(agreement, topic, queue_id, record, total, place, tags, tags_length, properties, properties_length, store_ms):
     queue = find_queue(topic, queue_id)
     if queue == 0:
         return c.DIFFERS
@@ -37,18 +36,16 @@ def _unit_agrees(agreement, topic, queue_id, record, total, place, tags, tags_le
         return c.EARLIER_LIFE
     if load_be64(found) != place or load_be32(found + 8) != total:
         return c.DIFFERS
+    expected = java_hash(0, tags, tags_length) if tags != 0 else 0
     if get(topic, c.T_DELAYED) == 1:
-        # Its delivery time is Python's to compute. A disk writes a sector whole, and place and size were right: only a
-        # unit that lies in two sectors can be torn.
         writer = get(agreement, c.A_WRITER)
-        if at // _SECTOR == (at + UNIT_BYTES - 1) // _SECTOR:
-            expected = load_be64(found + 12)
-        elif get(writer, c.TAGS_CODE_AT) != place:
-            return c.DELAYED_RECORD
-        else:
+        due_ms = delivery_ms(writer, properties, properties_length, store_ms)
+        if due_ms > 0:
+            expected = due_ms
+        elif due_ms < 0:
+            if get(writer, c.TAGS_CODE_AT) != place:
+                return c.DELAYED_RECORD
             expected = get(writer, c.TAGS_CODE)
-    else:
-        expected = java_hash(0, tags, tags_length) if tags != 0 else 0
     if load_be64(found + 12) != expected:
         return c.DIFFERS
     put(queue, c.Q_AGREED, unit + 1)
@@ -142,18 +139,18 @@ def record_agrees(agreement, topic, record, total, place):
         if topic == 0:
             return (c.UNKNOWN_QUEUE if get(agreement, c.A_ASKS_TOPICS) == 1 else c.DIFFERS), 0
     properties = name + name_length + 2
-    keys, keys_length, tags, tags_length, unique, unique_length = find_properties(properties, load_be16(properties - 2))
+    properties_length, store_ms = load_be16(properties - 2), load_be64(time_at)
+    keys, keys_length, tags, tags_length, unique, unique_length = find_properties(properties, properties_length)
     transaction = sys_flag & 0xC
     is_queued = transaction == 0 or transaction == 8
     if place >= get(topic, c.T_DELETED_BEFORE):
         queue_id = load_be32(record + 12)
         if is_queued:
-            answer = _unit_agrees(agreement, topic, queue_id, record, total, place, tags, tags_length)
+            answer = _unit_agrees(agreement, topic, queue_id, record, total, place, tags, tags_length, properties, properties_length, store_ms)
             if answer != c.DONE:
                 return answer, topic
         elif find_queue(topic, queue_id) == 0:
             return c.DIFFERS, topic  # dispatch makes the queue known
     if transaction != 12 and place >= get(agreement, c.A_INDEX_FROM):
-        store_ms = load_be64(time_at)
         return _entries_agree(agreement, topic, place, store_ms, keys, keys_length, tags, tags_length, unique, unique_length), topic
     return c.DONE, topic

@@ -62,6 +62,22 @@ def flip(path, at, bit):
     poke(path, at, bytes([path.read_bytes()[at] ^ 1 << bit]))
 
 
+@pytest.mark.parametrize("level", ["4", "+4", "99"])
+@pytest.mark.parametrize(("byte", "bit"), [(12, 3), (15, 6), (19, 0)])
+def test_the_delivery_time_of_a_message_that_waits_is_made_again(tmp_path, level, byte, bit):
+    """The start said so, and left it: a unit within one sector was taken for what it should be, and messages came early."""
+    store = HandStore(small_settings(tmp_path / "store")).begin()
+    for number in range(4):
+        store.put(message("SCHEDULE_TOPIC_XXXX", 3, b"later%d" % number, more={"DELAY": level, "REAL_TOPIC": "T"}))
+        store.clock.advance(3)
+    before = store.read_units("SCHEDULE_TOPIC_XXXX", 3, 0, 4)
+    store.close()
+    flip(queue_file(store.root, topic="SCHEDULE_TOPIC_XXXX", queue_id=3), byte, bit)
+    again = HandStore(small_settings(store.root), store.clock).begin()
+    assert again.read_units("SCHEDULE_TOPIC_XXXX", 3, 0, 4) == before and again.recovery_report()["findings"]
+    again.close()
+
+
 HURTS = {
     "zeros in the middle of the newest file": lambda root: poke(queue_file(root), 9 * 20, bytes(20)),
     "zeros in the middle of an older file": lambda root: poke(queue_file(root, -2), 9 * 20, bytes(20)),

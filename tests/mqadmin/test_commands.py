@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 import re
@@ -289,6 +290,16 @@ def test_check_store_is_told_the_delay_levels_or_finds_those_of_the_running_brok
     settings.DATA_DIRECTORY = tmp_path
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "broker.json").write_text(json.dumps({"store": str(root), "delay_levels": "7s 3m"}))
+    assert "Sound" in offline("check_store", root)
+
+
+def test_check_store_knows_the_delay_levels_of_the_last_start(tmp_path, settings):
+    """A stop removes the run file: a sound store was called damaged, and a repair had messages come at other times."""
+    settings.DATA_DIRECTORY = tmp_path
+    root = tmp_path / "store"
+    store = HandStore(dataclasses.replace(small_settings(root), message_delay_level="7s 3m"), records=StartRecords(tmp_path / "recoveries", root)).begin()
+    store.put(Message("SCHEDULE_TOPIC_XXXX", 1, b"later", b"DELAY\x012\2REAL_TOPIC\1T0\2"))
+    store.close()
     assert "Sound" in offline("check_store", root)
 
 
