@@ -1,9 +1,11 @@
-"""Processes of this machine, by their number."""
+"""Processes of this machine, by their number, and since when it runs."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MOST = 2**31 - 1  # of a C int, which the system's call takes
 
 
@@ -18,3 +20,11 @@ def exists(pid: object) -> bool:
     except PermissionError:  # another user's
         pass
     return True
+
+
+def boot_id() -> str:
+    """A name that the kernel takes anew at each start of the machine; "" where it tells none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""

@@ -82,12 +82,39 @@ class Delay:
         message.topic = SCHEDULE_TOPIC
         message.queue_id = level - 1
 
-    def start(self) -> None:
-        """Bring the loaded positions into the range of what the store holds."""
+    def start(self) -> list[str]:
+        """Bring the loaded positions into the range of what the store holds; a sentence for each that cannot have been.
+
+        How far such a level was delivered is not known. It goes on with what became due after its newest message was stored:
+        what was due before then had been delivered, and of the rest some may come twice.
+        """
+        told = []
         for level in self._levels:
-            low = self._store.min_offset(SCHEDULE_TOPIC, level.queue_id)
-            high = self._store.max_offset(SCHEDULE_TOPIC, level.queue_id)
-            level.offset = level.saved = max(low, min(level.offset, high))
+            low = max(0, self._store.min_offset(SCHEDULE_TOPIC, level.queue_id))
+            high = max(low, self._store.max_offset(SCHEDULE_TOPIC, level.queue_id))
+            at = max(low, level.offset)
+            if at > high:
+                at = self._first_due_late(level, low, high)
+                told.append(f"delay level {level.queue_id + 1} was at {level.offset:,} of its queue, which ends at {high:,}: it goes on at {at:,}")
+            level.offset = level.saved = at
+        return told
+
+    def _first_due_late(self, level: _Level, low: int, high: int) -> int:
+        """The first message in [low, high) that became due after the last one was stored. Times go up along a level's queue."""
+        if low == high:
+            return high
+        last = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, high - 1, 1)
+        if not last:
+            return low
+        stored_ms = last[0][2] - level.delay_ms
+        while low < high:
+            middle = (low + high) // 2
+            unit = self._store.read_units(SCHEDULE_TOPIC, level.queue_id, middle, 1)
+            if unit and unit[0][2] <= stored_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def step(self, now_ms: int) -> int | None:
         """Deliver what is due; when to come again (ms), None when nothing waits: an arrival will tell."""
@@ -238,6 +265,6 @@ def read_file(text: str) -> tuple[dict[int, int], DataVersion]:
     version = DataVersion.from_json(value.get("dataVersion"))
     offsets = config_json.int_keys(value.get("offsetTable") or {}, "offsetTable")
     for offset in offsets.values():
-        if type(offset) is not int:
-            raise FormatError("an offset is an integer", found=text_excerpt(offset))
+        if type(offset) is not int or not 0 <= offset < 1 << 63:
+            raise FormatError("an offset is an integer of 0 to 2^63 - 1", found=text_excerpt(offset))
     return offsets, version

@@ -267,7 +267,7 @@ def read_file(text: str) -> tuple[list[tuple[str, str, int, int]], DataVersion]:
         if not separator:
             raise FormatError("an entry of offsetTable is named topic@group", found=text_excerpt(key))
         for queue_id, offset in config_json.int_keys(queues, str(key)).items():
-            if type(offset) is not int:
-                raise FormatError(f"{key}: an offset is an integer", found=text_excerpt(offset))
+            if type(offset) is not int or not -1 << 63 <= offset < 1 << 63:
+                raise FormatError(f"{key}: an offset is an integer of 64 bits", found=text_excerpt(offset))
             found.append((group, topic, queue_id, offset))
     return found, version

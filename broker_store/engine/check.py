@@ -1205,7 +1205,7 @@ class StoreCheck:
             end = self.end_of(topic, queue_id)
             if offset > end:
                 reader = f"group {group}" if group else f"delay level {queue_id + 1}"
-                what = f"{reader} is at {offset} of {topic}/{queue_id}, which ends at {end}: a start sets it back, for what comes next up to there would be passed over"
+                what = f"{reader} is at {offset} of {topic}/{queue_id}, which ends at {end}: a start sets it back"
                 self.report.add(WARNING, "offset-ahead", str(self.root / "config" / name), None, what, queue=(topic, queue_id))
 
     def offsets(self) -> Iterator[tuple[str, str, int, str, int]]:

@@ -28,6 +28,7 @@ Where this differs from Apache's and why stands in RELIABILITY.md section 1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,6 +67,9 @@ _NEVER = 1 << 62
 _DAY_MS = 24 * 3600 * 1000
 _MOVE_CHECKPOINT = " If the log is complete, move `checkpoint` out of the store instead: without it no record counts as missing by its time."
 _LOOK_AHEAD = 64 << 20  # bytes of the log in which the next record of a queue is looked for
+_SEARCHED_AT_ONCE = 1 << 20  # bytes of the log in which the begin of a record is looked for
+_RECORD_MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big", signed=True)) for magic in (record.MAGIC_V1, record.MAGIC_V2)), re.DOTALL)
+_MAGIC_AT = record.HEAD.offset["magic"]
 _QUEUE_FILES_LOOKED_AT = 3
 _REASONS = {
     c.REASON_NOT_A_RECORD: "no record begins here",
@@ -97,12 +101,16 @@ class Recovery:
         report: RecoveryReport,
         root: Path,
         last_start_ms: int | None,
+        is_same_boot: bool,
     ):
-        """`last_start_ms` is when the newest start before this one began, None where none is known."""
+        """`last_start_ms` is when the newest start before this one began, None where none is known.
+
+        `is_same_boot`: the machine was not restarted since, so all that was written is there, whether it was synced or not.
+        """
         self._disk, self._settings, self._context = disk, settings, context
         self._log, self._queues, self._index, self._dispatcher = log, queues, index, dispatcher
         self._checkpoint, self._report, self._root = checkpoint_file, report, root
-        self._last_start_ms = last_start_ms
+        self._last_start_ms, self._is_same_boot = last_start_ms, is_same_boot
         self._ends, self._tombstones, self._times, self._read_config = ends, tombstones, times, read_config
         self._proof = Proof(ends, 0, False, False)
         self._suspects: dict[ConsumeQueue, Suspect] = {}
@@ -1138,18 +1146,23 @@ class Recovery:
         # At the stamp's very ms only a clean stop synced all records.
         stated_ms = self._stated_ms(file, at)
         was_synced = stated_ms is not None and (last_ms or 1) <= stated_ms < stamp + self._was_clean
-        if (last_ms or 0) >= stamp and not was_synced:
+        behind = None if (last_ms or 0) < stamp or was_synced else self._cannot_be_lost(file, at)
+        if (last_ms or 0) >= stamp and not was_synced and behind is None:
             if not self._is_data(file, at) or self._came_meanwhile(file, at):
                 return "nothing follows: the ordinary end"
-            self._report.stopped["verdict"] = "cut: not acknowledged as synced"
-            self._report.finding("warning", f"{reason}; what follows was not acknowledged as synced and is cut", file.path.name, at)
-            return "what follows was not acknowledged as synced"
+            self._report.stopped["verdict"] = "cut: not known to be on the disk"
+            self._report.finding("warning", f"{reason}; what follows is not known to have been on the disk, and is cut", file.path.name, at)
+            return "what follows is not known to have been on the disk"
         last = self._log.files[-1]
         lost = max(last.base + last.map().data_end() - file.base - at, 0)
-        what = (
-            f"{reason}, but the checkpoint says that records up to store time {time_text(stamp)} were on disk"
-            f" (the last good one is of {time_text(last_ms or 0)}){self._stamp_doubt()}; cutting here would lose what follows, up to {lost:,} bytes"
-        )
+        if behind is not None:
+            why = f"a good record follows at {behind:,}, and this machine was not restarted since they were written: no crash leaves that, so it is damage"
+        else:
+            why = (
+                f"the checkpoint says that records up to store time {time_text(stamp)} were on disk"
+                f" (the last good one is of {time_text(last_ms or 0)}){self._stamp_doubt()}"
+            )
+        what = f"{reason}, but {why}; cutting here would lose what follows, up to {lost:,} bytes"
         if self._settings.accept_damage:
             self._report.stopped["verdict"] = "damage, accepted"
             self._report.finding("error", what + "; accepted", file.path.name, at)
@@ -1165,6 +1178,36 @@ class Recovery:
             advice=f"To see all of it: `manage.py check_store {self._root}`. To cut here, as Apache does, with a copy kept in"
             f" lost+found: start again with --accept-damage.{_MOVE_CHECKPOINT if self._stamp_doubt() else ''}",
         )
+
+    def _cannot_be_lost(self, file: MappedFile, at: int) -> int | None:
+        """The log offset of a good record behind byte `at` where only a power cut could have spared it and not what lies before; else None.
+
+        Records are written one behind the other. A process that is killed leaves the last one in part, and all before it whole.
+        """
+        if not self._is_same_boot or self._was_clean or self._report.in_use:
+            return None
+        files = self._log.files
+        for later in files[files.index(file) :]:
+            found = self._find_record(later, at + 1 if later is file else 0)
+            if found is not None:
+                return later.base + found
+        return None
+
+    def _find_record(self, file: MappedFile, begin: int) -> int | None:
+        """Where the first good record from byte `begin` of a file on begins; None without one."""
+        region = file.map()
+        end = _data_end(region, begin)
+        words = self._scan_words(file)
+        for low in range(begin, end, _SEARCHED_AT_ONCE):
+            raw = region.read(low, min(_SEARCHED_AT_ONCE + MIN_RECORD, file.size - low))
+            for match in _RECORD_MAGIC.finditer(raw):
+                place = low + match.start() - _MAGIC_AT
+                if begin <= place:
+                    words[c.S_AT], words[c.S_SLICE_END], words[c.S_COUNT] = place, place + 1, 0
+                    scan(words.address)
+                    if words[c.S_COUNT] == 1:
+                        return place
+        return None
 
     def _stamp_doubt(self) -> str:
         """Words for a log stamp that no record can have yet, empty for any other."""

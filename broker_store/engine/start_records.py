@@ -76,8 +76,22 @@ class StartRecords:
             self._give_up(report, error)
             return None
 
+    def is_same_boot(self, report: RecoveryReport) -> bool:
+        """Whether this machine has run without a restart since the newest start that opened this store: then nothing that was written is lost.
+
+        False where that is not known. What cannot be read becomes a finding.
+        """
+        if self._gave_up:
+            return False
+        try:
+            newest = next(_starts(self._disk, self.directory, self._store), {})
+        except StoreError as error:
+            self._give_up(report, error)
+            return False
+        return newest.get("boot") == processes.boot_id() != ""
+
     def _bytes(self, facts: dict) -> bytes:
-        return json.dumps(facts | {"store": self._store, "pid": os.getpid()}).encode()
+        return json.dumps(facts | {"store": self._store, "pid": os.getpid(), "boot": processes.boot_id()}).encode()
 
     def _give_up(self, report: RecoveryReport, error: StoreError) -> None:
         self._gave_up = True

@@ -204,6 +204,7 @@ class MessageStore:
                     self._disk.size_of(abort)  # refused when it is no regular file
                 report.abort_found = not clean
                 last_start_ms = None if self._records is None else self._records.last_start_ms(report)
+                is_same_boot = self._records is not None and self._records.is_same_boot(report)
                 if not self._demand_the_store(last_start_ms):
                     last_start_ms = None  # nothing of what it left is expected
                 step.detail = "there is no abort: it was closed in order, or is new" if clean else "abort is there: whoever wrote last did not close it"
@@ -227,6 +228,7 @@ class MessageStore:
                 report,
                 self.root,
                 last_start_ms,
+                is_same_boot,
             )
             try:
                 with report.step("load what this broker notes beside the log"):

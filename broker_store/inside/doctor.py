@@ -113,7 +113,7 @@ MEANINGS = {
     "checkpoint-ahead": Meaning("The checkpoint claims more than the log holds: the end of the log is gone, or the checkpoint is wrong. A start would refuse.", "It is written again."),
     "config": Meaning("A table of `config/` is missing, cannot be read or is not of the form that a start takes.", "Its copy takes its place; without a good one it is moved away, topics.json made from the queues.", LOST),
     "offset-ahead": Meaning(
-        "A group has read further than the queue goes, as after a power cut. New messages up to there would be passed over, as Apache's broker does.", "The offset is lowered to the end of the queue."
+        "A group or a delay level is further than its queue goes, as after a power cut. A start sets it back; Apache's broker passes over what lies before it.", "The offset is lowered to the end of the queue, that of a delay level to what still waits."
     ),
     "timer-wheel": Meaning(f"The wheel of timer messages has not the length of all wheels. {_START_REFUSED}", "It is moved away and made anew from the timer log."),
     "timer-slot": Meaning("The wheel does not name the newest message of a second. This broker makes the wheel anew at each start; Apache's would lose these messages.", _NEW_WHEEL),

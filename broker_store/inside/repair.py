@@ -52,7 +52,7 @@ from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.timer_files import TimerFiles
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.errors import DamagedStoreError, FormatError, MisuseError, StoreError
-from broker_store.formats import checkpoint, config_json, record, timer_check, timer_log, timer_wheel
+from broker_store.formats import checkpoint, config_json, queue_unit, record, timer_check, timer_log, timer_wheel
 from broker_store.formats.checkpoint import Checkpoint
 from broker_store.formats.queue_unit import LIGHT_QUEUE
 from broker_store.inside.log_chain import chain_end
@@ -656,7 +656,7 @@ class _Planner:
             for name, topic, queue_id, group, offset in self.check.offsets():
                 end = self.check.end_of(topic, queue_id)
                 if offset > end:
-                    ahead.setdefault(name, {})[topic, queue_id, group] = end
+                    ahead.setdefault(name, {})[topic, queue_id, group] = end if group else self._first_due_late(queue_id, end)
         bad = {finding.file for finding in self.report.findings if finding.kind == "config" and finding.severity != NOTE}
         for name, ends in ahead.items():
             path = self.root / "config" / name
@@ -669,8 +669,18 @@ class _Planner:
                 queues = table[f"{topic}@{group}"] if group else table
                 number = queue_id if group else queue_id + 1
                 queues[number if number in queues else str(number)] = end
-            what = f"Lower {len(ends):,} offset{'s' if len(ends) > 1 else ''} to the end of the queue, so that the next messages are not passed over."
+            where = "to the end of the queue, so that the next messages" if name == "consumerOffset.json" else "to what became due after the level's newest message was stored, so that those that wait"
+            what = f"Lower {len(ends):,} offset{'s' if len(ends) > 1 else ''} {where} are not passed over."
             yield Action("replace", path, 0, len(raw), what, config_json.write(value).encode())
+
+    def _first_due_late(self, queue_id: int, end: int) -> int:
+        """Where a delay level goes on whose position cannot have been, as a start takes it (`Delay._first_due_late`)."""
+        queue = self.check.queues.get((queue_unit.SCHEDULE_TOPIC, queue_id))
+        if queue is None or queue_id >= len(self.check.delay_levels_ms) or end <= queue.first:
+            return end
+        due_ms = queue.units(queue.first, end - queue.first)["tags_code"].astype(np.int64)
+        late = np.flatnonzero(due_ms > due_ms[-1] - self.check.delay_levels_ms[queue_id])
+        return queue.first + int(late[0]) if len(late) else end
 
 
 

@@ -82,7 +82,7 @@ class Broker:
             log.warning("topics with messages but no entry in topics.json: %s", ", ".join(config.name for config in adopted))
         if self._delivers:
             self._lower_offsets()
-        parts.delay.start()
+        self._note(delay.FILE_NAME, "; ".join(parts.delay.start()))
         parts.timer.start(config.name for config in parts.topics.all())
         parts.transactions.start()
 
@@ -99,7 +99,12 @@ class Broker:
             named = "; ".join(map(str, lowered[:MOST_LOWERED_NAMED]))
             more = f"; and {len(lowered) - MOST_LOWERED_NAMED:,} more" if len(lowered) > MOST_LOWERED_NAMED else ""
             what = f"positions beyond the end of their queues were set back to it, so that the next messages are not passed over: {named}{more}"
-            parts.store.note_of_config(offsets.FILE_NAME, what)
+            self._note(offsets.FILE_NAME, what)
+
+    def _note(self, name: str, what: str) -> None:
+        """Say what was found in config/<name>, and mended; nothing when it is empty."""
+        if what:
+            self.parts.store.note_of_config(name, what)
             log.warning("%s", what)
 
     async def start(self, host: str, *, fast_port: bool = True) -> None:

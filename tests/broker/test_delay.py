@@ -36,6 +36,20 @@ def test_a_message_waits_in_the_queue_of_its_level(world):
     assert (waiting.properties["DELAY"], waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("2", "Orders", "3")
 
 
+@pytest.mark.parametrize("position", [5, 100_000, (1 << 63) - 1])
+def test_a_position_beyond_the_end_keeps_back_no_message_that_waits(world, position):
+    """It was lowered to the end without a word: what waited never came."""
+    for _ in range(4):
+        world.send(2)
+        world.now_ms += 2_000  # the level waits 5 s: of four messages the last three are not due when the last is stored
+    world.delay.load(f'{{"offsetTable":{{2:{position}}}}}')
+    told = world.delay.start()
+    assert told == [f"delay level 2 was at {position:,} of its queue, which ends at 4: it goes on at 1"]
+    world.delay.step(world.now_ms + 60_000)
+    assert len(world.delivered()) == 3
+    assert World().delay.start() == []
+
+
 def test_a_level_above_the_highest_is_the_highest(world):
     world.send(99)
     assert len(world.store.messages(SCHEDULE_TOPIC, len(LEVELS_MS) - 1)) == 1
@@ -161,7 +175,7 @@ def test_a_saved_position_outside_the_queue_is_brought_into_it(world):
     world.send(1)
     world.delay.load('{"offsetTable":{1:50}}')
     world.delay.start()
-    assert world.delay.facts() == [{"level": 1, "delay_ms": 1_000, "offset": 1, "max_offset": 1, "waiting": 0, "due_ms": None}]
+    assert world.delay.facts() == [{"level": 1, "delay_ms": 1_000, "offset": 0, "max_offset": 1, "waiting": 1, "due_ms": world.now_ms + 1_000}]
 
 
 def test_what_waits_is_counted_by_level_and_says_when_the_first_is_due(world):

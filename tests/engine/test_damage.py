@@ -4,13 +4,15 @@ import random
 
 import pytest
 
+from broker_store import processes
 from broker_store.engine.check import check_store
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import EndsFile
+from broker_store.engine.start_records import StartRecords
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import record
 from broker_store.messages import GetRequest, Message
-from tests.support.hand_store import Clock, HandStore, opened, small_settings
+from tests.support.hand_store import Clock, HandStore, message, opened, small_settings
 
 
 def written(root, count=12, step_ms=0):
@@ -131,3 +133,67 @@ def test_after_a_kill_a_bad_record_is_cut_only_above_what_was_recorded_as_synced
             assert again.max_offset("T", 0) == number
             assert again.recovery_report()["cut"]["commitlog"]["from"] == place
         again.die()
+
+
+def _killed(tmp_path, count=120):
+    """A store that was killed before a checkpoint knew of any record, and the log offsets of its records."""
+    store = HandStore(small_settings(tmp_path / "store"), records=StartRecords(tmp_path / "recoveries", tmp_path / "store")).begin()
+    offsets = [store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset for number in range(count)]
+    store.die()
+    return store, offsets
+
+
+def _started_again(store, **changes):
+    records = StartRecords(store.root.parent / "recoveries", store.root)
+    return HandStore(small_settings(store.root, **changes), store.clock, records=records).begin()
+
+
+HURTS = {
+    "a bit of a body": lambda raw, at, size: raw.__setitem__(at + 100, raw[at + 100] ^ 1),
+    "a record zeroed": lambda raw, at, size: raw.__setitem__(slice(at, at + size), bytes(size)),
+    "its length": lambda raw, at, size: raw.__setitem__(slice(at, at + 4), b"\x7f\0\0\0"),
+    "all to the end of its file": lambda raw, at, size: raw.__setitem__(slice(at, len(raw)), bytes(len(raw) - at)),
+}
+
+
+@pytest.mark.parametrize("hurt", HURTS)
+def test_a_bad_record_before_good_ones_is_damage_where_the_machine_was_not_restarted(tmp_path, hurt):
+    """It was cut with all behind it, acknowledged messages of SYNC_FLUSH among them, and their numbers were given again."""
+    store, offsets = _killed(tmp_path)
+    path = sorted((store.root / "commitlog").iterdir())[1]
+    bad = next(number for number, offset in enumerate(offsets) if offset > int(path.name) + 5_000)
+    raw = bytearray(path.read_bytes())
+    HURTS[hurt](raw, offsets[bad] - int(path.name), offsets[bad + 1] - offsets[bad])
+    path.write_bytes(raw)
+    before = {each.name: each.read_bytes() for each in (store.root / "commitlog").iterdir()}
+    with pytest.raises(DamagedStoreError, match=f"a good record follows at .*, and this machine was not restarted.*{path.name}|{path.name}.*this machine was not restarted"):
+        _started_again(store)
+    assert {each.name: each.read_bytes() for each in (store.root / "commitlog").iterdir()} == before
+    again = _started_again(store, accept_damage=True)
+    assert again.put(message("T", 0)).queue_offset >= len(offsets) - 1, "no number is given twice"
+    again.close()
+
+
+def test_after_a_restart_of_the_machine_the_same_may_be_what_a_power_cut_left(tmp_path, monkeypatch):
+    store, offsets = _killed(tmp_path)
+    path = sorted((store.root / "commitlog").iterdir())[1]
+    bad = next(number for number, offset in enumerate(offsets) if offset > int(path.name) + 5_000)
+    raw = bytearray(path.read_bytes())
+    raw[offsets[bad] - int(path.name) + 100] ^= 1
+    path.write_bytes(raw)
+    monkeypatch.setattr(processes, "boot_id", lambda: "another")
+    again = _started_again(store)
+    assert "not known to have been on the disk" in again.recovery_report()["findings"][0]["what"] and again.max_offset("T", 0) == bad
+    again.close()
+
+
+@pytest.mark.parametrize("left", [0, 4, 60, 200])
+def test_the_part_of_a_record_that_a_kill_leaves_is_cut_as_before(tmp_path, left):
+    store, offsets = _killed(tmp_path)
+    path = max((store.root / "commitlog").iterdir())
+    at = offsets[-1] - int(path.name)
+    raw = path.read_bytes()
+    path.write_bytes(raw[: at + left] + bytes(len(raw) - at - left))
+    again = _started_again(store)
+    assert again.max_offset("T", 0) == len(offsets) - 1
+    again.close()

@@ -120,7 +120,7 @@ CHECK_FINDINGS = (
     Finding(ERROR, "bad-record", LOG_FILE, 41_220, "the body has another CRC; good records go on at 41512"),
     Finding(ERROR, "unit-wrong", "/store/consumequeue/orders/3/00000000000000000000", 98_400, "unit 4920 is (offset, size, tags code) (9, 5, 0), the record makes it (67150084, 292, 0)"),
     *(Finding(ERROR, "index-chain", "/store/index/20261121081502113", 20_000_440 + 20 * n, f"entry {n + 21} names {n + 21} as the one before it in its slot, that is {n}") for n in range(3)),
-    Finding(WARNING, "offset-ahead", "/store/config/consumerOffset.json", None, "group billing is at 91 of orders/3, which ends at 77: a start sets it back, for what comes next up to there would be passed over"),
+    Finding(WARNING, "offset-ahead", "/store/config/consumerOffset.json", None, "group billing is at 91 of orders/3, which ends at 77: a start sets it back"),
     Finding(WARNING, "torn-tail", "/store/commitlog/00000000000335544320", 22_020_096, "no record begins here, the magic is wrong; nothing good follows, the log ends here"),
     Finding(NOTE, "log-start", LOG_FILE, None, "the log begins at 67108864; queues hold 12 units of older records, which became too old or are lost"),
 )  # fmt: skip
