@@ -58,7 +58,7 @@ from broker_store.errors import (
     StoreError,
     SyncError,
 )
-from broker_store.formats import properties, timer_log
+from broker_store.formats import properties, timer_check, timer_log
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.kernels import context as c
 from broker_store.messages import Message, PutStatus
@@ -66,6 +66,7 @@ from broker_store.messages import Message, PutStatus
 # A broker refuses sends while one of these stands, before they come here.
 _REJECTING_FLAGS = ("slave", "page_cache_busy")
 _PLACEHOLDER = properties.encode({"REPAIRED": "the message that had this offset is lost"})
+_NO_TIMER_CHECK = "is missing or empty, though each stop writes it: how far timer messages were delivered is not known, so those of the last days come again"
 _TAKEN_AGAIN = "it is not as it was surely written: messages whose units are lost are taken from their queue again, without those whose second was delivered"
 _MOST_PLACEHOLDERS = 1000  # put at once
 _BLOCKING_FLAGS = ("closed", "slave", "sync_failed", "disk_full", "no_room", "dispatch_failed", "inspect")
@@ -260,6 +261,8 @@ class MessageStore:
             if self.settings.timer_wheel_enable:
                 with report.step("put timer messages on the wheel"):
                     self.timer_files.open(end, self.record_at, self.min_offset(timer_log.TIMER_TOPIC, 0))
+                    if self.timer_files.lacks_check and recovery.was_closed and last_start_ms is not None:
+                        report.finding("warning", _NO_TIMER_CHECK, timer_check.PATH)
                     if self.timer_files.taken_again_before:
                         report.finding("warning", _TAKEN_AGAIN, timer_log.PATH)
             with report.step("sync what was repaired"):

@@ -59,6 +59,7 @@ class TimerFiles:
         self._waiting: deque[tuple[TimerCheck, int]] = deque(maxlen=_MOST_WAITING)
         self.check = TimerCheck()  # what a start found, then what was written last
         self.queue_offset = 0  # where the queue is to be read on
+        self.lacks_check = False  # units are there, and nothing says how far they were delivered
         self.taken_again_before = 0  # messages before this queue offset were on the wheel once, their units are lost
 
     def demand_kinds(self) -> None:
@@ -77,6 +78,7 @@ class TimerFiles:
         self._log.load()
         self._wheel.load()
         end, last = self._sound_end(log_end, self.check.log_flushed if is_ours else None)
+        self.lacks_check = last is not None and (raw is None or len(raw) < timer_check.FILE_BYTES)
         if is_ours and self._lacks_begin(record_at, queue_minimum):
             end, last = 0, None
         self.queue_offset = self._queue_offset(is_ours, end, last, record_at)

@@ -8,6 +8,7 @@ import pytest
 
 from broker_store.engine.check import check_store
 from broker_store.engine.disk import Disk
+from broker_store.engine.start_records import StartRecords
 from broker_store.engine.timer_files import TimerFiles, WheelEntry
 from broker_store.errors import DamagedStoreError, DiskFullError
 from broker_store.formats import record, timer_check, timer_log, timer_wheel
@@ -16,7 +17,7 @@ from broker_store.messages import Message
 from tests.engine.test_golden_stores import files_of, open_store
 from tests.support import stores
 from tests.support.crash_states import choices, disk_of
-from tests.support.hand_store import Clock
+from tests.support.hand_store import Clock, HandStore, message, small_settings
 from tests.support.simulated_disk import SimulatedDisk
 
 FILE_SIZE = 4096  # 78 units and a blank
@@ -162,6 +163,38 @@ def test_a_timer_log_that_is_lost_is_made_again_from_the_queue(world):
     files = world.reopen()
     assert (files.queue_offset, files.log_end, files.taken_again_before) == (0, 0, 3)
     assert files.pending(NOW_S + 2) == []
+
+
+@pytest.mark.parametrize("left", [None, b"", b"x" * 20])
+def test_units_without_a_note_of_how_far_they_were_delivered_are_named(world, left):
+    """What was delivered came again, and no word was said."""
+    world.add(1, 2, 3)
+    world.save(NOW_S + 2)
+    world.files.close()
+    assert not world.reopen().lacks_check
+    path = world.root / "config" / "timercheck"
+    path.unlink() if left is None else path.write_bytes(left)
+    assert world.reopen().lacks_check
+
+
+@pytest.mark.parametrize("start", ["noted", "not known"])
+def test_a_start_says_that_the_note_is_missing_where_a_stop_must_have_left_it(tmp_path, start):
+    root = tmp_path / "store"
+
+    def opened():
+        records = StartRecords(tmp_path / "recoveries", root) if start == "noted" else None
+        return HandStore(small_settings(root), records=records).begin()
+
+    store = opened()
+    stored = store.put(message(timer_log.TIMER_TOPIC, 0))
+    store.timer_files.append([WheelEntry(NOW_S, 1, NOW_S * 1000 - 5_000, stored.log_offset, 100, 1)])
+    store.close()
+    (root / "config" / "timercheck").unlink(missing_ok=True)
+    again = opened()
+    found = [finding["what"] for finding in again.recovery_report()["findings"] if finding["file"] == "config/timercheck"]
+    assert [what.startswith("is missing or empty, though each stop writes it") for what in found] == [True] * (start == "noted")
+    again.close()
+    shutil.rmtree(root)  # the unit names no real timer message, which the check of what tests leave would find
 
 
 def test_a_timer_log_that_lost_its_first_file_is_made_again_from_the_queue(world):
