@@ -524,7 +524,7 @@ class BrokerSettings(_Checked):
         "maxAutoCreatedTopics",
         5000,
         "topics",
-        "with so many topics none is made by a send or a heartbeat any more",
+        "with so many topics none is made by a send any more",
         low=0,
         high=100_000,
         ours=True,

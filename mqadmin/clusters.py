@@ -445,8 +445,9 @@ class EmbeddedCluster:
         return self._condition_looks.of("condition", lambda: condition.judge(signs.of(self, self.children)).document())
 
     def facts_for_signs(self) -> tuple:
-        """(parts, store's facts, state, what was refused of late) as the loop has them."""
-        return self._parts, self.store(), self.state(), self._parts.statistics.refusals.recent()
+        """(parts, store's facts, state, what was refused of late, what of it were sends) as the loop has them."""
+        refusals = self._parts.statistics.refusals
+        return self._parts, self.store(), self.state(), refusals.recent(), refusals.recent_sends()
 
     def overview(self) -> dict:
         parts, store = self._parts, self.store()

@@ -8,7 +8,7 @@ could not be measured is a notice as well: what is not known is not good.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from broker_store.broker.flow import RECENT_MS
@@ -28,7 +28,7 @@ SOON_MS = 3_600_000  # a refusal that is so near is bad
 NOTED_PAUSE_S = 1.0  # a client that waits so long for an answer notices it
 AHEAD_MS = 24 * 3_600_000  # one that is farther away than this is not worth a notice
 NOTED_FLAGS = frozenset({"inspect", "slave", "page_cache_busy", "deleted_early", "cleaning_failed", "map_limit"})  # messages are taken, or are not expected to be
-# Refusals of a send: by what the store answered, or by its flag. Others are of a connection or of another request.
+# Refusals of a send for what the store answered, or by its flag. Others are for what the send itself is, as a bad topic name.
 SEND_CAUSES = frozenset(status.name for status in PutStatus) | {"disk full", "no room", "sync failed", "dispatch failed", "page cache busy", "REST bodies under way"}
 # Failures of a read or another request by a file of the store.
 FAILED_CAUSES = frozenset({StoreError.cause, DamagedStoreError.cause})
@@ -83,6 +83,7 @@ class Signs:
     samples_failed: str = ""  # why; "" when they are taken
     pause: Pause | None = None  # the longest of late
     withheld: Withheld | None = None  # write permission that the own name server does not give out
+    refused_sends: Mapping[str, int] = field(default_factory=dict)  # of `refused`
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +163,18 @@ def _of_refused(signs: Signs) -> list[Notice]:
     if failed := sum(signs.refused[cause] for cause in signs.refused.keys() & FAILED_CAUSES):
         said = f"{failed:,} {'request' if failed == 1 else 'requests'} failed in the last {minutes} minutes because of a file of the store; the broker's log names it."
         found.append(Notice("bad", "failed", said, failed, "doctor"))
-    for severity, what, causes in (("bad", "send", signs.refused.keys() & SEND_CAUSES), ("warn", "other request or connection", signs.refused.keys() - SEND_CAUSES - FAILED_CAUSES)):
-        count = sum(signs.refused[cause] for cause in causes)
-        if count:
-            worst = max(sorted(causes), key=lambda cause: signs.refused[cause])
-            plural = what + "s" if what == "send" else "other requests or connections"
-            said = f"{count:,} {what if count == 1 else plural} {'was' if count == 1 else 'were'} refused in the last {minutes} minutes, {'' if len(causes) == 1 else f'{signs.refused[worst]:,} of them '}for “{words_of(worst)}”."
+    by_the_store = {cause: count for cause, count in signs.refused.items() if cause in SEND_CAUSES}
+    by_themselves = {cause: count for cause, count in signs.refused_sends.items() if cause not in SEND_CAUSES | FAILED_CAUSES}
+    others = {cause: count - by_themselves.get(cause, 0) for cause, count in signs.refused.items() if cause not in SEND_CAUSES | FAILED_CAUSES}
+    for severity, one, many, counts in (
+        ("bad", "send", "sends", by_the_store),
+        ("warn", "other send" if by_the_store else "send", "other sends" if by_the_store else "sends", by_themselves),
+        ("warn", "other request or connection", "other requests or connections", others),
+    ):
+        counts = {cause: count for cause, count in counts.items() if count > 0}
+        if counts:
+            count, worst = sum(counts.values()), max(sorted(counts), key=lambda cause: counts[cause])
+            said = f"{count:,} {one if count == 1 else many} {'was' if count == 1 else 'were'} refused in the last {minutes} minutes, {'' if len(counts) == 1 else f'{counts[worst]:,} of them '}for “{words_of(worst)}”."
             found.append(Notice(severity, "refused", said, count, "store_write"))
     return found
 

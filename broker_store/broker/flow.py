@@ -79,10 +79,12 @@ class Refusals:
     def __init__(self, clock: Callable[[], int]):
         self._clock = clock
         self._causes: dict[str, Refused] = {}
-        self._stretches: deque[tuple[int, Counter[str]]] = deque()  # (when it began, how often by cause)
+        self._stretches: deque[tuple[int, Counter[str], Counter[str]]] = deque()  # (when it began, how often by cause, sends of it)
 
-    def add(self, cause: str, count: int = 1, *, value: int | None = None, limit: int | None = None, who: str = "", said: str = "") -> None:
-        """Something was refused; `cause` is a word of ours, never text from outside."""
+    def add(
+        self, cause: str, count: int = 1, *, value: int | None = None, limit: int | None = None, who: str = "", said: str = "", is_send: bool = False
+    ) -> None:
+        """Something was refused, a send or another request; `cause` is a word of ours, never text from outside."""
         refused = self._causes.get(cause)
         if refused is None:
             refused = self._causes[cause] = Refused(cause)
@@ -90,8 +92,11 @@ class Refusals:
         refused.at_ms = now_ms = self._clock()
         if not self._stretches or not 0 <= now_ms - self._stretches[-1][0] < STRETCH_MS:
             self._forget(now_ms)
-            self._stretches.append((now_ms, Counter()))
-        self._stretches[-1][1][cause] += count
+            self._stretches.append((now_ms, Counter(), Counter()))
+        _, of_all, of_sends = self._stretches[-1]
+        of_all[cause] += count
+        if is_send:
+            of_sends[cause] += count
         refused.value, refused.limit = value, limit
         refused.who, refused.said = who[:MAX_WHO_CHARACTERS], said[:MAX_SAID_CHARACTERS]
 
@@ -101,7 +106,12 @@ class Refusals:
     def recent(self) -> Counter[str]:
         """How often each cause was met in the last RECENT_MS, exact to STRETCH_MS."""
         self._forget(self._clock())
-        return sum((counts for _, counts in self._stretches), Counter())
+        return sum((counts for _, counts, _ in self._stretches), Counter())
+
+    def recent_sends(self) -> Counter[str]:
+        """The same of sends alone."""
+        self._forget(self._clock())
+        return sum((counts for _, _, counts in self._stretches), Counter())
 
     def _forget(self, now_ms: int) -> None:
         while self._stretches and not 0 <= now_ms - self._stretches[0][0] < RECENT_MS:

@@ -244,11 +244,14 @@ class Topics:
         return self.put(TopicConfig(name, queues, queues, model.perm & ~PERM_INHERIT, model.filter_type, model.sys_flag))
 
     def ensure(self, name: str, queues: int, perm: int = PERM_READ_WRITE, sys_flag: int = 0) -> TopicConfig:
-        """The topic, created with these values when there is none yet (retry and dead-letter topics)."""
+        """The topic, created with these values when there is none yet (retry and dead-letter topics).
+
+        Its group is there, and groups are bounded: topics that an administrator made keep no consumer out.
+        """
         config = self._table.get(name)
         if config is not None:
             return config
-        self._check_room(name, self._max_auto_created)
+        self._check_room(name, self._max_topics)
         return self.put(TopicConfig(name, queues, queues, perm, sys_flag=sys_flag))
 
     def ensure_retry(self, group: str, queues: int = 1, *, unit: bool = False) -> TopicConfig:

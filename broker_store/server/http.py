@@ -280,7 +280,7 @@ async def _parts(receive: Receive):
 
 def _too_many_bodies(gateway: Gateway, caller: Caller, size: int) -> Problem:
     problem = Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
-    gateway.refuse("REST bodies under way", value=size, limit=MAX_BODIES_BYTES, who=caller.name, said=problem.detail)
+    gateway.refuse("REST bodies under way", value=size, limit=MAX_BODIES_BYTES, who=caller.name, said=problem.detail, is_send=True)
     return problem
 
 

@@ -202,7 +202,7 @@ class Group:
             status = PutStatus.PAGE_CACHE_BUSY_WAITED if busy else PutStatus.WAITED_TOO_LONG
             self.late_ms, self.late_among = round((now_s - late[0][4]) * 1000), len(waiting)
             value = self._store.busy_took_ms if busy else self.late_ms
-            self._statistics.refuse(status.name, len(late), value=value, limit=limit_ms, who=host_text(late[0][0].born_host))
+            self._statistics.refuse(status.name, len(late), value=value, limit=limit_ms, who=host_text(late[0][0].born_host), is_send=True)
             result = PutResult(status)
             for _, _, done, context, _ in late:
                 done(context, result)
@@ -281,7 +281,7 @@ class Group:
         elif status is PutStatus.PROPERTIES_SIZE_EXCEEDED and len(message.properties) > record.MAX_PROPERTIES:
             value, limit = len(message.properties), record.MAX_PROPERTIES
         said = (ANSWERS[status][1] or "").replace("{max_body}", str(self._max_body))
-        self._statistics.refuse(cause, value=value, limit=limit, who=f"{host_text(message.born_host)} to {message.topic}", said=said)
+        self._statistics.refuse(cause, value=value, limit=limit, who=f"{host_text(message.born_host)} to {message.topic}", said=said, is_send=True)
 
     def _answer(self, waiting: list, results: list[PutResult]) -> None:
         for (_, _, done, context, _), result in zip(waiting, results):  # noqa: B905 (the hot path, lengths are equal)

@@ -7,6 +7,7 @@ that gives the answer. Every kind of error that a request may cause has its code
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from types import CoroutineType
@@ -40,6 +41,7 @@ MAX_TASKS = 1_000
 # Of a request that carries no message: a thousand topics or subscriptions take 0.3 MB, and reading a megabyte of JSON some
 # milliseconds, in which nothing else is handled.
 MAX_BODY_BYTES = 1 << 20
+_SENDS = frozenset(map(int, SEND_CODES))
 _WITH_MESSAGES = frozenset({*SEND_CODES, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2})
 # Answers that say that there is nothing (yet), which is no refusal.
 _NOTHING_THERE = frozenset(
@@ -101,7 +103,7 @@ class Router:
         if type(answer) is CoroutineType:
             return self._start(command, channel, answer)
         if answer is not None and answer.code:
-            self._count(answer, channel)
+            self._count(command, answer, channel)
         return answer
 
     def waited(self, command: Command, channel: Channel, waited_ms: int, waiting: int) -> Command | None:
@@ -110,14 +112,14 @@ class Router:
         if limit_ms is None or waited_ms <= limit_ms:
             return None
         remark = flow.WAITED.format(waited_ms=waited_ms, waiting=waiting)
-        self._parts.statistics.refuse("waited on its connection", value=waited_ms, limit=limit_ms, who=channel.remote, said=remark)
+        self._parts.statistics.refuse("waited on its connection", value=waited_ms, limit=limit_ms, who=channel.remote, said=remark, is_send=command.code in _SENDS)
         return command.answer(ResponseCode.SYSTEM_BUSY, remark)
 
-    def _count(self, answer: Command, channel: Channel) -> None:
+    def _count(self, command: Command, answer: Command, channel: Channel) -> None:
         """A handler found by itself that it cannot be."""
         if answer.code not in _NOTHING_THERE:
             cause = ResponseCode(answer.code).name.lower().replace("_", " ")
-            self._parts.statistics.refuse(cause, who=channel.remote, said=answer.remark or "")
+            self._parts.statistics.refuse(cause, who=channel.remote, said=answer.remark or "", is_send=command.code in _SENDS)
 
     def _start(self, command: Command, channel: Channel, coroutine: CoroutineType) -> Command | None:
         if len(self._tasks) >= MAX_TASKS:
@@ -133,7 +135,7 @@ class Router:
         try:
             answer = await coroutine
             if answer is not None and answer.code:
-                self._count(answer, channel)
+                self._count(command, answer, channel)
         except Exception as error:
             answer = self._failure(command, channel, error)
         if answer is not None and not command.is_oneway and not channel.closed:
@@ -147,7 +149,7 @@ class Router:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _failure(self, command: Command, channel: Channel, error: Exception) -> Command:
-        refuse = self._parts.statistics.refuse
+        refuse = functools.partial(self._parts.statistics.refuse, is_send=command.code in _SENDS)
         if isinstance(error, Refusal):
             cause = error.cause or ResponseCode(error.code).name.lower().replace("_", " ")
             refuse(cause, value=error.value, limit=error.limit, who=channel.remote, said=error.remark)

@@ -26,7 +26,7 @@ Sign = TypeVar("Sign")
 
 def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
     """The signs of the broker of this process."""
-    parts, store, state, refused = cluster.call(cluster.facts_for_signs)
+    parts, store, state, refused, refused_sends = cluster.call(cluster.facts_for_signs)
     now_ms = parts.clock()
     history = parts.history
     configs, routes = cluster.call(write_routes.snapshot, parts)
@@ -36,6 +36,7 @@ def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
         sentence=state["sentence"],
         flags=tuple((flag["name"], flag["cause"]) for flag in store["flags"]),
         refused=refused,
+        refused_sends=refused_sends,
         lags=None if history is None else _known(lambda: lags_of(history.read(_is_place, now_ms - SPEED_MS), now_ms)),
         disk=_known(lambda: refusal_of(cluster.disk())),
         failed_jobs=_known(lambda: jobs.failed_since(int(time.time() * 1000) - JOBS_MS)),

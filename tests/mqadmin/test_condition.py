@@ -35,6 +35,9 @@ RULES = [
     ({"refused": {"disk full": 9, "no room": 2}}, "bad", "11 sends were refused in the last 5 minutes, 9 of them for “disk full”.", [("bad", "refused", 11, "store_write")]),
     ({"refused": {"malformed frame": 3}}, "warn", "3 other requests or connections were refused in the last 5 minutes, for “malformed frame”.", [("warn", "refused", 3, "store_write")]),
     ({"refused": {"malformed frame": 1, "WAITED_TOO_LONG": 2}}, "bad", "2 sends were refused in the last 5 minutes, for “waited too long”. And 1 more.", [("bad", "refused", 2, "store_write"), ("warn", "refused", 1, "store_write")]),
+    ({"refused": {"topic name": 20}, "refused_sends": {"topic name": 20}}, "warn", "20 sends were refused in the last 5 minutes, for “topic name”.", [("warn", "refused", 20, "store_write")]),
+    ({"refused": {"topic name": 21, "WAITED_TOO_LONG": 2}, "refused_sends": {"topic name": 20, "WAITED_TOO_LONG": 2}}, "bad", "2 sends were refused in the last 5 minutes, for “waited too long”. And 2 more.",
+     [("bad", "refused", 2, "store_write"), ("warn", "refused", 20, "store_write"), ("warn", "refused", 1, "store_write")]),
     ({"refused": {"store failed": 3, "damaged store": 1}}, "bad", "4 requests failed in the last 5 minutes because of a file of the store; the broker's log names it.", [("bad", "failed", 4, "doctor")]),
     ({"refused": None}, "unknown", "Nothing is known to be wrong, but not everything is known. What was refused is not known.", [("unknown", "refused", None, "store_write")]),
     ({"lags": (Growth("slow", 5_000, 1_200, 5 * MINUTE, 1_200),)}, "warn", "The lag of slow grows: 5,000 messages, 1,200 more than 5 min 0 s ago.", [("warn", "lag", 5_000, "group")]),
@@ -91,12 +94,14 @@ def test_refusals_of_late_are_counted_by_cause_and_forgotten_in_time():
     now[0] += RECENT_MS - 1
     refusals.add("no room", 4)
     refusals.add("malformed frame")
-    assert refusals.recent() == {"no room": 44, "malformed frame": 1}
+    refusals.add("topic name", 3, is_send=True)
+    assert refusals.recent_sends() == {"topic name": 3} and refusals.recent()["topic name"] == 3
+    assert refusals.recent() == {"no room": 44, "malformed frame": 1, "topic name": 3}
     now[0] += 1
-    assert refusals.recent() == {"no room": 4, "malformed frame": 1}
+    assert refusals.recent() == {"no room": 4, "malformed frame": 1, "topic name": 3}
     now[0] -= RECENT_MS  # a clock that was set back takes no refusal for one of the future
     assert refusals.recent() == {}
-    assert refusals.counts() == {"no room": 44, "malformed frame": 1}
+    assert refusals.counts() == {"no room": 44, "malformed frame": 1, "topic name": 3}
 
 
 def _sample(at_ms: int, *places: tuple[str, int, int, int]) -> Sample:

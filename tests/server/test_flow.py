@@ -147,7 +147,7 @@ async def test_what_a_handler_refuses_by_itself_is_counted_by_its_code_and_nothi
 
 
 async def test_what_a_number_decided_is_told_with_that_number_and_its_limit():
-    harness = Harness(timer_max_delay_sec=10, max_auto_created_topics=0)
+    harness = Harness(timer_max_delay_sec=10, max_topics=0)
     await harness.ask(200, b'{"groupName":"CG"}')
     queues = harness.parts.topics.get("BenchmarkTest").queues
 

@@ -201,7 +201,7 @@ async def test_all_bodies_together_are_bounded_and_the_bound_is_given_back(monke
     monkeypatch.setattr(http, "MAX_BODIES_BYTES", 100)
     world = World()
     assert (await world.ask("POST", TOPIC + "/messages", b'{"body":"x"}', headers=[(b"content-length", b"101")]))[1]["code"] == "busy"
-    told = {"value": 101, "limit": 100, "who": "token:operator", "said": "0 MiB of requests are under way"}
+    told = {"value": 101, "limit": 100, "who": "token:operator", "said": "0 MiB of requests are under way", "is_send": True}
     assert world.gateway.refused == [("REST bodies under way", told)]
     for _ in range(20):
         assert (await world.ask("POST", TOPIC + "/messages", b'{"body":"x"}'))[0] == 200
