@@ -61,6 +61,7 @@ SMALL = StoreSizes(16384, 400, 16, 64)  # as in small_settings
 APACHE = "clean-small"  # written and closed by Apache's broker
 MENDED = ("repaired", "accepted")  # closed, broken, mended in this way, and closed again
 MENDED_FROM = 20_000_000  # seeds below it keep the stores that tests name
+MOVED_FROM = 30_000_000  # the same of seeds below it, in which no file is moved over another
 MAX_CHANGED_BYTES = 600
 MAX_BREAKS = 3
 MAX_ORIGINALS = 20  # of each kind; making one takes longer than judging a broken one
@@ -301,6 +302,16 @@ def copy_over_another(broken: Broken) -> str | None:
     return f"{second} has the content of {first}"
 
 
+def move_over_another(broken: Broken) -> str | None:
+    """As `mv` does it: what the second held is gone, and the first is no longer where it was."""
+    first = broken.pick()
+    second = broken.pick(first.split("/")[0]) if first else None
+    if first is None or second is None or first == second:
+        return None
+    broken.files[second] = broken.files.pop(first)
+    return f"{first} is moved over {second}"
+
+
 @a_break
 def rename_to_another_base(broken: Broken) -> str | None:
     name = broken.pick()
@@ -466,8 +477,11 @@ def _original(root: Path, name: str, places: list[int], sizes: StoreSizes) -> Or
     return Original(name, files, tuple(kept), raw, following, sizes)
 
 
-def break_store(original: Original, choose: random.Random, within: str = "") -> Broken:
-    """One to three random breaks, of files below `within`; or a changed record, and in one of three cases one more."""
+def break_store(original: Original, choose: random.Random, within: str = "", *, moves: bool = False) -> Broken:
+    """One to three random breaks, of files below `within`; or a changed record, and in one of three cases one more.
+
+    `moves`: one of the breaks may be a file that is moved over another.
+    """
     broken = Broken(dict(original.files), original, choose, "" if within == STATED else within)
     if within == STATED:
         broken.breaks.append(change_what_a_record_states(broken))
@@ -475,7 +489,7 @@ def break_store(original: Original, choose: random.Random, within: str = "") -> 
             broken.breaks.append(done)
         return broken
     wanted = choose.choice((1, 1, 1, 2, MAX_BREAKS))
-    breaks = [each for each in BREAKS if not within or each is not toggle_abort]
+    breaks = [each for each in BREAKS if not within or each is not toggle_abort] + [move_over_another] * moves
     while len(broken.breaks) < wanted and any(name.startswith(within) for name in broken.files):
         done = choose.choice(breaks)(broken)
         if done is not None:
@@ -805,13 +819,30 @@ def judge_repair(root: Path, broken: Broken) -> Judgement:
         gone = readable(broken.files, broken.original) - readable(tree(root), broken.original)
         if gone:
             raise Violation(f"the repair was refused and {len(gone)} readable messages are gone: {error}") from error
+        _demand_all_somewhere(root, broken)
         return Judgement("refused", str(error))
     if plan.left:
         gone = readable(broken.files, broken.original) - readable(tree(root), broken.original)
         if gone:
             raise Violation(f"the repair left {plan.left[0]!r} and {len(gone)} readable messages are gone")
+        _demand_all_somewhere(root, broken)
         return Judgement("refused", plan.left[0])
+    _demand_all_somewhere(root, broken)
     return judge_start(root, broken, plan.losses)
+
+
+def _demand_all_somewhere(root: Path, broken: Broken) -> None:
+    """What lay whole in a file of the log, under any name, lies in a file of the store or of lost+found after a repair."""
+    before = [content for name, content in broken.files.items() if name.startswith("commitlog/")]
+    after = [path.read_bytes() for path in root.parent.rglob("*") if path.is_file()]
+    gone = [
+        found
+        for found in broken.original.messages
+        if any(broken.original.raw[found.log_offset] in content for content in before)
+        and not any(broken.original.raw[found.log_offset] in content for content in after)
+    ]
+    if gone:
+        raise Violation(f"{len(gone)} messages were whole in some file of the log, and are in none after the repair: first {gone[0].topic}/{gone[0].queue_id} {gone[0].queue_offset}")
 
 
 # Running ------------------------------------------------------------------------------------------------------------
@@ -836,7 +867,7 @@ WAYS = {"start": judge_start, "repair": judge_repair, "accept": judge_accepted}
 def broken_store(seed: int, kind: str = "", within: str = "") -> Broken:
     """The broken store of a seed. `kind` is the store that is broken (of all kinds without it), `within` where its broken files lie, or STATED."""
     original = make_original(kind, seed % MAX_ORIGINALS) if kind else make_original(*_original_of(seed))
-    return break_store(original, random.Random(seed), within)
+    return break_store(original, random.Random(seed), within, moves=seed >= MOVED_FROM)
 
 
 def run_case(
