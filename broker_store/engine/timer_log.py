@@ -23,6 +23,8 @@ _STRIDE = 1 << 20
 
 UNIT = np.dtype([(name, ">i8" if letter == "q" else ">i4") for name, letter in zip(timer_log.LAYOUT.names, "iqiqiqiiq", strict=True)])
 
+_SETTING = "mappedFileSizeTimerLog"
+
 
 class TimerLog:
     """Positions are counted over all files."""
@@ -32,9 +34,13 @@ class TimerLog:
         self.files: list[MappedFile] = []
         self.wrote = 0
 
+    def demand_files(self) -> None:
+        """See that the files fit each other and the setting. Raises DamagedStoreError, and changes nothing."""
+        load_sequence(self._disk, self._directory, self._file_size, _SETTING, delete=False)
+
     def load(self) -> None:
         """Find the files. DamagedStoreError when they do not fit each other or the setting."""
-        self.files = load_sequence(self._disk, self._directory, self._file_size, "mappedFileSizeTimerLog")
+        self.files = load_sequence(self._disk, self._directory, self._file_size, _SETTING)
         for file in self.files:
             # What was found is not known to be on the disk, nor to have blocks behind what is used.
             file.flushed = file.allocated = 0

@@ -219,6 +219,18 @@ def test_a_damaged_table_of_deleted_topics_refuses_the_start_and_it_still_counts
     assert_refused_unchanged(store.root, clock, "deletedTopics.json")
 
 
+def test_a_timer_log_of_another_file_size_is_refused_before_anything_is_written(open_store, clock):
+    """`abort` stayed, so the next start looked through a store that was closed in order."""
+    store = open_store()
+    filled(store)
+    store.close()
+    (store.root / "timerlog").mkdir(exist_ok=True)
+    path = store.root / "timerlog" / f"{0:020d}"
+    path.write_bytes(bytes(4096 + 7))
+    assert_refused_unchanged(store.root, clock, "mappedFileSizeTimerLog")
+    path.unlink()
+
+
 @pytest.mark.parametrize("is_new", [False, True], ids=["of a file", "of no file"])
 def test_a_directory_under_the_name_of_an_index_file_refuses_the_start_and_a_repair_moves_it_away(open_store, clock, is_new):
     """It was passed over, and the file of that name could not be made."""
