@@ -613,10 +613,11 @@ class Named:
     with_begin: dict[tuple[str, int], tuple[int, int]] | None
     left_out: frozenset[int]
     passed: tuple[tuple[int, int], ...]
+    is_log_gone: bool  # as a whole, which was accepted: of messages that nothing else says to have been there nobody can know
 
     def has(self, found: StoredMessage, known_next: int) -> bool:
         """Whether the message is named. With the begin one need not be whose number is at or above `known_next`: nothing says that it was there."""
-        if found.log_offset in self.left_out:
+        if found.log_offset in self.left_out or (self.is_log_gone and found.queue_offset >= known_next):
             return True
         if found.queue_offset >= known_next and any(low <= found.log_offset < high for low, high in self.passed):
             return True
@@ -659,7 +660,8 @@ def _named_parts(store: HandStore) -> Named:
         for one in found
         if (words := _PASSED.search(one["what"])) is not None
     )
-    return Named(below, behind, with_begin if is_certain else None, left_out, passed)
+    is_log_gone = any(one["file"] == "commitlog" and one["what"].startswith("there is no log file") and one["what"].endswith("; accepted") for one in found)
+    return Named(below, behind, with_begin if is_certain else None, left_out, passed, is_log_gone)
 
 
 def _served(store: HandStore, topic: str, queue_id: int) -> tuple[dict[int, bytes], set[int]]:
