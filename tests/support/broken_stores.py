@@ -835,14 +835,9 @@ def judge_repair(root: Path, broken: Broken) -> Judgement:
 
 def _demand_all_somewhere(root: Path, broken: Broken) -> None:
     """What lay whole in a file of the log, under any name, lies in a file of the store or of lost+found after a repair."""
-    before = [content for name, content in broken.files.items() if name.startswith("commitlog/")]
-    after = [path.read_bytes() for path in root.parent.rglob("*") if path.is_file()]
-    gone = [
-        found
-        for found in broken.original.messages
-        if any(broken.original.raw[found.log_offset] in content for content in before)
-        and not any(broken.original.raw[found.log_offset] in content for content in after)
-    ]
+    before = b"".join(content for name, content in broken.files.items() if name.startswith("commitlog/"))
+    after = b"".join(path.read_bytes() for path in root.parent.rglob("*") if path.is_file())
+    gone = [found for found in broken.original.messages if (raw := broken.original.raw[found.log_offset]) in before and raw not in after]
     if gone:
         raise Violation(f"{len(gone)} messages were whole in some file of the log, and are in none after the repair: first {gone[0].topic}/{gone[0].queue_id} {gone[0].queue_offset}")
 
