@@ -1213,7 +1213,8 @@ class StoreCheck:
         for place, queues in _table(self._read_json("consumerOffset.json").get("offsetTable")).items():
             topic, _, group = str(place).partition("@")
             for queue_id, offset in _numbers(queues):
-                if (topic, queue_id) in self.queues or topic in self.known_topics:
+                is_deleted = topic in self.deleted_before and topic not in self.known_topics  # a start leaves such positions alone
+                if not is_deleted and ((topic, queue_id) in self.queues or topic in self.known_topics):
                     yield "consumerOffset.json", topic, queue_id, group, offset
         for level, offset in _numbers(self._read_json("delayOffset.json").get("offsetTable")):
             yield "delayOffset.json", queue_unit.SCHEDULE_TOPIC, level - 1, "", offset

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from broker_store.broker.groups import SYSTEM_GROUP_PREFIX
 from broker_store.engine import samples
 from broker_store.engine.samples import Sample
 from broker_store.errors import BrokerStoreError
@@ -78,7 +79,7 @@ def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
             continue
         _, group, topic, queue_id = name.split("\t")
         end = samples.maximum_of(topic, int(queue_id))
-        if end not in last:
+        if end not in last or group.startswith(SYSTEM_GROUP_PREFIX):  # how far the broker's own steps are saved, which is no lag
             continue
         first = next(sample for sample in now if name in sample.values and end in sample.values)
         behind = max(0, last[end] - at)

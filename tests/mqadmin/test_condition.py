@@ -112,8 +112,8 @@ def _sample(at_ms: int, *places: tuple[str, int, int, int]) -> Sample:
 
 
 def test_a_lag_that_grows_is_measured_between_samples_of_the_present_and_over_the_same_queues():
-    first = _sample(NOW - 20_000, ("slow", 0, 10, 100), ("quick", 1, 50, 50))
-    last = _sample(NOW, ("slow", 0, 20, 400), ("quick", 1, 90, 90), ("slow", 2, 0, 9_999), ("new", 3, 0, 300))
+    first = _sample(NOW - 20_000, ("slow", 0, 10, 100), ("quick", 1, 50, 50), ("CID_RMQ_SYS_TRANS", 0, 0, 100))
+    last = _sample(NOW, ("CID_RMQ_SYS_TRANS", 0, 0, 400), ("slow", 0, 20, 400), ("quick", 1, 90, 90), ("slow", 2, 0, 9_999), ("new", 3, 0, 300))
     between = _sample(NOW - 10_000, ("slow", 0, 15, 200), ("new", 3, 0, 50))
     assert signs.lags_of([first, between, last], NOW) == (Growth("new", 300, 250, 10_000, 250), Growth("quick", 0, 0, 20_000, 40), Growth("slow", 10_379, 290, 20_000, 300))
     assert signs.lags_of([last], NOW) is None and signs.lags_of([], NOW) is None
