@@ -23,7 +23,7 @@ def exists(pid: object) -> bool:
 
 
 def boot_id() -> str:
-    """A name that the kernel takes anew at each start of the machine; "" where it tells none."""
+    """Return the kernel's boot id, which is another after each start of the machine; "" where there is none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

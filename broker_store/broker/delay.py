@@ -88,16 +88,16 @@ class Delay:
         How far such a level was delivered is not known. It goes on with what became due after its newest message was stored:
         what was due before then had been delivered, and of the rest some may come twice.
         """
-        told = []
+        sentences = []
         for level in self._levels:
             low = max(0, self._store.min_offset(SCHEDULE_TOPIC, level.queue_id))
             high = max(low, self._store.max_offset(SCHEDULE_TOPIC, level.queue_id))
             at = max(low, level.offset)
             if at > high:
                 at = self._first_due_late(level, low, high)
-                told.append(f"delay level {level.queue_id + 1} was at {level.offset:,} of its queue, which ends at {high:,}: it goes on at {at:,}")
+                sentences.append(f"delay level {level.queue_id + 1} was at {level.offset:,} of its queue, which ends at {high:,}: it goes on at {at:,}")
             level.offset = level.saved = at
-        return told
+        return sentences
 
     def _first_due_late(self, level: _Level, low: int, high: int) -> int:
         """The first message in [low, high) that became due after the last one was stored. Times go up along a level's queue."""

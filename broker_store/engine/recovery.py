@@ -1146,8 +1146,9 @@ class Recovery:
         # At the stamp's very ms only a clean stop synced all records.
         stated_ms = self._stated_ms(file, at)
         was_synced = stated_ms is not None and (last_ms or 1) <= stated_ms < stamp + self._was_clean
-        behind = None if (last_ms or 0) < stamp or was_synced else self._cannot_be_lost(file, at)
-        if (last_ms or 0) >= stamp and not was_synced and behind is None:
+        may_end_here = (last_ms or 0) >= stamp and not was_synced
+        behind = self._cannot_be_lost(file, at) if may_end_here else None
+        if may_end_here and behind is None:
             if not self._is_data(file, at) or self._came_meanwhile(file, at):
                 return "nothing follows: the ordinary end"
             self._report.stopped["verdict"] = "cut: not known to be on the disk"

@@ -66,29 +66,20 @@ class StartRecords:
         except StoreError as error:
             self._give_up(report, error)
 
-    def last_start_ms(self, report: RecoveryReport) -> int | None:
-        """When the newest start of a broker began that opened this store; None without one, or where the records cannot be read, which becomes a finding."""
-        if self._gave_up:
-            return None
-        try:
-            return _last_start_ms(self._disk, self.directory, self._store)
-        except StoreError as error:
-            self._give_up(report, error)
-            return None
+    def last_start(self, report: RecoveryReport) -> tuple[int | None, bool]:
+        """When the newest start of a broker began that opened this store, and whether this machine was not restarted since.
 
-    def is_same_boot(self, report: RecoveryReport) -> bool:
-        """Whether this machine has run without a restart since the newest start that opened this store: then nothing that was written is lost.
-
-        False where that is not known. What cannot be read becomes a finding.
+        Without a restart nothing that was written is lost. (None, False) without such a start, or where the records cannot be
+        read, which becomes a finding.
         """
         if self._gave_up:
-            return False
+            return None, False
         try:
             newest = next(_starts(self._disk, self.directory, self._store), {})
         except StoreError as error:
             self._give_up(report, error)
-            return False
-        return newest.get("boot") == processes.boot_id() != ""
+            return None, False
+        return newest.get("started_ms"), newest.get("boot") == processes.boot_id() != ""
 
     def _bytes(self, facts: dict) -> bytes:
         return json.dumps(facts | {"store": self._store, "pid": os.getpid(), "boot": processes.boot_id()}).encode()
@@ -130,7 +121,7 @@ def levels_of_last_start(directory: Path, store: Path, disk: Disk | None = None)
 
 def time_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> int | None:
     """When the newest start of a broker on `store` began that opened it, in ms; None when none is recorded."""
-    return _last_start_ms(disk or Disk(), directory, _name_of(store, directory))
+    return next(_starts(disk or Disk(), directory, _name_of(store, directory)), {}).get("started_ms")
 
 
 def store_gone(last_start_ms: int) -> str:
@@ -146,10 +137,6 @@ def ends_gone(last_start_ms: int) -> str:
     )
 
 
-def _last_start_ms(disk: Disk, directory: Path, store: str) -> int | None:
-    return next((found["started_ms"] for found in _starts(disk, directory, store) if isinstance(found.get("started_ms"), int)), None)
-
-
 def _name_of(store: Path, directory: Path) -> str:
     """The store as its records name it, as seen from the data directory when it lies there."""
     return str(store.relative_to(directory.parent)) if store.is_relative_to(directory.parent) else str(store)
@@ -159,7 +146,8 @@ def _starts(disk: Disk, directory: Path, store: str) -> Iterator[dict]:
     """The records of starts of a broker that opened `store`, newest first."""
     for name in reversed(names(disk, directory)):
         found = parsed(disk.read_file(directory / name) or b"")
-        if found is not None and (found["state"], found.get("purpose"), found.get("store")) == ("done", "start", store):
+        is_whole = found is not None and isinstance(found.get("started_ms"), int)
+        if is_whole and (found["state"], found.get("purpose"), found.get("store")) == ("done", "start", store):
             yield found
 
 

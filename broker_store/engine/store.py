@@ -204,8 +204,7 @@ class MessageStore:
                 if not clean:
                     self._disk.size_of(abort)  # refused when it is no regular file
                 report.abort_found = not clean
-                last_start_ms = None if self._records is None else self._records.last_start_ms(report)
-                is_same_boot = self._records is not None and self._records.is_same_boot(report)
+                last_start_ms, is_same_boot = (None, False) if self._records is None else self._records.last_start(report)
                 if not self._demand_the_store(last_start_ms):
                     last_start_ms = None  # nothing of what it left is expected
                 step.detail = "there is no abort: it was closed in order, or is new" if clean else "abort is there: whoever wrote last did not close it"
@@ -898,7 +897,7 @@ class MessageStore:
         return found
 
     def note_of_config(self, name: str, what: str) -> None:
-        """Add to the report of the start what was found in config/<name>, and mended."""
+        """Add a warning about config/<name> to the report of the start: what was wrong, and what was set instead."""
         self.report.finding("warning", what, f"{CONFIG}/{name}")
         self._write_start_record()
 

@@ -62,8 +62,8 @@ class Losses:
     `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names; of a record that only the index or the
     checkpoint knows they count the least that a record has.
     `perhaps_expired` messages, which units name, lie before `log_begin`, and no file says whether retention removed them.
-    `ends_unknown` are the queues (`topic/queue id`) of which nobody can tell whether the lost end of the log held their next messages:
-    their units end before the log's last record of them.
+    `ends_unknown` are the queues (`topic/queue id`) for which it is not known whether the lost end of the log held more messages:
+    their units end before the last record that the log has of them.
     `next_offsets` are the least numbers that next messages may have, by (topic, queue id), of queues that lose their last messages or units.
     """
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from broker_store.broker.groups import SYSTEM_GROUP_PREFIX
@@ -74,15 +74,9 @@ def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
     grown: dict[str, int] = defaultdict(int)
     came: dict[str, int] = defaultdict(int)
     since_ms: dict[str, int] = {}
-    for name, at in last.items():
-        if not name.startswith("at\t"):
-            continue
-        _, group, topic, queue_id = name.split("\t")
-        end = samples.maximum_of(topic, int(queue_id))
-        if end not in last or group.startswith(SYSTEM_GROUP_PREFIX):  # how far the broker's own steps are saved, which is no lag
-            continue
+    for group, name, end in _places(last):
         first = next(sample for sample in now if name in sample.values and end in sample.values)
-        behind = max(0, last[end] - at)
+        behind = max(0, last[end] - last[name])
         lag[group] += behind
         grown[group] += behind - max(0, first.values[end] - first.values[name])
         came[group] += max(0, last[end] - first.values[end])
@@ -91,12 +85,28 @@ def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
     return tuple(Growth(group, lag[group], grown[group], now[-1].at_ms - since_ms[group], came[group], steadily[group]) for group in sorted(lag))
 
 
+def _places(values: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
+    """(group, name of its position, name of the queue's end) of each queue whose end was sampled too.
+
+    Without the broker's own groups: how far their steps are saved is no lag.
+    """
+    for name in values:
+        if name.startswith("at\t"):
+            _, group, topic, queue_id = name.split("\t")
+            end = samples.maximum_of(topic, int(queue_id))
+            if end in values and not group.startswith(SYSTEM_GROUP_PREFIX):
+                yield group, name, end
+
+
 def _steadily_grown(now: Sequence[Sample]) -> dict[str, int]:
     """By how much the least lag of each group rose from the first third of the samples over the second to the last; else 0."""
     found: dict[str, int] = defaultdict(int)
     if len(now) < LEAST_FOR_THIRDS:
         return found
-    places = _places_in_all(now)
+    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for group, name, end in _places(now[-1].values):
+        if all(name in sample.values and end in sample.values for sample in now):  # a queue that came later is no growth of the others
+            places[group].append((name, end))
     third = len(now) // 3
     lows = [_least_lags(part, places) for part in (now[:third], now[third:-third], now[-third:])]
     for group in places:
@@ -104,18 +114,6 @@ def _steadily_grown(now: Sequence[Sample]) -> dict[str, int]:
         if first < second < last:
             found[group] = last - first
     return found
-
-
-def _places_in_all(now: Sequence[Sample]) -> dict[str, list[tuple[str, str]]]:
-    """By group the names of a position and of its queue's end that each sample has: a queue that came later is no growth of the others."""
-    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for name in now[-1].values:
-        if name.startswith("at\t"):
-            _, group, topic, queue_id = name.split("\t")
-            end = samples.maximum_of(topic, int(queue_id))
-            if all(name in sample.values and end in sample.values for sample in now):
-                places[group].append((name, end))
-    return places
 
 
 def _least_lags(part: Sequence[Sample], places: dict[str, list[tuple[str, str]]]) -> dict[str, int]:

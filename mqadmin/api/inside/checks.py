@@ -45,7 +45,7 @@ def show_plan(request: HttpRequest, run_id: str):
     """What a repair would do, action by action, with the bytes and files it touches. It is done offline, by `command`.
 
     `lost` has the messages that no repair brings back. Its `unnamed_bytes` are missing or damaged bytes that held what no queue names.
-    `ends_unknown` are queues of which nobody can tell whether the lost end of the log held more of them: their units end before it.
+    `ends_unknown` are queues for which it is not known whether the lost end of the log held more messages: their units end before it.
     `perhaps_expired` messages lie before the begin of the log: they became too old, or are lost, and no file says which.
     """
     return schemas.facts(checks.plan(run_id))
