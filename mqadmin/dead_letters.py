@@ -99,7 +99,7 @@ def plan(store: Any, places: dict[int, int | None], group: str, to: str, limit: 
             at = max(at + 1, result.next_offset)
     found["skipped"] = counts.pop("", 0)
     without_topic = sum(count for name, count in counts.items() if to == "topic" and not is_taken(name))
-    cannot = f"The group has {NO_RETRY_TOPIC}." if to == "group" and not is_taken(retry_topic(group)) else ""
+    cannot = f"The group has {NO_RETRY_TOPIC}." if to == "group" and found["messages"] and not is_taken(retry_topic(group)) else ""
     known = [time_ms for time_ms in times if time_ms is not None and time_ms > 0]
     return found | {
         "topics": [{"topic": name, "messages": count, "exists": name in topics, "is_taken": is_taken(name)} for name, count in counts.most_common()],

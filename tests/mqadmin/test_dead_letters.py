@@ -55,7 +55,7 @@ async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch): 
 async def test_a_group_without_dead_letters_has_nothing_to_send_and_one_that_is_not_there_is_missing(cluster):  # noqa: F811
     cluster._process.parts.offsets.commit("billing", "orders", 0, 0)
     plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
-    assert (plan["messages"], plan["topics"], plan["oldest_ms"], plan["complete"]) == (0, [], None, True)
+    assert (plan["messages"], plan["topics"], plan["oldest_ms"], plan["complete"], plan["cannot"]) == (0, [], None, True, "")
     with pytest.raises(NotFoundError):
         await asyncio.to_thread(cluster.dead_letters, "nobody", "group", 100)
 
