@@ -159,8 +159,8 @@ class ConsumeQueue:
         if unit == first:
             self.row[c.Q_FILE_ADDRESS] = self.row[c.Q_FILE_FIRST] = self.row[c.Q_FILE_END] = 0
             return
-        self.row[c.Q_APPEND_LIMIT] = first
-        self.give_room(unit - first + 1)
+        self.row[c.Q_APPEND_LIMIT] = first  # what lies before `unit` in its file needs blocks too
+        self.give_room(1)
         file = self.file_of(unit)
         file.map().write(0, queue_unit.PRE_BLANK * (unit - first))
         self._enter(file)

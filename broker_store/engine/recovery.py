@@ -850,15 +850,18 @@ class Recovery:
     def _begins_too_late(self, queue: ConsumeQueue) -> bool:
         """Whether the units before its first file are of records that the log still holds, or that is not known.
 
-        Retention leaves a first file that begins with a unit below the log's minimum (`ConsumeQueue.files_before`), and a
-        queue that was begun behind lost records begins with blank units.
+        Retention leaves a first file that begins with a unit below the log's minimum (`ConsumeQueue.files_before`), or with that
+        of the log's first record, and a queue that was begun behind lost records begins with blank units.
         """
         if not queue.files or queue.files[0].base == 0 or not queue.is_made_from_log:
             return False
         if queue.files[0].base // UNIT in self._proof.rows(queue):
             return False  # recorded as its first file, or the record has those before it
         first = self._first_unit(queue.files[0].path)
-        return not first.is_data or (not first.is_pre_blank and first.log_offset > self._log.minimum)
+        if not first.is_data or first.is_pre_blank:
+            return not first.is_data
+        is_first_record = first.log_offset == self._log.minimum
+        return first.log_offset > self._log.minimum or (is_first_record and not self._states_unit(queue, queue.files[0].base // UNIT))
 
     def _drop_queue_files(self, queue: ConsumeQueue, end: int) -> None:
         """Files that begin behind the end go away; zero is left behind it in the file that holds it."""
@@ -867,6 +870,7 @@ class Recovery:
             file.unmap()
             self._keep_away(file.path)
             self._queue_files_gone += 1
+            queue.row[c.Q_APPEND_LIMIT] = min(queue.row[c.Q_APPEND_LIMIT], file.base // UNIT)
         if queue.files and queue.files[-1].end > end * UNIT:
             at, region = end * UNIT - queue.files[-1].base, queue.files[-1].map()
             if _data_end(region, at) > at:

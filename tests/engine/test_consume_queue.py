@@ -38,6 +38,17 @@ def test_no_file_is_made_before_the_first_message(open_store):
     assert store._disk.list_names(store.root / "consumequeue/topic/5") == [f"{0:020d}"]
 
 
+def test_a_queue_that_begins_in_a_file_gets_that_file_alone(open_store):
+    """It got the next one too; a start that took it away left the queue with room in a file that was gone."""
+    store = open_store()
+    queue = store.queue_table.open("topic", 0)
+    queue.begin_behind(31)
+    assert [file.path.name for file in queue.files] == [f"{400:020d}"]
+    assert [store.put(message()).queue_offset for _ in range(10)] == list(range(31, 41))
+    assert [file.path.name for file in queue.files] == [f"{400:020d}", f"{800:020d}"]
+    assert [queue.unit_in_files(number).is_pre_blank for number in (20, 30, 31)] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     ("name", "length", "says"),
     [
