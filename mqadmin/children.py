@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
+from urllib.parse import parse_qs
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ ctypes.CDLL(None, use_errno=True).prctl(1, int(sys.argv[1])); os.getppid() == in
 REDIS_START_SECONDS = 3.0
 WORKER_TERM_SECONDS = 1.0  # then the whole session is killed
 REDIS_TERM_SECONDS = 1.0
+REDIS_ANSWER_SECONDS = 2  # longer than a save to disk lets it wait
 MAX_LOG_BYTES = 8 << 20  # looked at when a child starts
 KILL_SECONDS = 0.3  # for what was killed to be gone
 RESTART_SECONDS = 2.0  # between looks at whether all still run
@@ -74,8 +76,16 @@ def redis_program() -> Path:
 
 
 def redis_url(socket_path: Path, password: str) -> str:
-    """How our Redis is called by those who know its password."""
+    """The address of our Redis, with its password."""
     return f"unix://:{password}@{socket_path}"
+
+
+def with_timeout(url: str) -> str:
+    """An address of Redis with a bound on each wait for its answer, unless it has one. A worker of rq raises it for what it waits for."""
+    address, _, options = url.partition("?")
+    if "socket_timeout" in parse_qs(options):
+        return url
+    return f"{address}?{options}{'&' if options else ''}socket_timeout={REDIS_ANSWER_SECONDS}"
 
 
 class Child:
@@ -90,6 +100,14 @@ class Child:
     @property
     def running(self) -> bool:
         return self.process.poll() is None
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether a signal (SIGSTOP, SIGTSTP) or a debugger halted it: it has not ended, and does nothing until it is continued."""
+        try:
+            return _state_and_session(self.process.pid)[0] in "tT"
+        except OSError:  # it ended meanwhile
+            return False
 
     def terminate(self) -> None:
         if self.running:
@@ -129,14 +147,24 @@ def session_members(session: int) -> list[int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                stat = Path("/proc", entry, "stat").read_text()
+                state, its_session = _state_and_session(int(entry))
             except OSError:  # it ended meanwhile
                 continue
-            # The command's name may hold anything; the fields are counted from its closing parenthesis.
-            state, _, _, its_session = stat.rpartition(")")[2].split()[:4]
-            if int(its_session) == session and state not in "ZX":
+            if its_session == session and state not in "ZX":
                 members.append(int(entry))
     return members
+
+
+def _state_and_session(pid: int) -> tuple[str, int]:
+    """The state of a process (a letter, as in proc(5)) and its session; OSError when there is none."""
+    stat = Path("/proc", str(pid), "stat").read_text()
+    # The command's name may hold anything; the fields are counted from its closing parenthesis.
+    state, _, _, session = stat.rpartition(")")[2].split()[:4]
+    return state, int(session)
+
+
+def _runs(child: Child) -> bool:
+    return child.running and not child.is_halted
 
 
 class Children:
@@ -200,11 +228,11 @@ class Children:
                 log.error("a child could not be started again: %s", error)
 
     def state(self) -> dict:
-        """What runs now, for the dashboard: {"redis": "own"|"external"|"stopped", "workers": {name: running}}."""
-        own = self._redis is not None and self._redis.running
+        """What runs now, for the dashboard: {"redis": "own"|"external"|"stopped", "workers": {name: running}}. One that is halted does not run."""
+        own = self._redis is not None and _runs(self._redis)
         return {
             "redis": "own" if own else "external" if self._redis is None and self.redis_url else "stopped",
-            "workers": {worker.name: worker.running for worker in self._workers},
+            "workers": {worker.name: _runs(worker) for worker in self._workers},
         }
 
     def stop(self, interrupted: Callable[[], object] = lambda: None) -> list[str]:

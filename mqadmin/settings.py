@@ -21,7 +21,7 @@ from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse_lazy
 
-from mqadmin.children import redis_url
+from mqadmin.children import redis_url, with_timeout
 from mqadmin.first_start import secret_key
 from mqadmin.trusted_proxies import MAX_ADDRESS_CONNECTIONS, proxies_of
 
@@ -115,7 +115,7 @@ REDIS_PASSWORD = hmac.digest(SECRET_KEY.encode(), b"the jobs' Redis", "sha256").
 REDIS_URL = environment.str("REDIS_URL", "") or redis_url(DATA_DIRECTORY / "run" / "redis.sock", REDIS_PASSWORD)
 # Redis holds only jobs. JSON, never pickle: who can write to Redis must not be able to run code in a worker.
 RQ_QUEUES = {
-    name: {"URL": REDIS_URL, "DEFAULT_TIMEOUT": timeout, "SERIALIZER": "rq.serializers.JSONSerializer"}
+    name: {"URL": with_timeout(REDIS_URL), "DEFAULT_TIMEOUT": timeout, "SERIALIZER": "rq.serializers.JSONSerializer"}
     for name, timeout in (("default", 3_600), ("spark", 6 * 3_600))
 }
 RQ = {"JOB_CLASS": "mqadmin.jobs.AllowedJob", "WORKER_CLASS": "mqadmin.jobs.JobWorker"}

@@ -151,6 +151,8 @@ def _subject(audited: Audited, command: Command) -> tuple[str, dict]:
         detail |= {"body_bytes": len(command.body)} if rows is None else {
             list_name: [{name: text_excerpt(row.get(name, ""), MAX_SAID_CHARACTERS) for name in kept} for row in rows[:MAX_NAMES]]
         }
+    if audited.kind == "config":
+        detail |= _keys_in(command.body)
     if audited.items is None:
         return str(fields.get(audited.name, ""))[:MAX_NAME_CHARACTERS], detail
     names = _names_in(command.body, *audited.items)
@@ -165,6 +167,13 @@ def _names_in(body: bytes, list_name: str, name: str) -> list[str] | None:
     """The names of the items of a body; None where they are not read."""
     items = _items_of(body, list_name)
     return None if items is None else [text_excerpt(item.get(name, ""), MAX_NAME_CHARACTERS) for item in items]
+
+
+def _keys_in(body: bytes) -> dict:
+    """The first keys of a body of lines `key=value`. Their values stay out of the record: they may be secrets."""
+    *lines, rest = body[:MAX_LIST_BYTES].split(b"\n", MAX_NAMES)
+    keys = [text_excerpt(line.partition(b"=")[0].decode(errors="replace").strip(), MAX_NAME_CHARACTERS) for line in (*lines, rest)[:MAX_NAMES]]
+    return {"keys": [key for key in keys if key]}
 
 
 def _items_of(body: bytes, list_name: str) -> list[dict] | None:
@@ -186,6 +195,8 @@ def _picture(parts: BrokerParts, audited: Audited, command: Command, name: str) 
     if audited.action == "reset_offset":
         topic = (command.fields or {}).get("topic", "")
         return (parts.offsets.of(name, topic),)
+    if audited.action == "forbid":
+        return ({"readable": parts.groups.may_read(name, (command.fields or {}).get("topic", ""))},)
     if audited.items is not None and audited.items[0]:
         return None  # a list: its names are enough
     if audited.kind == "topic" and name:

@@ -22,6 +22,7 @@ from mqadmin.inside import checks, write_routes
 
 LEAST_FOR_THIRDS = 6  # samples: two in each third
 JOBS_MS = 24 * 3_600_000  # failures that old are noticed
+REDIS = "Redis"
 Sign = TypeVar("Sign")
 
 
@@ -31,6 +32,9 @@ def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
     now_ms = parts.clock()
     history = parts.history
     configs, routes = cluster.call(write_routes.snapshot, parts)
+    stopped_children = None if children is None else stopped(children())
+    # A Redis that is halted takes requests and leaves them without an answer.
+    asks_jobs = stopped_children is None or REDIS not in stopped_children
     return Signs(
         now_ms=now_ms,
         state=state["state"],
@@ -40,9 +44,9 @@ def of(cluster: Any, children: Callable[[], dict] | None) -> Signs:
         refused_sends=refused_sends,
         lags=None if history is None else _known(lambda: lags_of(history.read(_is_place, now_ms - SPEED_MS), now_ms)),
         disk=_known(lambda: refusal_of(cluster.disk())),
-        failed_jobs=_known(lambda: jobs.failed_since(int(time.time() * 1000) - JOBS_MS)),
-        stopped_children=None if children is None else stopped(children()),
-        findings=_known(checks.last_findings),
+        failed_jobs=_known(lambda: jobs.failed_since(int(time.time() * 1000) - JOBS_MS)) if asks_jobs else None,
+        stopped_children=stopped_children,
+        findings=_known(checks.last_findings) if asks_jobs else None,
         pause=cluster.call(parts.pauses.longest),
         withheld=write_routes.withheld(parts, configs, routes),
         database_failed=failures.database_failure(),
@@ -130,5 +134,5 @@ def refusal_of(disk: dict) -> Refusal | None:
 
 def stopped(state: dict) -> tuple[str, ...]:
     """The children that do not run, of mqadmin/children.py's state."""
-    names = ["Redis"] if state["redis"] == "stopped" else []
+    names = [REDIS] if state["redis"] == "stopped" else []
     return (*names, *(f"the worker {name}" for name, runs in sorted(state["workers"].items()) if not runs))

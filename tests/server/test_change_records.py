@@ -12,7 +12,7 @@ from broker_store.protocol import bodies
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.command import Command
 from broker_store.server import audited_requests, change_records
-from broker_store.server.change_records import MAX_TOKENS, TOKEN_MS, ChangeRecord, ChangeRecords
+from broker_store.server.change_records import MAX_NAMES, MAX_TOKENS, TOKEN_MS, ChangeRecord, ChangeRecords
 from tests.server.test_bad_input import CHANGING, GOOD
 from tests.support.broker_harness import FakeChannel, Harness
 
@@ -70,6 +70,18 @@ async def test_a_record_says_what_was_there_before_and_after(harness):
     assert harness.records[-1].detail["before"] == {1: 7}
     await harness.ask(215, topic="Orders")
     assert harness.records[-1].detail["before"]["topicName"] == "Orders" and harness.records[-1].detail["after"] is None
+
+
+async def test_a_prohibition_says_what_the_group_might_do_before(harness):
+    await harness.ask(353, group="CG", topic="Orders", readable="false")
+    assert harness.records[-1].detail == {"topic": "Orders", "readable": "false", "before": {"readable": True}, "after": {"readable": False}}
+
+
+@pytest.mark.parametrize(("body", "keys"), [(b"storePathRootDir=/tmp/x\nbrokerPermission = 4\n", ["storePathRootDir", "brokerPermission"]), (b"", []), (b"\xff[", ["\ufffd["]), (b"a=1\n" * 1000, ["a"] * MAX_NAMES)])
+async def test_a_refused_configuration_leaves_its_keys_and_no_value(harness, body, keys):
+    await harness.ask(25, body)
+    (record,) = harness.records
+    assert record.outcome == "no_permission" and record.detail["keys"] == keys and "/tmp/x" not in str(record.detail)
 
 
 async def test_a_refused_change_says_why(harness):
