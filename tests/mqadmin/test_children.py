@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from redis import ConnectionPool
 
 from mqadmin import children
 
@@ -62,3 +64,31 @@ def test_the_dashboard_starts_without_what_pages_and_rest_need(tmp_path):
     imported = json.loads(done.stdout)
     assert [name for name in ("ninja", "pydantic", "mqadmin.api", "mqadmin.urls", "django.test") if name in imported] == []
     assert "mqadmin.live" in imported
+
+
+@pytest.mark.parametrize(
+    ("url", "bounded"),
+    [
+        ("unix://:pw@/d/run/redis.sock", "unix://:pw@/d/run/redis.sock?socket_timeout=2"),
+        ("redis://h:6379/0?protocol=3", "redis://h:6379/0?protocol=3&socket_timeout=2"),
+        ("redis://h:6379/0?socket_timeout=30", "redis://h:6379/0?socket_timeout=30"),
+    ],
+)
+def test_each_wait_for_redis_has_a_bound(url, bounded):
+    assert children.with_timeout(url) == bounded
+    assert ConnectionPool.from_url(bounded).connection_kwargs["socket_timeout"] in (2, 30)
+
+
+def test_a_halted_child_is_seen_and_is_not_ended(tmp_path):
+    child = children.Child("worker", [sys.executable, "-c", "import signal; signal.pause()"], parent_death_signal=signal.SIGKILL, log_file=tmp_path / "worker.log")
+    try:
+        assert (child.running, child.is_halted) == (True, False)
+        child.process.send_signal(signal.SIGSTOP)
+        os.waitpid(child.process.pid, os.WUNTRACED)
+        assert (child.running, child.is_halted) == (True, True)
+        child.process.send_signal(signal.SIGCONT)
+        os.waitpid(child.process.pid, os.WCONTINUED)
+        assert not child.is_halted
+    finally:
+        child.kill_session()
+    assert (child.running, child.is_halted) == (False, False)

@@ -16,7 +16,7 @@ from broker_store.engine.samples import Sample, SampleFiles, maximum_of, positio
 from broker_store.errors import StoreError
 from broker_store.server.http import NewMessage
 from broker_store.server.problems import Problem
-from mqadmin import condition, jobs
+from mqadmin import condition, failures, jobs
 from mqadmin.condition import Growth, Refusal, Signs, judge
 from mqadmin.inside import checks, signs
 from mqadmin.inside.write_routes import Withheld
@@ -151,6 +151,7 @@ def test_a_queue_that_came_meanwhile_is_no_steady_growth_of_the_others():
 async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatch):  # noqa: F811
     parts = cluster._process.parts
     monkeypatch.setattr(jobs, "failed_since", lambda time_ms: 2)
+    monkeypatch.setattr(failures, "database_failure", lambda: "")  # that of the tests is made by those that ask it
     monkeypatch.setattr(checks, "last_findings", lambda: 0)
     monkeypatch.setattr(cluster, "disk", lambda: {"marks": [{"what": "refused", "percent": 90, "is_reached": False, "at_ms": None}]})
     now = [parts.clock()]
@@ -182,6 +183,18 @@ async def test_what_cannot_be_measured_is_not_known_and_hides_no_other_sign(clus
     found = await asyncio.to_thread(cluster.condition)
     assert found["severity"] == "unknown"
     assert {notice["kind"] for notice in found["notices"]} == {"disk", "lag", "jobs"}
+
+
+async def test_a_redis_that_does_not_run_is_not_asked(cluster, monkeypatch):  # noqa: F811
+    """A halted one takes the request and leaves it without an answer."""
+    asked = []
+    monkeypatch.setattr(jobs, "failed_since", asked.append)
+    monkeypatch.setattr(checks, "last_findings", lambda: asked.append("findings"))
+    cluster.children = lambda: {"redis": "stopped", "workers": {"default": True}}
+    found = await asyncio.to_thread(cluster.condition)
+    assert asked == []
+    sentences = [notice["sentence"] for notice in found["notices"] if notice["kind"] in ("children", "jobs")]
+    assert sentences[0].startswith("Redis does not run, so jobs wait.") and "is not known: the queue of jobs does not answer" in sentences[1]
 
 
 def test_children_that_do_not_run_are_named():
