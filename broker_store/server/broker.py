@@ -245,12 +245,12 @@ class Broker:
     # Saving
 
     def _save_missing(self) -> list[str]:
-        """Have the tables of config/ written of which neither the file nor its .bak is there; the names of these, but for files that cannot be written."""
+        """Have the tables of config/ written of which neither the file nor its .bak is there; the names of those that were there before."""
         tables = {topics.FILE_NAME: self.parts.topics, groups.FILE_NAME: self.parts.groups, offsets.FILE_NAME: self.parts.offsets}
         missing = [name for name in tables if not self.parts.store.has_config(name)]
         for name in missing:
             tables[name].dirty = True
-        return [name for name in missing if name not in self.keeper.failed]
+        return [name for name in missing if name not in self.keeper.failed and not self.keeper.is_under_way(name)]
 
     def _save_changed(self) -> None:
         if self.parts.topics.dirty:

@@ -23,6 +23,7 @@ class Keeper:
     def __init__(self, write: Callable[[str, bytes], None]):
         self._write = write
         self._waiting: dict[str, Callable[[], bytes]] = {}
+        self._writing = ""
         self._task: asyncio.Task | None = None
         self.failed: dict[str, str] = {}
 
@@ -32,9 +33,13 @@ class Keeper:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._write_all())
 
+    def is_under_way(self, name: str) -> bool:
+        """Whether a file that was saved is not written yet."""
+        return name in self._waiting or name == self._writing
+
     async def _write_all(self) -> None:
         while self._waiting:
-            name = next(iter(self._waiting))
+            self._writing = name = next(iter(self._waiting))
             make_text = self._waiting.pop(name)
             try:
                 await asyncio.to_thread(self._write_one, name, make_text)
@@ -44,6 +49,8 @@ class Keeper:
                 log.warning("config/%s could not be written, it is tried again: %s", name, error)
                 self._waiting.setdefault(name, make_text)
                 await asyncio.sleep(RETRY_S)
+            finally:
+                self._writing = ""
 
     def _write_one(self, name: str, make_text: Callable[[], bytes]) -> None:
         self._write(name, make_text())
@@ -54,4 +61,4 @@ class Keeper:
             done, _ = await asyncio.wait({self._task}, timeout=limit_s)
             if not done:
                 self._task.cancel()
-                log.warning("config files not written at the end: %s", ", ".join(self._waiting) or "one")
+                log.warning("config files not written at the end: %s", ", ".join(dict.fromkeys(name for name in (self._writing, *self._waiting) if name)))

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -252,6 +253,34 @@ async def test_a_full_disk_is_tried_again(monkeypatch):
     one.save("a.json", lambda: b"a")
     await one.close()
     assert written == [b"a"] and one.failed == {}
+
+
+async def test_a_file_is_under_way_until_it_is_written():
+    """A first write that takes long was taken for a file that somebody removed."""
+    begun, goes_on = threading.Event(), threading.Event()
+    one = keeper.Keeper(lambda name, data: (begun.set(), goes_on.wait(30)))
+    assert not one.is_under_way("a.json")
+    one.save("a.json", lambda: b"a")
+    one.save("b.json", lambda: b"b")
+    assert one.is_under_way("a.json") and one.is_under_way("b.json")
+    await asyncio.to_thread(begun.wait, 30)
+    assert one.is_under_way("a.json") and one.is_under_way("b.json")
+    goes_on.set()
+    await one.close(30)
+    assert not one.is_under_way("a.json") and not one.is_under_way("b.json")
+
+
+async def test_what_is_not_written_at_the_end_is_named(caplog):
+    goes_on = threading.Event()
+    one = keeper.Keeper(lambda name, data: goes_on.wait(30))
+    one.save("a.json", lambda: b"a")
+    one.save("b.json", lambda: b"b")
+    try:
+        await asyncio.sleep(0)
+        await one.close(0.0)
+    finally:
+        goes_on.set()
+    assert "config files not written at the end: a.json, b.json" in caplog.text
 
 
 # Name servers
