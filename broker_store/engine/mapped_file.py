@@ -140,14 +140,14 @@ def load_up_to_hole(
             if setting == QUEUE_SIZE:
                 put_back += ", or move it out of the store: a queue's files are made again from the log"
             advice = f"{put_back[0].upper()}{put_back[1:]}" if size in lengths else f"Set {setting} to the file size this store was written with, or {put_back}"
-            error = DamagedStoreError(f"has {length} bytes, expected {size}", file=str(path), advice=f"{advice}; `manage.py check_store DIR` tells more.")
+            error = DamagedStoreError(f"has {length} bytes, expected {size}", file=str(path), advice=f"{advice}; `manage.py check_store DIR --plan` shows what a repair would do.")
             if length:
                 raise error
         elif files and base != files[-1].end:
             error = DamagedStoreError(
                 f"follows {files[-1].path.name}, but {file_name(files[-1].end)} should: a file is missing",
                 file=str(path),
-                advice="Put the missing file back from a copy; `manage.py check_store DIR` tells more.",
+                advice="Put the missing file back from a copy, and start again; `manage.py check_store DIR --plan` shows what a repair would do without it.",
             )
         if error is not None:
             return files, Hole(paths[position:], error)
