@@ -24,9 +24,10 @@ from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 
-from broker_store.server.problems import MEDIA_TYPE, Problem
+from broker_store.server.problems import Problem
 from mqadmin import audit, roles
 from mqadmin.failures import DATABASE_TITLE, database_failure, database_sentence, note_database_failure
+from mqadmin.problem_responses import problem_response
 
 MUST_SET_PASSWORD = "must_set_password"  # in the session of who came in with a one-time password
 ADMIN_PATHS = ("/admin/",)
@@ -102,7 +103,7 @@ def problem_for_a_wrong_method(get_response):
         if response.status_code != 405 or not request.path.startswith("/api/"):
             return response
         problem = Problem("method_not_allowed", f"{request.path[:200]} takes {response['Allow']}, not {request.method[:20]}")
-        return HttpResponse(problem.body(), status=problem.status, content_type=MEDIA_TYPE, headers={"Allow": response["Allow"]})
+        return problem_response(problem, {"Allow": response["Allow"]})
 
     if iscoroutinefunction(get_response):
 
@@ -143,8 +144,7 @@ def without_database(request, error: DatabaseError) -> HttpResponse:
     """The answer to a request whose user, or what else is in the dashboard's database, could not be looked up."""
     note_database_failure(request, error)
     if request.path.startswith("/api/"):
-        problem = Problem("database_unavailable")
-        return HttpResponse(problem.body(), status=problem.status, content_type=MEDIA_TYPE)
+        return problem_response(Problem("database_unavailable"))
     return render(request, "no_database.html", {"title": DATABASE_TITLE, "sentence": database_sentence(database_failure() or error)}, status=503)
 
 
@@ -208,8 +208,7 @@ def who_asks(get_response):
         if request.path in {reverse(name) for name in PASSWORD_FREE}:
             return None
         if request.path.startswith("/api/"):
-            problem = Problem("forbidden", "this session began with a one-time password", "set a password of your own at /password/ first")
-            return HttpResponse(problem.body(), status=problem.status, content_type=MEDIA_TYPE)
+            return problem_response(Problem("forbidden", "this session began with a one-time password", "set a password of your own at /password/ first"))
         return redirect("password")
 
     if iscoroutinefunction(get_response):

@@ -29,6 +29,7 @@ from mqadmin.api.auth import AUTH
 from mqadmin.api.parameters import only_declared
 from mqadmin.api.wrong import reason
 from mqadmin.failures import note_database_failure, note_store_failure
+from mqadmin.problem_responses import problem_response
 from mqadmin.web import count_refusal
 
 log = logging.getLogger(__name__)
@@ -79,14 +80,6 @@ api.add_router("", store.router, tags=["Store"])
 api.add_router("/store", inside.router, tags=["Store"])
 api.add_router("", jobs.router, tags=["Jobs"])
 api.add_router("", pipeline.router, tags=["Pipeline"])
-
-
-def problem_response(problem: Problem) -> HttpResponse:
-    response = HttpResponse(problem.body(), status=problem.status, content_type=MEDIA_TYPE)
-    response["Cache-Control"] = "no-store"
-    if problem.status == 401:
-        response["WWW-Authenticate"] = 'Bearer realm="broker"'
-    return response
 
 
 def _on_known(request: HttpRequest, error: Exception) -> HttpResponse:

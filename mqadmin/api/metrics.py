@@ -19,9 +19,9 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from broker_store import __version__
 from broker_store.server.problems import Problem
 from mqadmin import clusters
-from mqadmin.api import problem_response
 from mqadmin.api.auth import LocalSocket, Token
 from mqadmin.api.parameters import problem_of_query
+from mqadmin.problem_responses import problem_response
 
 MAX_NAMES = 500  # topics and groups with series of their own
 STATES = ("starting", "opening", "recovering", "running", "read_only", "closed", "failed")

@@ -11,8 +11,9 @@ from django.urls import path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
 from broker_store.server.problems import Problem
-from mqadmin.api import api, problem_response
+from mqadmin.api import api
 from mqadmin.api.parameters import problem_of_query
+from mqadmin.problem_responses import problem_response
 
 
 @csrf_exempt  # there is nothing to protect, and the check would answer with a page
