@@ -5,6 +5,8 @@ queue file points to a record that states its topic, queue and number, so the un
 renamed, swapped with another or copied over another is found by this, and its content is worth more than its name:
 
     its right place is free (or the file there goes elsewhere)    it is read there, and a repair renames it
+    its right place has a file none of whose units leads to a
+    record, as it is empty or may be the one of its own name      both are read at each other's place, and a repair swaps them
     its right place has its own file                              it is left out, and a repair sets it aside
 
 Nothing is concluded from one record alone where the names around it are in order: one changed bit makes a record state another
@@ -37,6 +39,7 @@ MAX_SAMPLES = 16  # records that are asked of one file; more than half must agre
 MAX_SEARCHED_BYTES = 16 << 20  # of a log file without a good record at its begin: two of the largest records
 MAX_UNITS_READ = 1 << 12  # of a queue file whose first unit does not agree with its record
 MAX_MISSING_FILES = 1_000  # of a log: so many may be made again; a name that is further away is not believed
+_UNIT = [("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 _WINDOW_BYTES = 1 << 20
 _MAGIC_BYTES = b"\xda\xa3\x20"  # both magics begin so
 
@@ -110,6 +113,7 @@ class PlaceCheck:
             return
         top = check.root / "consumequeue"
         stated: dict[Path, Path] = {}
+        silent: set[Path] = set()
         keys: dict[Path, tuple[str, int]] = {}
         files: list[StoreFile] = []
         for key, (directory, own) in listed.items():
@@ -118,11 +122,15 @@ class PlaceCheck:
                 files.append(file)
                 place = queue_place(self._disk, file.path, key, file.base, size, check.record_at) if file.actual else None
                 if place is None:
+                    silent.add(file.path)
                     place = self._only_place_left(key, own, file, size)
                 if place is not None and place != (*key, file.base):
                     stated[file.path] = _at(top / place[0] / str(place[1]) / file.path.name, place[2])
         if not stated:
             return
+        for path, right in list(stated.items()):
+            if right in silent and path not in stated.values() and self._may_be_swapped(path, right):
+                stated[right] = path
         moved = self._moved(files, stated, set())
         for key, (directory, _) in list(listed.items()):
             listed[key] = directory, []
@@ -130,6 +138,17 @@ class PlaceCheck:
             directory = self.found.moves.get(file.path, file.path).parent
             key = keys.get(directory) or (directory.parent.name, int(directory.name))
             listed.setdefault(key, (directory, []))[1].append(file)
+
+    def _may_be_swapped(self, path: Path, right: Path) -> bool:
+        """Whether the file at `right`, none of whose units leads to a record, may belong under the name `path` of its queue: it is empty, or its units are in order there."""
+        if path.parent != right.parent:
+            return False
+        stating, silent = _log_offsets(self._disk, path), _log_offsets(self._disk, right)
+        if silent is None or not len(silent):
+            return silent is not None
+        if stating is None or not len(stating) or (np.diff(silent) <= 0).any():
+            return False
+        return bool(stating.max() < silent.min()) if right.name < path.name else bool(silent.max() < stating.min())
 
     def _only_place_left(self, key: tuple[str, int], own: list[StoreFile], file: StoreFile, size: int) -> tuple[str, int, int] | None:
         """The place of the one file that the queue had by the record of ends and lacks, for the one file whose name is beyond all that it had."""
@@ -233,7 +252,7 @@ def queue_place(
             raw = reader.read(0, MAX_UNITS_READ * queue_unit.SIZE)
     except StoreError:
         return None
-    units = np.frombuffer(raw[: len(raw) // queue_unit.SIZE * queue_unit.SIZE], dtype=[("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+    units = np.frombuffer(raw[: len(raw) // queue_unit.SIZE * queue_unit.SIZE], dtype=_UNIT)
     data = np.flatnonzero((units["size"] > 0) & (units["size"] != queue_unit.PRE_BLANK_SIZE))
     step = max(1, len(data) // MAX_SAMPLES)
     votes: Counter[tuple[str, int, int]] = Counter()
@@ -245,6 +264,16 @@ def queue_place(
         return None
     found, count = votes.most_common(1)[0]
     return found if 2 * count > votes.total() and found[2] >= 0 and found[2] % size == 0 else None
+
+
+def _log_offsets(disk: Disk, path: Path) -> np.ndarray | None:
+    """Log offsets to which the first units of a queue file lead; None when one of them has no size of a record."""
+    with disk.open_reader(path) as reader:
+        raw = reader.read(0, MAX_UNITS_READ * queue_unit.SIZE)
+    units = np.frombuffer(raw[: len(raw) // queue_unit.SIZE * queue_unit.SIZE], dtype=_UNIT)
+    units = units[(units["size"] != 0) & (units["size"] != queue_unit.PRE_BLANK_SIZE)]
+    is_possible = (units["size"] >= record.MIN_RECORD) & (units["size"] <= MAX_RECORD) & (units["log_offset"] >= 0)
+    return units["log_offset"].astype(np.int64) if is_possible.all() else None
 
 
 def _place_of(number: int, raw: bytes, record_at: RecordAt) -> tuple[str, int, int] | None:

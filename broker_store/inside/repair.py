@@ -258,7 +258,7 @@ class _Planner:
                     chain.append((path, right))
                     path = right
                 assert path == first
-            what = "; ".join(f"Rename {_name_in(self.root, path)} to {_name_in(self.root, right)}: its records state that it begins there" for path, right in chain)
+            what = "; ".join(f"Rename {_name_in(self.root, path)} to {_name_in(self.root, right)}: by its content it begins there" for path, right in chain)
             yield Action("rename", chain[0][0], None, 0, f"{what}.", chain)
 
     def _after_moves(self, action: Action) -> Action:

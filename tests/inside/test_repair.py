@@ -213,6 +213,33 @@ def test_messages_that_only_a_misnamed_queue_file_knows_are_named_and_their_offs
     assert plan.losses.next_offsets[queue] == max(one[2] for one in lost if one[:2] == queue) + 1
 
 
+@pytest.mark.parametrize("is_zero", [False, True])
+def test_a_queue_file_of_lost_messages_changes_places_with_the_one_that_lies_under_its_name(store, is_zero):
+    """None of its units leads to a record, but they follow those of the other: it was taken away, and nobody said which messages were lost."""
+    stored = filled(store, 60)
+    store.flush(), store.round()
+    stored += filled(store, 170)
+    store.flush(), store.die()
+    (store.root / "ends").unlink()
+    newest = max((store.root / "commitlog").iterdir())
+    lost = {one[:3] for one in stored if _log_offset(store, one) >= int(newest.name)}
+    newest.unlink()
+    queue = ("T", 0)
+    *_, other, last = sorted((store.root / f"consumequeue/{queue[0]}/{queue[1]}").iterdir())
+    assert (*queue, int(last.name) // 20) in lost and (*queue, int(other.name) // 20) not in lost
+    if is_zero:  # then no unit tells how many there were
+        last.write_bytes(bytes(400))
+    aside = last.rename(store.root.parent / "aside")
+    other.rename(last), aside.rename(other)
+    plan = repaired(store.root)
+    known = {one for one in lost if not (is_zero and one[:2] == queue and one[2] >= int(last.name) // 20)}
+    assert named(plan) >= known and (is_zero or named(plan) == lost)
+    assert is_zero or plan.losses.next_offsets[queue] == max(one[2] for one in lost if one[:2] == queue) + 1
+    again = reopened(store)
+    assert_served(again, [one for one in stored if one[:3] not in lost])
+    again.die()
+
+
 @pytest.mark.parametrize(("source", "target"), [(1, 2), (2, 1), (1, 3), (3, 1), (0, 1), (2, 0)])
 def test_a_log_file_that_was_moved_over_another_takes_its_place_again(store, source, target):
     """The missing file was made again where the moved one had gone back to: what both held was gone, and one was named."""
