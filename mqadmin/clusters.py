@@ -50,7 +50,7 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -85,6 +85,7 @@ from mqadmin.inside.forecast import Forecasts
 from mqadmin.inside.knowing import FromBroker
 from mqadmin.inside.shared import SharedLooks
 from mqadmin.inside.slot_watch import SlotWatch
+from mqadmin.left_out import Range
 from mqadmin.listings import Listings
 
 TOLD_SECONDS = 1.0  # a start that is over is told as it was told last
@@ -733,8 +734,8 @@ class EmbeddedCluster:
         self._own_group(name)
         Admin(self._parts).forget_group(name, clean_offset=True)
 
-    def dead_letters(self, group: str, to: str, limit: int) -> dict:
-        """What sending a group's dead letters again would do (mqadmin/dead_letters.py). NotFoundError. For a thread: it reads records."""
+    def dead_letters(self, group: str, to: str, limit: int, left_out: Mapping[int, Sequence[Range]]) -> dict:
+        """What sending a group's dead letters again would do (mqadmin/dead_letters.py); `left_out` is what earlier runs left out. NotFoundError. For a thread: it reads records."""
 
         def places() -> tuple:
             if group not in self._parts.groups.names:
@@ -748,7 +749,7 @@ class EmbeddedCluster:
             return config is not None and bool(config.perm & PERM_WRITE) and topic not in FORBIDDEN_TO_SEND
 
         store, found, topics = self.call(places)
-        return dead_letters.plan(store, found, group, to, limit, topics.names, is_taken)
+        return dead_letters.plan(store, found, group, to, limit, topics.names, is_taken, left_out)
 
     def reset_offset(self, group: str, topic: str, to: str, value: int | None = None, queue_id: int | None = None, dry_run: bool = True) -> list[dict]:
         """[{"queue_id", "before", "after"}] of a move `to` earliest, latest, time (value in ms) or offset; made unless `dry_run`."""

@@ -1,20 +1,22 @@
 """Sends a group's dead letters once more, with the client that everybody uses.
 
-They stay where they are; how far they were sent is the place of RESENDER in their queue, so that a second run goes on where
+They stay where they are; how far they were taken up is the place of RESENDER in their queue, so that a second run goes on where
 the first ended. It moves behind messages that the broker has: one that is killed between may send up to a pull's again.
 A message keeps its id, keys, tag and body. It goes to the group alone, by way of its retry topic, or to its topic, where
 every group sees it. What a group that consumes in order is sent by its retry topic comes back as a dead letter: while such
 a group holds its queues the broker takes a send to that topic for a message given up, as Apache's does.
 
-A letter of a topic that is not there, cannot be, or takes no messages is passed over: a send makes a topic, which not everybody may
-who may send dead letters again, and a producer may write any name. One such letter would keep back all behind it.
+A letter of a topic that is not there, cannot be, or takes no messages is left out: a send makes a topic, which not everybody may
+who may send dead letters again, and a producer may write any name. It keeps back no letter behind it, and the next run tries it again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, Protocol
+
+from asgiref.sync import sync_to_async
 
 from broker_store.broker.topics import FORBIDDEN_TO_SEND, PERM_WRITE
 from broker_store.client import Admin, MessageQueue, NoRouteError, Producer, PullConsumer, ReceivedMessage
@@ -24,6 +26,7 @@ from broker_store.formats import properties, record
 from broker_store.formats.names import check_topic, dead_letter_topic, retry_topic
 from broker_store.messages import GetRequest, GetStatus
 from broker_store.protocol.bodies import TopicRoute
+from mqadmin.left_out import Range, ranges_of, within
 
 RESENDER = "CID_RMQ_SYS_DEAD_LETTERS"
 TO = ("group", "topic")
@@ -34,15 +37,14 @@ NO_RETRY_TOPIC = "no retry topic that takes messages: it comes when a consumer o
 OVER = (properties.DELAY, properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.TRANSACTION_PREPARED, *properties.TIMER_ASKING)
 
 
-async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callable[[int, int], None]) -> dict:
-    """Send at most `limit` of the dead letters that were not sent again yet, oldest first; `tell(sent, of)` follows it.
+async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callable[[int, int], None], left_out: Keeper) -> dict:
+    """Send at most `limit` dead letters that were not sent again yet: first those that earlier runs left out, then the others, oldest first.
 
-    {"sent", "left", "came_back": dead letters that came meanwhile, "skipped": those that do not say which topic they are of,
-    "without_topic": those of topics that do not exist or take no messages}. Each is sent once, also where a later one is refused.
-    MisuseError when the group has none, or no retry topic to send them to; ClientError when the broker does not take one, or none
-    at all: what was sent before it counts.
+    `tell(sent, of)` follows it, `left_out` notes what is left out. {"sent", "left", "came_back": dead letters that came meanwhile, "skipped":
+    those that do not say which topic they are of, "without_topic": those of topics that do not exist or take no messages}. Each is sent
+    once, also where a later one is refused. MisuseError when the group has none, or no retry topic to send them to; ClientError when the
+    broker does not take one, or none at all: what was sent before it counts.
     """
-    found = {"sent": 0, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 0}
     letters = dead_letter_topic(group)
     async with PullConsumer(RESENDER, nameserver) as reader, Producer(nameserver, RESENDER) as producer, Admin(nameserver) as admin:
         taken = _Taken(admin, letters)
@@ -52,68 +54,135 @@ async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callabl
             raise MisuseError(f"group {group} has no dead letters") from None
         if to == "group" and not await taken.is_taken(retry_topic(group)):
             raise MisuseError(f"group {group} has {NO_RETRY_TOPIC}")
-        ends = [(queue, await _place(reader, queue), await reader.max_offset(queue)) for queue in queues]
-        of = min(limit, sum(end - at for _, at, end in ends))
-        for queue, at, end in ends:
-            while at < end and (room := limit - found["sent"] - found["skipped"] - found["without_topic"]) > 0:
-                result = await reader.pull(queue, at, max_count=min(room, 32, end - at))
-                try:
-                    for message in result.messages:
-                        found[await _send(producer, taken, group, to, message)] += 1
-                        at = message.queue_offset + 1
-                    at = min(max(at if result.messages else at + 1, result.next_offset), end)
-                finally:
-                    await reader.commit(queue, at)
-                    tell(found["sent"], of)
-            found["left"] += end - at
-            found["came_back"] += await reader.max_offset(queue) - end
-    return found
+        stretches, again = [], []
+        for queue in queues:
+            low = await reader.min_offset(queue)
+            at = max(await reader.committed(queue) or 0, low)
+            stretches.append((queue, at, await reader.max_offset(queue)))
+            again += [(queue, first, end) for first, end in await sync_to_async(left_out.begin)(queue.queue_id, low, at)]
+        of = min(limit, sum(end - at for _, at, end in (*again, *stretches)))
+        run = _Run(reader, producer, taken, left_out, group, to, limit, lambda sent: tell(sent, of))
+        for queue, at, end in again:
+            await run.take(queue, at, end, is_again=True)
+        for queue, at, end in stretches:
+            run.found["left"] += end - await run.take(queue, at, end)
+            run.found["came_back"] += await reader.max_offset(queue) - end
+    return run.found
 
 
-def plan(store: Any, places: dict[int, int | None], group: str, to: str, limit: int, topics: Container[str], is_taken: Callable[[str], bool]) -> dict:
+class Keeper(Protocol):
+    """Notes which letters were left out, as mqadmin/left_out.py does. Its methods wait for a database."""
+
+    def begin(self, queue_id: int, low: int, place: int) -> list[Range]: ...
+
+    def replace(self, queue_id: int, first: int, end: int, kept: Sequence[Range]) -> None: ...
+
+
+class _Run:
+    """One run of `resend`: what became of the letters so far is in `found`."""
+
+    def __init__(self, reader: PullConsumer, producer: Producer, taken: _Taken, left_out: Keeper, group: str, to: str, limit: int, tell: Callable[[int], None]):
+        self._reader, self._producer, self._taken, self._left_out, self._tell = reader, producer, taken, left_out, tell
+        self._group, self._to, self._room = group, to, limit
+        self.found = {"sent": 0, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 0}
+
+    async def take(self, queue: MessageQueue, at: int, end: int, *, is_again: bool = False) -> int:
+        """Send the letters [at, end) of a queue, as far as the limit allows; where that ended. `is_again`: earlier runs left them out."""
+        while at < end and self._room > 0:
+            begin, kept = at, []
+            result = await self._reader.pull(queue, at, max_count=min(self._room, 32, end - at))
+            try:
+                for message in result.messages:
+                    became = await _send(self._producer, self._taken, self._group, self._to, message)
+                    self.found[became] += 1
+                    if became != "sent":
+                        kept.append(message.queue_offset)
+                    if became == "sent" or not is_again:  # those left out before never keep back the letters behind them
+                        self._room -= 1
+                    at = message.queue_offset + 1
+                at = min(max(at if result.messages else at + 1, result.next_offset), end)
+            finally:
+                if at > begin and (kept or is_again):
+                    # Before the place is noted: a run that ends between the two meets these letters once more.
+                    await sync_to_async(self._left_out.replace)(queue.queue_id, begin, at, ranges_of(kept))
+                if not is_again:
+                    await self._reader.commit(queue, at)
+                self._tell(self.found["sent"])
+        return at
+
+
+def plan(
+    store: Any, places: dict[int, int | None], group: str, to: str, limit: int, topics: Container[str], is_taken: Callable[[str], bool],
+    left_out: Mapping[int, Sequence[Range]],
+) -> dict:  # fmt: skip
     """What `resend` would do now: it is said before anything is sent. For a thread: records are read, at most MAX_LOOKED.
 
-    `places` has for each queue of the dead letters how far they were sent before, `topics` the names of those that exist; `is_taken(topic)` is whether messages of it are taken. {"messages"
-    that are taken up, "to_send": of these those that are not left out (as far as was looked), "left": beyond the limit, "sent_before", "topics": [{"topic", "messages", "exists", "is_taken"}] of those that were looked at, "skipped": of these
-    without a topic, "without_topic": of these whose topic does not exist or takes no messages, where they go to it, "complete", "oldest_ms", "newest_ms",
+    `places` has for each queue of the dead letters how far they were taken up before, `left_out` what was left out of these; `topics` are the
+    names of those that exist; `is_taken(topic)` is whether messages of it are taken. {"messages" that are taken up, "to_send": of these those
+    that are not left out (as far as was looked), "left": beyond the limit, "sent_before", "left_out_before": of "messages" those that earlier
+    runs left out, "topics": [{"topic", "messages", "exists", "is_taken"}] of those that were looked at, "skipped": of these without a topic,
+    "without_topic": of these whose topic does not exist or takes no messages, where they go to it, "complete", "oldest_ms", "newest_ms",
     "goes_to": the one topic they go to, None for their own, "cannot": why nothing can be sent, "" where it can}.
     """
-    topic, counts = dead_letter_topic(group), Counter()
-    found = {"group": group, "to": to, "limit": limit, "goes_to": retry_topic(group) if to == "group" else None, "messages": 0, "left": 0, "sent_before": 0, "skipped": 0}
-    times, looked = [], 0
+    topic, look = dead_letter_topic(group), _Look(store, dead_letter_topic(group))
+    found = {"group": group, "to": to, "limit": limit, "goes_to": retry_topic(group) if to == "group" else None, "messages": 0, "left": 0, "sent_before": 0, "left_out_before": 0}
+    again, others = [], []
     for queue_id, place in sorted(places.items()):
         low, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         at = min(max(place or 0, low), end)
-        count = min(limit - found["messages"], end - at)
+        waiting = within(left_out.get(queue_id, ()), low, at)
+        again += [(queue_id, *stretch) for stretch in waiting]
+        others.append((queue_id, at, end))
         found["sent_before"] += at - low
+    for stretch in again:
+        look.at(*stretch)
+
+    def sendable() -> int:
+        return sum(count for name, count in look.counts.items() if name and (to == "group" or is_taken(name)))
+
+    found["left_out_before"] = found["messages"] = sum(end - first for _, first, end in again)
+    found["sent_before"] -= found["messages"]
+    room, taken_up = max(0, limit - sendable()), list(again)
+    for queue_id, at, end in others:
+        count = min(room, end - at)
+        room -= count
         found["messages"] += count
         found["left"] += end - at - count
         if count:
-            times += [store.store_time_at(topic, queue_id, at), store.store_time_at(topic, queue_id, at + count - 1)]
-        behind = at + count
-        while at < behind and looked < MAX_LOOKED:
-            result = store.get_blocking(GetRequest(topic, queue_id, at, min(behind - at, MAX_LOOKED - looked, 512), 1 << 20))
-            stored = list(record.decode_all(result.body, check_crc=False)) if result.status is GetStatus.FOUND else []
-            looked += max(1, len(stored))
-            counts.update(one.properties.get(properties.RETRY_TOPIC) or "" for one in stored)
-            at = max(at + 1, result.next_offset)
-    found["skipped"] = counts.pop("", 0)
-    without_topic = sum(count for name, count in counts.items() if to == "topic" and not is_taken(name))
+            taken_up.append((queue_id, at, at + count))
+            look.at(queue_id, at, at + count)
+    skipped = look.counts.get("", 0)
+    names = [(name, count) for name, count in look.counts.most_common() if name]
+    without_topic = sum(count for name, count in names if to == "topic" and not is_taken(name))
     cannot = f"The group has {NO_RETRY_TOPIC}." if to == "group" and found["messages"] and not is_taken(retry_topic(group)) else ""
+    times = [store.store_time_at(topic, queue_id, offset) for queue_id, first, end in taken_up for offset in (first, end - 1)]
     known = [time_ms for time_ms in times if time_ms is not None and time_ms > 0]
     return found | {
-        "topics": [{"topic": name, "messages": count, "exists": name in topics, "is_taken": is_taken(name)} for name, count in counts.most_common()],
+        "topics": [{"topic": name, "messages": count, "exists": name in topics, "is_taken": is_taken(name)} for name, count in names],
+        "skipped": skipped,
         "without_topic": without_topic,
-        "to_send": 0 if cannot else found["messages"] - found["skipped"] - without_topic,
+        "to_send": 0 if cannot else min(limit, found["messages"] - skipped - without_topic),
         "cannot": cannot,
-        "complete": counts.total() + found["skipped"] >= found["messages"],
+        "complete": look.counts.total() >= found["messages"],
         "oldest_ms": min(known, default=None),
         "newest_ms": max(known, default=None),
     }
 
 
-async def _place(reader: PullConsumer, queue: MessageQueue) -> int:
-    return max(await reader.committed(queue) or 0, await reader.min_offset(queue))
+class _Look:
+    """Counts dead letters by the topic that they are of ("" where they do not say), at most MAX_LOOKED of them."""
+
+    def __init__(self, store: Any, topic: str):
+        self._store, self._topic, self._looked = store, topic, 0
+        self.counts: Counter[str] = Counter()
+
+    def at(self, queue_id: int, at: int, end: int) -> None:
+        while at < end and self._looked < MAX_LOOKED:
+            result = self._store.get_blocking(GetRequest(self._topic, queue_id, at, min(end - at, MAX_LOOKED - self._looked, 512), 1 << 20))
+            stored = list(record.decode_all(result.body, check_crc=False)) if result.status is GetStatus.FOUND else []
+            self._looked += max(1, len(stored))
+            self.counts.update(one.properties.get(properties.RETRY_TOPIC) or "" for one in stored)
+            at = max(at + 1, result.next_offset)
 
 
 async def _send(producer: Producer, taken: _Taken, group: str, to: str, message: ReceivedMessage) -> str:

@@ -51,6 +51,7 @@ from broker_store.server.http import Caller
 from broker_store.server.problems import Problem
 from mqadmin import children, dead_letters, exports, pipeline, run_file
 from mqadmin.inside.recovery_paths import without_paths
+from mqadmin.left_out import LeftOut
 from mqadmin.rest_client import RestClient, segment
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
@@ -248,7 +249,7 @@ def resend_dead_letters(group: str, to: str, limit: int) -> dict:
         progress("sending", done, of, "messages")
 
     try:
-        sent = asyncio.run(dead_letters.resend(nameserver, group, to, limit, tell))
+        sent = asyncio.run(dead_letters.resend(nameserver, group, to, limit, tell, LeftOut(group)))
     except (ClientError, MisuseError) as error:
         before = f"; {sent_so_far:,} were sent before it, and are not sent again" if sent_so_far else ""
         raise JobFailed(f"{error}{before}") from None

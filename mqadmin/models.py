@@ -3,11 +3,12 @@
 from django.conf import settings
 from django.db import models
 
+from mqadmin.left_out import LeftOutLetters
 from mqadmin.schedules import PipelineSchedule
 from mqadmin.store_models import Group, Topic
 from mqadmin.tokens import ApiToken
 
-__all__ = ["ApiToken", "FirstLogin", "Group", "PipelineSchedule", "Topic"]
+__all__ = ["ApiToken", "FirstLogin", "Group", "LeftOutLetters", "PipelineSchedule", "Topic"]
 
 
 class FirstLogin(models.Model):

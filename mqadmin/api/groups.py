@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, Literal
 
+from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
@@ -20,6 +21,7 @@ from mqadmin.api.topics import Confirm, Cursor, Limit, found_topic
 from mqadmin.audit import aaudited
 from mqadmin.inside.forecast import MOST_HISTORY_HOURS
 from mqadmin.inside.sources import measured
+from mqadmin.left_out import of_group
 
 router = Router()
 CONFIG_FIELDS = ("consume_enable", "broadcast", "orderly", "retry_queues", "retry_max_times")
@@ -79,10 +81,11 @@ async def dead_letters_of_group(
     to: Annotated[Literal["group", "topic"], Query(description="the group alone, or their topics with all their groups")] = "group",
     most: Annotated[int, Query(ge=1, le=dead_letters.MAX_MESSAGES, description="the job's limit")] = dead_letters.MAX_MESSAGES,
 ):
-    """What the job resend_dead_letters would send now: how many, of which topics, the oldest and the newest, to where, and how many were
-    sent before and are passed over. Nothing is sent by asking."""
+    """What the job resend_dead_letters would send now: how many, of which topics, the oldest and the newest, to where, how many earlier runs
+    left out, which are tried again, and how many were sent before. Nothing is sent by asking."""
     check_group(group)
-    return schemas.facts(await asyncio.to_thread(clusters.current().dead_letters, group, to, most))
+    left_out = await sync_to_async(of_group)(group)
+    return schemas.facts(await asyncio.to_thread(clusters.current().dead_letters, group, to, most, left_out))
 
 
 @router.patch("/groups/{group}", response=schemas.GroupDetail)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from asgiref.sync import sync_to_async
 from django.shortcuts import redirect, render
 
 from broker_store.formats import names
 from broker_store.server.problems import Problem
 from mqadmin import clusters, dead_letters, jobs
 from mqadmin.audit import aaudited
+from mqadmin.left_out import of_group
 from mqadmin.views.asked import text, whole
 from mqadmin.views.page import page
 
@@ -33,7 +35,8 @@ async def resend(request, name):
     to = asked["to"] or "group"
     if to not in dead_letters.TO:
         errors["to"], to = f"{to!r:.30} is none of {', '.join(dead_letters.TO)}", "group"
-    plan = await asyncio.to_thread(clusters.current().dead_letters, name, to, limit)  # NotFoundError before a job is started for nothing
+    left_out = await sync_to_async(of_group)(name)
+    plan = await asyncio.to_thread(clusters.current().dead_letters, name, to, limit, left_out)  # NotFoundError before a job is started for nothing
     if request.method == "POST" and not errors:
         try:
             parameters = {"group": name, "to": to, "limit": limit}

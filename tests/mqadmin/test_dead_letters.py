@@ -17,6 +17,7 @@ from broker_store.messages import Message
 from broker_store.protocol.bodies import QueueData, TopicRoute
 from broker_store.server.problems import Problem
 from mqadmin import audit, dead_letters, jobs
+from mqadmin.left_out import LeftOut, of_group, within
 from tests.mqadmin.test_clusters import cluster, process  # noqa: F401  (fixtures)
 
 
@@ -32,15 +33,15 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
     times = _give_up(cluster, 3, RETRY_TOPIC="orders") + _give_up(cluster, 2, RETRY_TOPIC="payments") + _give_up(cluster, 1)
     cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 2)
     cluster._process.parts.topics.put(TopicConfig("%RETRY%billing", 1, 1))
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
     assert plan == {
-        "group": "billing", "to": "group", "limit": 100, "goes_to": "%RETRY%billing", "messages": 4, "left": 0, "sent_before": 2, "skipped": 1,
+        "group": "billing", "to": "group", "limit": 100, "goes_to": "%RETRY%billing", "messages": 4, "left": 0, "sent_before": 2, "left_out_before": 0, "skipped": 1,
         "topics": [{"topic": "payments", "messages": 2, "exists": False, "is_taken": False}, {"topic": "orders", "messages": 1, "exists": True, "is_taken": True}],
         "without_topic": 0, "to_send": 3, "cannot": "", "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
     }  # fmt: skip
-    few = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1)
+    few = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1, {})
     assert (few["messages"], few["left"], few["goes_to"], few["topics"]) == (1, 3, None, [{"topic": "orders", "messages": 1, "exists": True, "is_taken": True}])
-    to_topics = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100)
+    to_topics = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100, {})
     assert (to_topics["messages"], to_topics["without_topic"], to_topics["to_send"]) == (4, 2, 1)
     assert (few["oldest_ms"], few["newest_ms"]) == (times[2], times[2])
 
@@ -48,16 +49,16 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
 async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch):  # noqa: F811
     _give_up(cluster, 5, RETRY_TOPIC="orders")
     monkeypatch.setattr(dead_letters, "MAX_LOOKED", 3)
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
     assert (plan["messages"], plan["topics"], plan["complete"]) == (5, [{"topic": "orders", "messages": 3, "exists": True, "is_taken": True}], False)
 
 
 async def test_a_group_without_dead_letters_has_nothing_to_send_and_one_that_is_not_there_is_missing(cluster):  # noqa: F811
     cluster._process.parts.offsets.commit("billing", "orders", 0, 0)
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
     assert (plan["messages"], plan["topics"], plan["oldest_ms"], plan["complete"], plan["cannot"]) == (0, [], None, True, "")
     with pytest.raises(NotFoundError):
-        await asyncio.to_thread(cluster.dead_letters, "nobody", "group", 100)
+        await asyncio.to_thread(cluster.dead_letters, "nobody", "group", 100, {})
 
 
 class _Reader:
@@ -129,11 +130,23 @@ class _Admin:
         return TopicRoute((QueueData("broker-a", 1, 1, 4 if topic in self.read_only else 6, 0),), ())
 
 
-def _resend(monkeypatch, reader, producer, to="topic", read_only=()):
+class _Kept(dict):
+    """What is left out, by queue, in place of the database."""
+
+    def begin(self, queue_id, low, place):
+        self[queue_id] = within(self.get(queue_id, ()), low, place)
+        return list(self[queue_id])
+
+    def replace(self, queue_id, first, end, kept):
+        others = (part for a, b in self.get(queue_id, ()) for part in ((a, min(b, first)), (max(a, end), b)) if part[0] < part[1])
+        self[queue_id] = within([*others, *kept], 0, 1 << 63)
+
+
+def _resend(monkeypatch, reader, producer, to="topic", read_only=(), left_out=None, limit=100):
     monkeypatch.setattr(dead_letters, "Admin", lambda nameserver: _Admin(reader.there, read_only))
     monkeypatch.setattr(dead_letters, "PullConsumer", lambda group, nameserver: reader)
     monkeypatch.setattr(dead_letters, "Producer", lambda nameserver, group: producer)
-    return dead_letters.resend("127.0.0.1:9876", "billing", to, 100, lambda sent, of: None)
+    return dead_letters.resend("127.0.0.1:9876", "billing", to, limit, lambda sent, of: None, _Kept() if left_out is None else left_out)
 
 
 async def test_a_topic_that_is_not_there_is_not_made_by_sending_its_dead_letters_again(monkeypatch):
@@ -157,6 +170,68 @@ async def test_a_topic_that_takes_no_messages_keeps_back_no_letter_behind_it(mon
     assert found == {"sent": 2, "left": 0, "came_back": 0, "skipped": 0, "without_topic": 1} and reader.place == 3
 
 
+async def test_what_was_left_out_is_tried_again_by_each_run_and_sent_once(monkeypatch):
+    """It was behind the place of the first run, and every page said that it had been sent."""
+    reader, producer, kept = _Reader(["orders", "archive", "Gone", "orders", ""], {"orders", "%DLQ%billing", "archive"}), _Producer(), _Kept()
+    first = await _resend(monkeypatch, reader, producer, read_only={"archive"}, left_out=kept)
+    assert (first["sent"], first["without_topic"], first["skipped"], reader.place, kept) == (2, 2, 1, 5, {0: [(1, 3), (4, 5)]})
+    reader.there |= {"Gone"}
+    again = await _resend(monkeypatch, reader, producer, read_only={"archive"}, left_out=kept)
+    assert (again["sent"], again["without_topic"], again["skipped"], kept) == (1, 1, 1, {0: [(1, 2), (4, 5)]})
+    reader.there |= {"%RETRY%billing"}
+    to_group = await _resend(monkeypatch, reader, producer, "group", left_out=kept)
+    assert (to_group["sent"], to_group["skipped"], kept) == (1, 1, {0: [(4, 5)]})
+    assert producer.sent == ["orders", "orders", "Gone", "%RETRY%billing"]
+
+
+async def test_letters_left_out_before_keep_back_none_behind_them_and_the_limit_counts_what_is_sent(monkeypatch):
+    reader, producer, kept = _Reader(["Gone", "Gone", "orders", "orders", "orders"], {"orders", "%DLQ%billing"}), _Producer(), _Kept()
+    found = [await _resend(monkeypatch, reader, producer, left_out=kept, limit=2) for _ in range(3)]
+    assert [(one["sent"], one["without_topic"], one["left"]) for one in found] == [(0, 2, 3), (2, 2, 1), (1, 2, 0)]
+    reader.there |= {"Gone"}
+    assert (await _resend(monkeypatch, reader, producer, left_out=kept, limit=1))["sent"] == 1 and kept == {0: [(1, 2)]}
+
+
+async def test_a_letter_that_failed_while_it_was_tried_again_stays_left_out(monkeypatch):
+    reader, kept = _Reader(["Gone", "Gone", "Gone"], {"orders", "%DLQ%billing"}), _Kept()
+    await _resend(monkeypatch, reader, _Producer(), left_out=kept)
+    reader.there |= {"Gone"}
+    with pytest.raises(ClientError):
+        await _resend(monkeypatch, reader, _Producer(fails_at=1), left_out=kept)
+    assert (kept, reader.place) == ({0: [(1, 3)]}, 3)
+
+
+async def test_the_plan_counts_what_was_left_out_and_is_tried_again(cluster):  # noqa: F811
+    times = _give_up(cluster, 2, RETRY_TOPIC="orders") + _give_up(cluster, 2, RETRY_TOPIC="payments") + _give_up(cluster, 2, RETRY_TOPIC="orders")
+    cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 4)
+
+    async def planned(limit, left_out):
+        found = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", limit, left_out)
+        return {name: found[name] for name in ("messages", "to_send", "left", "sent_before", "left_out_before", "without_topic", "oldest_ms")}
+
+    was = {0: [(2, 4)]}
+    assert await planned(100, was) == {"messages": 4, "to_send": 2, "left": 0, "sent_before": 2, "left_out_before": 2, "without_topic": 2, "oldest_ms": times[2]}
+    assert await planned(1, was) == {"messages": 3, "to_send": 1, "left": 1, "sent_before": 2, "left_out_before": 2, "without_topic": 2, "oldest_ms": times[2]}
+    cluster._process.parts.topics.put(TopicConfig("payments", 1, 1))
+    assert await planned(1, was) == {"messages": 2, "to_send": 1, "left": 2, "sent_before": 2, "left_out_before": 2, "without_topic": 0, "oldest_ms": times[2]}
+    assert (await planned(100, {0: [(2, 60)], 7: [(0, 9)]}))["left_out_before"] == 2  # what lies behind the place is still to come
+
+
+@pytest.mark.django_db
+def test_the_database_keeps_what_was_left_out():
+    kept, other = LeftOut("billing"), LeftOut("payments")
+    other.replace(0, 0, 9, [(3, 4)])
+    kept.replace(0, 0, 32, [(1, 3), (5, 6), (30, 32)])
+    kept.replace(0, 32, 40, [(32, 33)])
+    assert of_group("billing") == {0: [(1, 3), (5, 6), (30, 32), (32, 33)]}
+    assert kept.begin(0, 2, 33) == [(2, 3), (5, 6), (30, 33)]
+    kept.replace(0, 30, 32, [(31, 32)])
+    assert of_group("billing") == {0: [(2, 3), (5, 6), (31, 32), (32, 33)]}
+    kept.replace(0, 5, 6, [])
+    assert kept.begin(0, 0, 3) == [(2, 3)] and of_group("billing") == {0: [(2, 3)]}
+    assert of_group("payments") == {0: [(3, 4)]}
+
+
 async def test_nothing_is_passed_over_while_the_broker_takes_no_messages_at_all(monkeypatch):
     reader, producer = _Reader(["orders", "orders"], {"orders", "%DLQ%billing"}), _Producer()
     with pytest.raises(NoRouteError, match="none for %DLQ%billing"):
@@ -176,10 +251,10 @@ async def test_the_plan_says_what_a_run_cannot_do(cluster):  # noqa: F811
     cluster._process.parts.topics.put(TopicConfig("archive", 1, 1, 4))
     for origin in ("orders", "archive", "SCHEDULE_TOPIC_XXXX"):
         _give_up(cluster, 1, RETRY_TOPIC=origin)
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100)
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 100, {})
     assert (plan["to_send"], plan["without_topic"], plan["cannot"]) == (1, 2, "")
     assert {topic["topic"]: topic["is_taken"] for topic in plan["topics"]} == {"orders": True, "archive": False, "SCHEDULE_TOPIC_XXXX": False}
-    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100)
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "group", 100, {})
     assert (plan["to_send"], plan["cannot"][:28]) == (0, "The group has no retry topic")
 
 

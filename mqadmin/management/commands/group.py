@@ -143,6 +143,8 @@ def _plan_text(plan: dict) -> str:
         f"to           {plan['goes_to'] or 'their own topics, for every group that reads these'}",
         f"of topics    {topics}{'' if plan['complete'] else ', counted among the first'}",
     ]
+    if plan["left_out_before"] != "0":
+        lines.insert(2, f"tried again  {cell(plan['left_out_before'], 'messages')}, which an earlier run left out")
     if plan["skipped"] != "0":
         lines.append(f"left out     {cell(plan['skipped'], 'messages')} that do not say which topic they are of")
     if plan["without_topic"] != "0":
