@@ -28,8 +28,11 @@ SOON_MS = 3_600_000  # a refusal that is so near is bad
 NOTED_PAUSE_S = 1.0  # a client that waits so long for an answer notices it
 AHEAD_MS = 24 * 3_600_000  # one that is farther away than this is not worth a notice
 NOTED_FLAGS = frozenset({"inspect", "slave", "page_cache_busy", "deleted_early", "cleaning_failed", "map_limit"})  # messages are taken, or are not expected to be
-# Refusals of a send for what the store answered, or by its flag. Others are for what the send itself is, as a bad topic name.
-SEND_CAUSES = frozenset(status.name for status in PutStatus) | {"disk full", "no room", "sync failed", "dispatch failed", "page cache busy", "REST bodies under way"}
+# What the store answers to a message that no store would take.
+_OF_THE_MESSAGE = {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED, PutStatus.WHEEL_TIMER_MSG_ILLEGAL, PutStatus.WHEEL_TIMER_NOT_ENABLE}
+# Refusals of a send for how the store is, or by its flag. Others are for what the send itself is, as a bad topic name or a body that is too large.
+SEND_CAUSES = frozenset(status.name for status in PutStatus if status not in _OF_THE_MESSAGE) | {"disk full", "no room", "sync failed", "dispatch failed", "page cache busy", "REST bodies under way"}
+_WORDS = {"MESSAGE_ILLEGAL": "message too large or malformed", "PROPERTIES_SIZE_EXCEEDED": "properties too large"}
 # Failures of a read or another request by a file of the store.
 FAILED_CAUSES = frozenset({StoreError.cause, DamagedStoreError.cause})
 
@@ -39,7 +42,7 @@ class Growth:
     """The lag of a group, and by how much it grew over a stretch of time, in which `came` messages came into its queues.
 
     `steadily` is by how much the least lag of the stretch's last third is above that of its first, if it rose in between as
-    well; 0 if it did not, or there are too few samples to tell.
+    well; 0 if it did not, or there are too few samples to tell. `has_stopped`: it grew in that time, and does so no more.
     """
 
     group: str
@@ -48,10 +51,11 @@ class Growth:
     over_ms: int
     came: int
     steadily: int = 0
+    has_stopped: bool = False
 
     @property
     def is_growing(self) -> bool:
-        if self.grown < LEAST_GROWTH:
+        if self.grown < LEAST_GROWTH or self.has_stopped:
             return False
         return self.grown >= self.came * LEAST_GROWN_SHARE or self.steadily >= max(LEAST_GROWTH, self.came * LEAST_STEADY_SHARE)
 
@@ -181,6 +185,8 @@ def _of_refused(signs: Signs) -> list[Notice]:
 
 def words_of(cause: str) -> str:
     """A cause as it stands in a sentence."""
+    if cause in _WORDS:
+        return _WORDS[cause]
     return cause.replace("_", " ").lower() if cause.isupper() else cause
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any, TypeVar
 
 from broker_store.broker.groups import SYSTEM_GROUP_PREFIX
@@ -85,8 +86,11 @@ def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
         grown[group] += behind - max(0, first.values[end] - first.values[name])
         came[group] += max(0, last[end] - first.values[end])
         since_ms[group] = min(first.at_ms, since_ms.get(group, first.at_ms))
-    steadily = _steadily_grown(now)
-    return tuple(Growth(group, lag[group], grown[group], now[-1].at_ms - since_ms[group], came[group], steadily[group]) for group in sorted(lag))
+    thirds = _lags_by_third(now)
+    return tuple(
+        Growth(group, lag[group], grown[group], now[-1].at_ms - since_ms[group], came[group], _steadily_grown(thirds.get(group)), _has_stopped(thirds.get(group), lag[group]))
+        for group in sorted(lag)
+    )
 
 
 def _places(values: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
@@ -102,26 +106,39 @@ def _places(values: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
                 yield group, name, end
 
 
-def _steadily_grown(now: Sequence[Sample]) -> dict[str, int]:
-    """By how much the least lag of each group rose from the first third of the samples over the second to the last; else 0."""
-    found: dict[str, int] = defaultdict(int)
+def _lags_by_third(now: Sequence[Sample]) -> dict[str, list[list[int]]]:
+    """The lags of each group, sample by sample, in three parts of the time; of no group where there are too few samples."""
     if len(now) < LEAST_FOR_THIRDS:
-        return found
+        return {}
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for group, name, end in _places(now[-1].values):
         if all(name in sample.values and end in sample.values for sample in now):  # a queue that came later is no growth of the others
             places[group].append((name, end))
     third = len(now) // 3
-    lows = [_least_lags(part, places) for part in (now[:third], now[third:-third], now[-third:])]
-    for group in places:
-        first, second, last = (low[group] for low in lows)
-        if first < second < last:
-            found[group] = last - first
-    return found
+    parts = now[:third], now[third:-third], now[-third:]
+    return {
+        group: [[sum(max(0, sample.values[end] - sample.values[name]) for name, end in pairs) for sample in part] for part in parts]
+        for group, pairs in places.items()
+    }
 
 
-def _least_lags(part: Sequence[Sample], places: dict[str, list[tuple[str, str]]]) -> dict[str, int]:
-    return {group: min(sum(max(0, sample.values[end] - sample.values[name]) for name, end in pairs) for sample in part) for group, pairs in places.items()}
+def _steadily_grown(thirds: list[list[int]] | None) -> int:
+    """By how much the least lag rose from the first third over the second to the last; else 0."""
+    if thirds is None:
+        return 0
+    first, second, last = map(min, thirds)
+    return last - first if first < second < last else 0
+
+
+def _has_stopped(thirds: list[list[int]] | None, lag: int) -> bool:
+    """Whether a lag that grew does so no more: it is smaller in the last third than in the second, or it stood still all through the last.
+
+    Not known where `lag` is also that of queues that came meanwhile.
+    """
+    if thirds is None or thirds[-1][-1] != lag:
+        return False
+    _, second, last = thirds
+    return fmean(last) < fmean(second) or min(last) == max(last)
 
 
 def refusal_of(disk: dict) -> Refusal | None:

@@ -45,6 +45,8 @@ RULES = [
     ({"lags": (Growth("dead", 1_000_000, 0, 5 * MINUTE, 0), Growth("less", 99, 0, MINUTE, 0))}, "good", "Everything runs. 1,000,000 messages wait for the group dead.", []),
     ({"lags": (Growth("behind", 300_000, 270_000, 5 * MINUTE, 3_000_000, 180_000),)}, "warn", "The lag of behind grows: 300,000 messages, 270,000 more than 5 min 0 s ago.", [("warn", "lag", 300_000, "group")]),
     ({"lags": (Growth("beat", 300_000, 270_000, 5 * MINUTE, 3_000_000, 29_999),)}, "good", "Everything runs. 300,000 messages wait for the group beat.", []),
+    ({"lags": (Growth("repaired", 5_000, 1_200, 5 * MINUTE, 1_200, 0, True),)}, "good", "Everything runs. 5,000 messages wait for the group repaired.", []),
+    ({"refused": {"MESSAGE_ILLEGAL": 2}, "refused_sends": {"MESSAGE_ILLEGAL": 2}}, "warn", "2 sends were refused in the last 5 minutes, for “message too large or malformed”.", [("warn", "refused", 2, "store_write")]),
     ({"lags": (Growth("a", 900, 900, MINUTE, 900), Growth("b", 190_000, 2_000, MINUTE, 20_000))}, "warn", "The lag of b grows: 190,000 messages, 2,000 more than 1 min 0 s ago. And 1 more.", [("warn", "lag", 190_000, "group"), ("warn", "lag", 900, "group")]),
     ({"lags": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether the lag of groups grows is not known.", [("unknown", "lag", None, "groups")]),
     ({"disk": Refusal(90, True, None)}, "bad", "The disk is 90 % full: sends are refused.", [("bad", "disk", 90, "disk")]),
@@ -145,7 +147,23 @@ def test_a_queue_that_came_meanwhile_is_no_steady_growth_of_the_others():
     found = _lags(*[100] * 9)
     found[-3:] = [_sample(sample.at_ms, ("g", 1, 0, 90_000))._replace(values=sample.values | _sample(sample.at_ms, ("g", 1, 0, 90_000)).values) for sample in found[-3:]]
     [growth] = signs.lags_of(found, NOW)
-    assert (growth.lag, growth.steadily) == (90_100, 0)
+    assert (growth.lag, growth.steadily, growth.has_stopped) == (90_100, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("lags", "has_stopped"),
+    [
+        ([0, 100, 200, 300, 400, 500, 600, 700, 800], False),
+        ([0, 200, 400, 600, 600, 600, 600, 600, 600], True),  # nothing comes any more
+        ([0, 300, 600, 900, 800, 700, 500, 400, 300], True),  # the group reads again
+        ([100, 0, 50, 300, 250, 280, 500, 450, 480], False),
+        ([0, 900, 0, 900, 0, 950, 0, 980, 990], False),
+        ([0, 0, 900, 900, 900], False),  # too few to tell
+    ],
+)
+def test_a_lag_that_falls_or_stands_still_after_it_grew_grows_no_more(lags, has_stopped):
+    [found] = signs.lags_of(_lags(*lags), NOW)
+    assert (found.lag, found.has_stopped) == (lags[-1], has_stopped)
 
 
 async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatch):  # noqa: F811
