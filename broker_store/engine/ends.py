@@ -127,11 +127,15 @@ class EndsFile:
         at = 0
         while (block := _block_at(raw, at)) is not None:
             flags, position, minimum, length, names_at, rows_at, index_at = block
+            known = _names(raw, names_at, rows_at)
+            table = np.frombuffer(raw, _ROW, (index_at - rows_at) // _ROW.itemsize, rows_at).tolist()
             if flags & _WHOLE:
                 self.queues.clear()
                 names.clear()
-            names |= _names(raw, names_at, rows_at)
-            for number, queue_id, *end in np.frombuffer(raw, _ROW, (index_at - rows_at) // _ROW.itemsize, rows_at).tolist():
+            elif not self.found or any(number not in known and number not in names for number, *_ in table):
+                break  # it follows blocks that were lost
+            names |= known
+            for number, queue_id, *end in table:
                 self._apply(names[number], queue_id, FileEnd(*end))
             rows = np.frombuffer(raw, _INDEX_ROW, (at + length - index_at) // _INDEX_ROW.itemsize, index_at)
             self.index = tuple(IndexEnd(*row) for row in rows.tolist())
@@ -256,7 +260,7 @@ class EndsFile:
         for topic, queue_id, end in rows:
             self._apply(topic, queue_id, end)
         self.position, self.index, self.is_final, self.found = position, index, is_final, True
-        if self._must_replace or self._bytes > 2 * self._least_bytes() + _MAX_GROWTH:
+        if self._must_replace or self._bytes > 2 * self._least_bytes() + _MAX_GROWTH or not self._is_as_written():
             self._replace()
             return
         for topic in dict.fromkeys(fresh):
@@ -266,6 +270,10 @@ class EndsFile:
         self._disk.append(self._path, block, sync=True)
         self._bytes += len(block)
         self._must_replace = False
+
+    def _is_as_written(self) -> bool:
+        """Whether nobody took the file away or changed its length: a block alone says nothing."""
+        return self._disk.exists(self._path) and self._disk.size_of(self._path) == self._bytes
 
     def _least_bytes(self) -> int:
         return _ROW.itemsize * sum(map(len, self.queues.values()))

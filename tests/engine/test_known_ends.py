@@ -8,7 +8,7 @@ import pytest
 
 from broker_store.engine.check import StoreCheck
 from broker_store.engine.disk import Disk
-from broker_store.engine.ends import EndsFile
+from broker_store.engine.ends import EndsFile, FileEnd, QueueChange
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import record
 from broker_store.inside.repair import Repair, make_plan
@@ -285,6 +285,40 @@ def test_a_bit_that_flipped_in_the_record_is_found_and_what_follows_is_not_belie
         assert_next_is_new(store, stored)
         store.close()
     shutil.rmtree(kept)
+
+
+@pytest.mark.parametrize("stop", ["close", "die"])
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_bytes(b""), lambda path: path.write_bytes(path.read_bytes()[:-9])])
+def test_a_record_that_was_removed_or_cut_under_a_running_store_is_written_whole_again(open_store, change, stop):
+    """A block alone stood there, whose rows had names that were lost: no start, check or repair could read it."""
+    store = open_store()
+    stored = filled(store)
+    store.flush(), store.round()
+    change(store.root / "ends")
+    stored += filled(store, 30)
+    store.flush(), store.round()
+    getattr(store, stop)()
+    again = EndsFile(Disk(), store.root / "ends")
+    again.load()
+    assert (again.note, again.position) == ("", store.log.wrote)
+    store = open_store()
+    assert_served(store, stored)
+    assert_next_is_new(store, stored)
+
+
+def test_a_block_without_those_before_it_is_not_believed(tmp_path):
+    ends = EndsFile(Disk(), tmp_path / "ends")
+    ends.load()
+    ends.write(100, [QueueChange("a", 0, (FileEnd(0, 1, 100, 7),))], ())
+    first = ends.good_bytes
+    ends.write(200, [QueueChange("b", 0, (FileEnd(0, 1, 200, 7),)), QueueChange("a", 0, (FileEnd(0, 2, 150, 7),))], ())
+    ends.write(300, [QueueChange("c", 0, (FileEnd(0, 1, 300, 7),))], ())
+    raw = (tmp_path / "ends").read_bytes()
+    for begin, length in ((first, len(raw)), (first, first + 1)):
+        (tmp_path / "ends").write_bytes(raw[begin:length])
+        again = EndsFile(Disk(), tmp_path / "ends")
+        again.load()
+        assert (again.found, again.queues, again.note) == (False, {}, "it begins with no whole block, so it says nothing")
 
 
 @pytest.mark.parametrize("lives", [1, 2])
