@@ -454,6 +454,11 @@ class MessageStore:
         return self.appender.busy_took_ms
 
     @property
+    def flags(self) -> dict[str, str]:
+        """What is not as it should be: the cause of each flag that is set. Loop thread."""
+        return {name: cause for name, (cause, _) in self._flags.items()}
+
+    @property
     def is_writable(self) -> bool:
         return self.appender.refusal is None
 
@@ -516,6 +521,9 @@ class MessageStore:
 
     def trouble(self, flag: str, cause: str) -> None:
         self._set_flag(flag, cause)
+
+    def trouble_over(self, flag: str) -> None:
+        self._clear_flag(flag)
 
     def sync_failed(self, cause: str) -> None:
         self._stop_writing(cause)

@@ -21,6 +21,7 @@ from broker_store.broker import delay, groups, offsets, timer, topics, transacti
 from broker_store.broker.config_readers import READERS
 from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.pauses import PERIOD_S
+from broker_store.errors import StoreError
 from broker_store.formats.queue_unit import LIGHT_QUEUE
 from broker_store.server.keeper import Keeper
 from broker_store.server.parts import BrokerParts
@@ -40,6 +41,9 @@ TIMER_CLEAN_INTERVAL_MS = 30_000
 LONGEST_WAIT_S = 60.0
 FAST_PORT_BELOW = 2
 STOP_LIMIT_S = 1.0
+FLAG_LOG_MS = 600_000
+QUIET_FLAGS = frozenset({"closed", "inspect", "slave", "page_cache_busy"})  # as they were asked for, or counted among the refused sends
+STEP_RETRY_S = 5.0
 MOST_LOWERED_NAMED = 20  # positions, in one sentence
 
 
@@ -54,14 +58,15 @@ class Broker:
         self.keeper = Keeper(_write_nothing if inspecting else parts.store.write_config)
         # A store that takes no messages takes no delayed ones either; a slave's are its master's to deliver and to ask about.
         self._delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
-        self._steps = [_Steps(kind, parts) for kind in (parts.delay, parts.transactions)] if self._delivers else []
-        self._timer_steps = _Steps(parts.timer, parts) if self._delivers and parts.timer.enabled else None
+        self._steps = [_Steps("delay", parts.delay, parts), _Steps("transactions", parts.transactions, parts)] if self._delivers else []
+        self._timer_steps = _Steps("timer", parts.timer, parts) if self._delivers and parts.timer.enabled else None
         self._turns = StepsInTurn()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
         self._pause_timer: asyncio.TimerHandle | None = None
         self._scanned_ms = self._offsets_saved_ms = self._delay_saved_ms = parts.clock()
         self._timer_captured_ms = self._timer_cleaned_ms = parts.clock()
+        self._flags_logged_ms: dict[tuple[str, str], int] = {}
 
     def load(self) -> None:
         """Read the config files. DamagedStoreError names one that cannot be read."""
@@ -200,6 +205,7 @@ class Broker:
         parts.statistics.timed(parts.timer.counts["enqueued"], parts.timer.counts["delivered"])
         self._turns.take(parts.statistics.tick_in_steps(now_ms), _log_failure)
         parts.changes.tick(now_ms)
+        self._log_flags(now_ms)
         if now_ms - self._scanned_ms >= SCAN_INTERVAL_MS:
             self._scanned_ms = now_ms
             parts.locks.scan(now_ms)
@@ -221,6 +227,17 @@ class Broker:
             if now_ms - self._timer_cleaned_ms >= TIMER_CLEAN_INTERVAL_MS:
                 self._timer_cleaned_ms = now_ms
                 parts.timer.clean()
+
+    def _log_flags(self, now_ms: int) -> None:
+        """Log what the store notes, each cause at most once in FLAG_LOG_MS: without it a broker that refuses sends says why to nobody but the dashboard."""
+        flags = self.parts.store.flags
+        if not flags and not self._flags_logged_ms:
+            return
+        self._flags_logged_ms = {flag: at_ms for flag, at_ms in self._flags_logged_ms.items() if 0 <= now_ms - at_ms < FLAG_LOG_MS}
+        for flag in flags.items() - self._flags_logged_ms.keys():
+            if flag[0] not in QUIET_FLAGS:
+                self._flags_logged_ms[flag] = now_ms
+                log.error("the store notes %s: %s", flag[0].replace("_", " "), flag[1])
 
     def _watch_pauses(self) -> None:
         due_s = self._loop.time() + PERIOD_S
@@ -283,11 +300,22 @@ class Broker:
             self.keeper.save(delay.FILE_NAME, make_text)
 
 
-class _Steps:
-    """Repeats the `step(now_ms)` of one kind of work: it says when to come again (ms), None when its `on_ready` will tell."""
+_WHAT_WAITS = {
+    "delay": "messages with a delay level wait",
+    "transactions": "transactions without an end are not asked for",
+    "timer": "messages with a time wait; the next start makes missing files of timerlog and timerwheel from the messages",
+}
 
-    def __init__(self, kind, parts: BrokerParts):
-        self._kind, self._parts = kind, parts
+
+class _Steps:
+    """Repeats the `step(now_ms)` of one kind of work: it says when to come again (ms), None when its `on_ready` will tell.
+
+    While a file of the store fails it, the store has a flag that says what waits, and the step is tried each STEP_RETRY_S.
+    """
+
+    def __init__(self, name: str, kind, parts: BrokerParts):
+        self._name, self._kind, self._parts = name, kind, parts
+        self._failed_s: float | None = None  # on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
         self._at_s = 0.0
 
@@ -326,8 +354,20 @@ class _Steps:
 
     def _run(self) -> None:
         self._timer = None
-        self._in(LONGEST_WAIT_S)  # a step that fails is told by the loop, and is not the last one
-        self.now()
+        self._in(LONGEST_WAIT_S)  # a step that fails in a way that was not foreseen is told by the loop, and is not the last one
+        try:
+            self.now()
+        except StoreError as error:
+            self._failed_s = asyncio.get_running_loop().time()
+            self._parts.store.trouble(f"{self._name}_failed", f"{_WHAT_WAITS[self._name]}: {error}")
+            self._timer.cancel()
+            self._timer = None
+            self._in(STEP_RETRY_S)
+        else:
+            # A step may have left out what failed before.
+            if self._failed_s is not None and asyncio.get_running_loop().time() - self._failed_s > 2 * STEP_RETRY_S:
+                self._failed_s = None
+                self._parts.store.trouble_over(f"{self._name}_failed")
 
 
 def _log_failure(_result: object, error: Exception | None) -> None:

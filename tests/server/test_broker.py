@@ -14,7 +14,7 @@ from broker_store.broker import offsets
 from broker_store.broker.pace import PAUSE_MS
 from broker_store.broker.topics import TopicConfig
 from broker_store.config import BrokerSettings, NameServerSettings, StoreSettings, load_settings
-from broker_store.errors import DamagedStoreError, DiskFullError
+from broker_store.errors import DamagedStoreError, DiskFullError, StoreError
 from broker_store.formats import record
 from broker_store.messages import Message
 from broker_store.nameserver.handlers import NameServer
@@ -22,7 +22,7 @@ from broker_store.protocol import bodies
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
 from broker_store.server import keeper, registration
-from broker_store.server.broker import Broker, NameServerPort
+from broker_store.server.broker import FLAG_LOG_MS, Broker, NameServerPort
 from broker_store.server.parts import build_parts
 from broker_store.server.transport import bind, connect
 from tests.support.memory_store import MemoryStore
@@ -225,6 +225,45 @@ async def test_silent_clients_are_closed(brokers):
     broker._tick()
     await until(lambda: channel.closed)
     assert broker.parts.clients.all() == []
+
+
+# What the store notes
+
+
+async def test_what_the_store_notes_is_logged_once_and_again_after_a_while(brokers, caplog):
+    broker = await brokers()
+    lines = lambda: [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]  # noqa: E731
+    broker.parts.store.trouble("no_room", "consumequeue/T: Permission denied")
+    broker.parts.store.trouble("page_cache_busy", "x")
+    for at_ms in (0, 1_000, FLAG_LOG_MS - 1):
+        broker._log_flags(clock() + at_ms)
+    assert lines() == ["the store notes no room: consumequeue/T: Permission denied"]
+    broker.parts.store.trouble_over("no_room")
+    broker._log_flags(clock() + FLAG_LOG_MS)
+    broker.parts.store.trouble("no_room", "consumequeue/T: Permission denied")
+    broker._log_flags(clock() + FLAG_LOG_MS)
+    assert len(lines()) == 2
+
+
+async def test_a_step_that_a_file_of_the_store_fails_is_noted_and_tried_again(brokers, caplog, monkeypatch):
+    """Each second a traceback was logged, and nobody was told that messages with a time wait."""
+    monkeypatch.setattr("broker_store.server.broker.STEP_RETRY_S", 0.01)
+    broker = await brokers()
+    failing, taken = [StoreError("timerlog/0: No such file or directory")] * 3, []
+
+    def step(now_ms):
+        taken.append(now_ms)
+        if failing:
+            raise failing.pop()
+        return now_ms + 1
+
+    monkeypatch.setattr(broker.parts.timer, "step", step)
+    broker._timer_steps._soon()
+    await until(lambda: broker.parts.store.flags)
+    assert list(broker.parts.store.flags) == ["timer_failed"]
+    assert broker.parts.store.flags["timer_failed"].startswith("messages with a time wait;") and "timerlog/0" in broker.parts.store.flags["timer_failed"]
+    await until(lambda: not broker.parts.store.flags)
+    assert len(taken) > 3 and not [one for one in caplog.records if one.exc_info]
 
 
 # Saving

@@ -35,6 +35,7 @@ class MemoryStore:
         self.cold = False
         self.refuse: PutStatus | None = None
         self.rejects_sends: str | None = None
+        self.flags: dict[str, str] = {}
         self.busy_took_ms = 0
         self.blocked_by: tuple[str, int | None, int | None] | None = None
         self.index_doubt: str | None = None
@@ -286,6 +287,12 @@ class MemoryStore:
 
     def note_of_config(self, name: str, what: str) -> None:
         self.notes.append((name, what))
+
+    def trouble(self, flag: str, cause: str) -> None:
+        self.flags.setdefault(flag, cause)
+
+    def trouble_over(self, flag: str) -> None:
+        self.flags.pop(flag, None)
 
     def has_config(self, name: str) -> bool:
         return name in self.config
