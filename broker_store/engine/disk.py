@@ -369,23 +369,27 @@ class StoreLock:
         self._key = os.path.realpath(path)
         if self._key in StoreLock._held:
             raise StoreLockedError(f"{path}: this process has opened this store already")
-        _require_file(path)
+        self._descriptor = self._take()
+        StoreLock._held.add(self._key)
+
+    def _take(self) -> int:
+        """A descriptor of the file with the lock."""
+        _require_file(self.path)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
         except OSError as error:
-            raise _store_error(error, "opening it for the lock", path) from error
+            raise _store_error(error, "opening it for the lock", self.path) from error
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
             os.close(descriptor)
-            raise StoreLockedError(f"{path} is locked by another process") from error
+            raise StoreLockedError(f"{self.path} is locked by another process") from error
         try:
             os.pwrite(descriptor, b"lock", 0)
         except OSError as error:
             os.close(descriptor)
-            raise _store_error(error, "writing the lock", path) from error
-        self._descriptor = descriptor
-        StoreLock._held.add(self._key)
+            raise _store_error(error, "writing the lock", self.path) from error
+        return descriptor
 
     @classmethod
     def is_held(cls, path: Path) -> bool:
@@ -405,11 +409,38 @@ class StoreLock:
         finally:
             os.close(descriptor)
 
+    def demand_in_place(self) -> None:
+        """See that the file still has its name, and make it again where it was removed. StoreLockedError when another process took the name meanwhile."""
+        try:
+            found = os.lstat(self.path)
+        except FileNotFoundError:
+            removed, self._descriptor = self._descriptor, self._take()
+            os.close(removed)
+            return
+        except OSError as error:
+            raise _store_error(error, "looking at the lock", self.path) from error
+        own = os.fstat(self._descriptor)
+        if (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino):
+            raise StoreLockedError(f"{self.path}: another file has this name now, so another process may write the store")
+
     def release(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
             StoreLock._held.discard(self._key)
+
+
+def _holder_of_removed(path: Path) -> int | None:
+    """The process that has a file open which had this name and was removed; None without one, or where that is not shown to this user."""
+    name = f"{os.path.realpath(path)} (deleted)"
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            for descriptor in os.listdir(f"/proc/{pid}/fd"):
+                if os.readlink(f"/proc/{pid}/fd/{descriptor}") == name:
+                    return int(pid)
+        except OSError:
+            continue  # it ended, or belongs to somebody else
+    return None
 
 
 def _require_file(path: Path) -> None:
@@ -765,6 +796,9 @@ class Disk:
         return Usage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: Path) -> StoreLock:
+        """Take the lock of a store that nobody has. Raises StoreLockedError, also where the lock's file was removed under the process that has it."""
+        if not self.exists(path) and self.exists(path.with_name("abort")) and (pid := _holder_of_removed(path)) is not None:
+            raise StoreLockedError(f"{path} was removed, but process {pid} still has the store open: stop it first")
         return StoreLock(path)
 
 
@@ -824,6 +858,9 @@ class _NoLock:
 
     def __init__(self, is_held_by_another: bool):
         self.is_held_by_another = is_held_by_another
+
+    def demand_in_place(self) -> None:
+        pass
 
     def release(self) -> None:
         pass

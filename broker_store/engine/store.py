@@ -670,6 +670,7 @@ class MessageStore:
             return False
 
     def _look_at_disk(self, now_ms: int) -> bool:
+        self._lock.demand_in_place()
         self.log.current.map().demand_in_place()  # each sync of the log looks too, but without messages there is none
         try:
             older, names = [file.path.name for file in self.log.files[:-1]], set(self._disk.list_names(self.log.directory))

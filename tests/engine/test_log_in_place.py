@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -147,3 +149,45 @@ def test_an_older_queue_file_that_was_cut_fails_reads_of_what_it_lacks(tmp_path)
     again = HandStore(small_settings(tmp_path / "store"), store.clock).begin()
     assert record.decode(again.get_blocking(GetRequest("topic", 0, 10, 1)).body).body == bodies[10]
     again.die()
+
+
+def test_a_lock_that_was_removed_is_made_again(tmp_path):
+    store, _ = written(tmp_path)
+    try:
+        (store.root / "lock").unlink()
+        store.look_at_disk()
+        assert store.state == "running" and (store.root / "lock").exists()
+        assert _tries_to_open(store.root).endswith("lock is locked by another process")
+        store.look_at_disk()
+        assert store.put(message()).ok
+    finally:
+        store.die()
+
+
+def test_a_store_whose_lock_was_removed_is_not_opened_by_another_process(tmp_path):
+    """Two brokers wrote one store."""
+    store, _ = written(tmp_path)
+    try:
+        (store.root / "lock").unlink()
+        assert f"lock was removed, but process {os.getpid()} still has the store open: stop it first" in _tries_to_open(store.root)
+        assert not (store.root / "lock").exists()
+    finally:
+        store.die()
+
+
+def test_a_store_stops_writing_where_another_process_took_its_lock(tmp_path):
+    store, _ = written(tmp_path)
+    try:
+        (store.root / "lock").unlink()
+        (store.root / "lock").write_bytes(b"lock")
+        store.look_at_disk()
+        assert store.state == "read_only" and "another file has this name now, so another process may write the store" in why(store)
+        assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    finally:
+        store.die()
+
+
+def _tries_to_open(root) -> str:
+    """What another process is told that takes the lock."""
+    code = "import sys, pathlib; from broker_store.engine.disk import Disk\ntry: Disk().lock(pathlib.Path(sys.argv[1]))\nexcept Exception as error: print(error)"
+    return subprocess.run([sys.executable, "-c", code, str(root / "lock")], capture_output=True, text=True, check=True).stdout.strip()

@@ -430,5 +430,8 @@ class _Lock:
     def __init__(self, locked: set[Path], path: Path):
         self._locked, self._path = locked, path
 
+    def demand_in_place(self) -> None:
+        pass
+
     def release(self) -> None:
         self._locked.discard(self._path)
