@@ -9,7 +9,7 @@ READERS = {
     topics.FILE_NAME: ConfigReader(topics.read_file, without="without it topics that have messages get the default settings, and others are not there", is_of_each_stop=True),
     groups.FILE_NAME: ConfigReader(groups.read_file, without="without it settings of groups are the default", is_of_each_stop=True),
     offsets.FILE_NAME: ConfigReader(offsets.read_file, without="without it each group starts at the offset that its clients choose", is_of_each_stop=True),
-    delay.FILE_NAME: ConfigReader(delay.read_file, without="without it delayed messages are delivered once more"),
+    delay.FILE_NAME: ConfigReader(delay.read_file, without="without it delayed messages are delivered once more", is_of_each_stop=True),
     # Of the files that no message depends on: counts for people.
     transaction_metrics.FILE_NAME: ConfigReader(transaction_metrics.read_file, is_needed=False),
 }

@@ -60,6 +60,7 @@ class Delay:
         self._levels = [_Level(delay_ms, number) for number, delay_ms in enumerate(levels_ms)]
         self.data_version = DataVersion(timestamp=clock())
         self._turn = 0  # the level a step begins with
+        self.dirty = False  # whether the file is to be written though nothing moved
         self.delivered = 0
         self.dropped = 0
         self.failures = 0
@@ -232,8 +233,8 @@ class Delay:
         return max((level.done[-1][1] for level in self._levels if level.done), default=0)
 
     def picture(self, synced: int) -> Callable[[], bytes] | None:
-        """A function that makes the file's text, for a log synced up to `synced`; None when nothing moved."""
-        moved = False
+        """A function that makes the file's text, for a log synced up to `synced`; None when nothing moved and it is not `dirty`."""
+        moved, self.dirty = self.dirty, False
         for level in self._levels:
             while level.done and level.done[0][1] <= synced:
                 level.saved = level.done.popleft()[0]

@@ -133,6 +133,7 @@ class Broker:
         parts.delay.on_delivered = parts.timer.on_delivered = self._count_delivered
         self._save_missing()
         self._save_changed()
+        self._save_delay()
         for listening in sockets:
             parts.listeners.append(
                 await listen(
@@ -264,6 +265,8 @@ class Broker:
     def _save_missing(self) -> list[str]:
         """Have the tables of config/ written of which neither the file nor its .bak is there; the names of those that were there before."""
         tables = {topics.FILE_NAME: self.parts.topics, groups.FILE_NAME: self.parts.groups, offsets.FILE_NAME: self.parts.offsets}
+        if self._delivers:
+            tables[delay.FILE_NAME] = self.parts.delay
         missing = [name for name in tables if not self.parts.store.has_config(name)]
         for name in missing:
             tables[name].dirty = True

@@ -14,7 +14,7 @@ from broker_store.inside.doctor import findings_of
 from broker_store.inside.repair import make_plan
 from tests.support.hand_store import HandStore, message, small_settings
 
-TABLES = {"topics.json": "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable", "consumerOffset.json": "offsetTable"}
+TABLES = {"topics.json": "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable", "consumerOffset.json": "offsetTable", "delayOffset.json": "offsetTable"}
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_log_that_lost_its_first_file_and_its_record_of_ends_is_no_silent_rete
 
 def test_tables_of_config_that_are_gone_are_named_by_start_and_check(closed):
     shutil.rmtree(closed / "config")
-    assert [severity for severity, _ in told(checked(closed), "config-missing")] == [WARNING] * 3
+    assert [severity for severity, _ in told(checked(closed), "config-missing")] == [WARNING] * len(TABLES)
     check = checked(closed)
     assert {finding["grade"] for finding in findings_of(check.report, closed, check.unclean)} == {"lost"} and make_plan(check).actions == []
     assert told(checked(closed, last_start_ms=None), "config-missing") == []

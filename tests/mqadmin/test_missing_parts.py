@@ -60,4 +60,5 @@ TABLES = {
     "topics.json": f'{{{VERSION}, "topicConfigTable": {{}}}}',
     "subscriptionGroup.json": f'{{{VERSION}, "subscriptionGroupTable": {{}}}}',
     "consumerOffset.json": f'{{{VERSION}, "offsetTable": {{}}}}',
+    "delayOffset.json": f'{{{VERSION}, "offsetTable": {{}}}}',
 }

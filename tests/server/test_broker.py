@@ -134,7 +134,7 @@ async def test_at_the_end_those_who_wait_are_answered_and_everything_is_saved(br
     broker.parts.offsets.commit("CG", "New", 0, 1)
     await broker.stop()
     assert (await waiting).code == 19
-    assert set(store.config) == {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "timermetrics"}
+    assert set(store.config) == {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "timermetrics"}
     again = await brokers(store)
     assert again.parts.topics.get("New").queues == 4
     assert again.parts.offsets.of_group("CG") == {"New": {0: 1}}
@@ -482,12 +482,12 @@ async def test_config_files_that_were_removed_are_written_again_while_the_broker
     store = MemoryStore(clock)
     broker = await brokers(store)
     broker.parts.offsets.commit("readers", "Orders", 0, 5)
-    await until(lambda: {"topics.json", "subscriptionGroup.json", "consumerOffset.json"} <= store.config.keys())
+    await until(lambda: {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"} <= store.config.keys())
     store.config.clear()
-    broker._offsets_saved_ms = 0
+    broker._offsets_saved_ms = broker._delay_saved_ms = 0
     broker._tick()
     await until(lambda: "consumerOffset.json" in store.config and offsets.read_file(store.config["consumerOffset.json"])[0] == [("readers", "Orders", 0, 5)])
-    await until(lambda: {"topics.json", "subscriptionGroup.json"} <= store.config.keys())
+    await until(lambda: {"topics.json", "subscriptionGroup.json", "delayOffset.json"} <= store.config.keys())
     assert sorted(record.getMessage().split(" ")[0] for record in caplog.records if "was removed" in record.getMessage()) == [
-        "config/consumerOffset.json", "config/subscriptionGroup.json", "config/topics.json"
+        "config/consumerOffset.json", "config/delayOffset.json", "config/subscriptionGroup.json", "config/topics.json"
     ]
