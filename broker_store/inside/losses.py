@@ -28,6 +28,7 @@ MAX_RANGES = 1_000  # named one by one; the others are counted
 _NEVER = 1 << 62
 _UNITS_AT_ONCE = 1 << 16
 _MOST_UNITS_BETWEEN = 1 << 20  # a number further from the queue's last sound record is that of a misnamed file, and would make 20 MB of empty units
+_MOST_READ = 1 << 12  # records to which units of numbers lead that no record has
 _MOST_STALE = 1 << 16  # records after the end of the log that are counted
 
 
@@ -120,6 +121,7 @@ class _Finder:
         self._named_bytes = 0  # of damaged parts of the log, by units
         self._named_missing_bytes = 0  # of the missing begin, by units
         self._unreadable_bytes = 0  # of whole records in the tail that is cut, whose topic is no name
+        self._to_read = _MOST_READ
         self._given: dict[tuple[str, int], int] = {}  # next offsets by the units of misnamed files
 
     def losses(self) -> Losses:
@@ -164,7 +166,7 @@ class _Finder:
             if queue.covered_from is not None:
                 spans += self._lost_units(queue, queue.next, queue.end)
                 for first, end in gaps:
-                    # A record that states a wrong number makes gaps too: there the units point to good records, or there are none.
+                    # A record that states a wrong number makes gaps too: there the units lead to records that state their numbers, or there are none.
                     spans += self._lost_units(queue, first, min(end, max(queue.end, queue.next)), with_absent=True)
             spans += self._misnamed(queue)
         back = self._restored.get(key, set())
@@ -239,7 +241,10 @@ class _Finder:
         return unnamed, found
 
     def _lost_units(self, queue: Queue, first: int, end: int, with_absent: bool = False) -> list[tuple[int, int]]:
-        """Runs [first, end) of units that point into damaged parts of the log, or at and after its end; `with_absent` those that are zero too."""
+        """Runs [first, end) of units that point into damaged parts of the log, or at and after its end.
+
+        `with_absent`, of numbers that no record has: those too that are zero, or lead to a record of another place.
+        """
         spans: list[tuple[int, int]] = []
         covered = first
         for at, count in queue.spans(first, end, _UNITS_AT_ONCE):
@@ -261,7 +266,13 @@ class _Finder:
             after = np.flatnonzero(is_unit & (offsets >= self._check.log_end))
             self._after += zip(offsets[after].tolist(), (offsets + sizes)[after].tolist(), strict=True)
             self._named_bytes += int(sizes[is_unit & inside & (offsets >= self._check.log_start)].sum())
-            lost = np.flatnonzero((is_unit & (inside | (offsets >= self._check.log_end))) | ((sizes == 0) & with_absent))
+            is_lost = (is_unit & (inside | (offsets >= self._check.log_end))) | ((sizes == 0) & with_absent)
+            if with_absent:
+                for place in np.flatnonzero(is_unit & ~is_lost & (offsets >= self._check.log_start))[: self._to_read].tolist():
+                    self._to_read -= 1
+                    found = self._check.record_at(int(offsets[place]), int(sizes[place]))
+                    is_lost[place] = found is None or (found.topic, found.queue_id, found.queue_offset) != (*queue.key, at + place)
+            lost = np.flatnonzero(is_lost)
             breaks = np.flatnonzero(np.diff(lost) != 1) + 1
             for run in np.split(lost, breaks) if len(lost) else ():
                 spans.append((at + int(run[0]), at + int(run[-1]) + 1))

@@ -40,6 +40,7 @@ from broker_store.config import StoreSettings
 from broker_store.engine.check import Queue, StoreCheck, Stretch
 from broker_store.engine.check_places import MAX_MISSING_FILES
 from broker_store.engine.check_report import ERROR, NOTE, CheckSizes, Finding
+from broker_store.engine.check_rules import QUEUE_OFFSET
 from broker_store.engine.config_files import BACKUP
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import FILE_NAME as ENDS
@@ -439,6 +440,7 @@ class _Planner:
         done: set[int] = set()
         stretches = sorted(self.check.stretches)
         lows = [stretch.low for stretch in stretches]
+        out_of_sequence = self._out_of_sequence()
         for place in self._suspects():
             found = self._record_at(place.at)
             if found is None or place.at in done or found.size != place.size:
@@ -446,6 +448,8 @@ class _Planner:
             stated = (found.topic, found.queue_id, found.queue_offset, found.is_queued)
             if stated == (place.topic, place.queue_id, place.number, True) or self._is_confirmed(found):
                 continue
+            if stated[:2] == (place.topic, place.queue_id) and found.is_queued and place.at not in out_of_sequence:
+                continue  # it states the number that follows the record before it: the unit is damaged
             patches = _patches(found, place)
             file = self._file_at(place.at)
             if patches is None:
@@ -461,6 +465,15 @@ class _Planner:
             what = f"The record states {own}; its unit says {place.topic}/{place.queue_id} at {place.number}. Write that into it."
             at = place.at - file.base
             yield Action("restore", file.path, at, sum(len(data) for _, data in patches), what, [(at + offset, data) for offset, data in patches])
+
+    def _out_of_sequence(self) -> set[int]:
+        """Log offsets of records that do not state the number which follows that of the record before them in their queue."""
+        bases = {str(file.path): file.base for file in self.check.log_files}
+        found = {gap.before for gap in self.check.gaps}
+        for finding in self.report.findings:
+            if finding.kind == QUEUE_OFFSET and finding.file in bases and finding.offset is not None:
+                found.add(bases[finding.file] + finding.offset)
+        return found
 
     def _is_good(self, place: Place, patches: list[tuple[int, bytes]]) -> bool:
         """Whether the record at a place is a good one with these bytes in it, by the kernel that a check walks the log with."""
@@ -681,8 +694,6 @@ class _Planner:
         due_ms = queue.units(queue.first, end - queue.first)["tags_code"].astype(np.int64)
         late = np.flatnonzero(due_ms > due_ms[-1] - self.check.delay_levels_ms[queue_id])
         return queue.first + int(late[0]) if len(late) else end
-
-
 
 
 def _name_in(root: Path, path: Path) -> str:

@@ -135,7 +135,7 @@ def test_units_behind_a_damaged_one_that_lead_to_a_bad_part_of_the_log_are_numbe
 # bad part of the log were believed, and hid messages behind it.
 @pytest.mark.parametrize(
     ("seed", "kind", "within", "way"),
-    [(20000371, "repaired", "consumequeue/", "start"), (20000092, "accepted", "consumequeue/", "start"), (20000172, "accepted", "consumequeue/", "accept"), (20000116, "repaired", "", "accept"), (20000298, "accepted", "consumequeue/quiet/", "start"), (20103517, "", "", "accept"), (20108518, "", "", "repair"), (20109517, "", "", "accept"), (20300048, "", "", "accept"), (20506047, "", "", "accept"), (20501322, "", "", "repair"), (30500538, "", "", "repair"), (30700178, "", "", "accept"), (30705160, "", "", "accept"), (30704280, "", "", "repair")],
+    [(20000371, "repaired", "consumequeue/", "start"), (20000092, "accepted", "consumequeue/", "start"), (20000172, "accepted", "consumequeue/", "accept"), (20000116, "repaired", "", "accept"), (20000298, "accepted", "consumequeue/quiet/", "start"), (20103517, "", "", "accept"), (20108518, "", "", "repair"), (20109517, "", "", "accept"), (20300048, "", "", "accept"), (20506047, "", "", "accept"), (20501322, "", "", "repair"), (30500538, "", "", "repair"), (30700178, "", "", "accept"), (30705160, "", "", "accept"), (30704280, "", "", "repair"), (30905590, "", "", "repair")],
 )
 def test_a_mended_store_that_once_failed_does_not_again(seed, kind, within, way, tmp_path):
     broken, judged = run_case(seed, tmp_path, kind, within, [way])
