@@ -44,7 +44,9 @@ class Api(NinjaAPI):
     def get_openapi_schema(self, **options: Any) -> Any:
         schema = super().get_openapi_schema(**options)
         reference = {"$ref": "#/components/schemas/ProblemDocument"}
-        schema.setdefault("components", {}).setdefault("schemas", {})["ProblemDocument"] = schemas.ProblemDocument.model_json_schema()
+        named = schema.setdefault("components", {}).setdefault("schemas", {})
+        for model in (schemas.ProblemDocument, schemas.NewMessage):  # no signature of an operation names these
+            named[model.__name__] = model.model_json_schema()
         for path in schema["paths"].values():
             for operation in path.values():
                 for status in PROBLEMS:

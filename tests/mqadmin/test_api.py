@@ -406,6 +406,24 @@ async def test_the_contract_names_every_route_and_its_problems(remote, cluster):
             assert "application/problem+json" in operation["responses"]["401"]["content"]
 
 
+async def test_every_reference_of_the_contract_leads_to_a_part_of_it(remote, cluster):
+    contract = (await remote.get("/api/v1/openapi.json")).json()
+    references = _references(contract)
+    assert {"#/components/schemas/NewMessage", "#/components/schemas/ProblemDocument"} <= references
+    for reference in references:
+        part = contract
+        for name in reference.removeprefix("#/").split("/"):
+            assert name in part, reference
+            part = part[name]
+
+
+def _references(value: object) -> set[str]:
+    if isinstance(value, dict):
+        own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+        return own.union(*map(_references, value.values()))
+    return set().union(*map(_references, value)) if isinstance(value, list) else set()
+
+
 async def test_an_address_that_does_not_exist_is_a_problem_document_too(local, cluster):
     answer = await local.get("/api/v1/nothing/here")
     assert answer.status_code == 404
