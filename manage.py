@@ -33,16 +33,14 @@ def main() -> None:
         from django.core.management import execute_from_command_line
     except ImportError as error:
         sys.exit(f"Django cannot be imported ({error}): `make run` installs what is needed into .venv; use .venv/bin/python manage.py ...")
-    from django.db import DatabaseError
-
     try:
         execute_from_command_line(sys.argv)
-    except DatabaseError as error:  # of Django's own commands; ours say it themselves
-        if "--traceback" in sys.argv:
-            raise
-        from mqadmin.management.plain import database_failed
+    except Exception as error:  # of Django's own commands and those of its applications; ours say it themselves
+        from mqadmin.management.plain import failure_of
 
-        sys.exit(database_failed(error))
+        if "--traceback" in sys.argv or (sentence := failure_of(error)) is None:
+            raise
+        sys.exit(sentence)
 
 
 if __name__ == "__main__":

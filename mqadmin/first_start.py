@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 
 SECRET_BYTES = 48
+# Commands that ask a broker, or look into its database. Where there is no data directory there is none to ask, and they make nothing.
+ASK_A_BROKER = frozenset({"topic", "group", "message", "store", "token"})
 ADMIN = "admin"
 # Letters and digits that are not mistaken for one another when typed from a terminal.
 ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -24,6 +26,17 @@ def make_directory(path: Path) -> Path:
     """`path` as a directory that only its owner may enter."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
+
+
+def key_for(command: str, data_directory: Path) -> str:
+    """The secret key for a command of manage.py ("" for another program); one that lasts as long as the process where nothing may be made."""
+    if command in ASK_A_BROKER and not os.path.lexists(data_directory):
+        return secrets.token_urlsafe(SECRET_BYTES)
+    try:
+        return secret_key(data_directory)
+    except OSError as error:
+        why = "it is no directory" if isinstance(error, FileExistsError) else f"{error.strerror} ({error.filename})"
+        raise SystemExit(f"the data directory {data_directory} cannot be used: {why}") from None
 
 
 def secret_key(data_directory: Path) -> str:

@@ -22,7 +22,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse_lazy
 
 from mqadmin.children import redis_url, with_timeout
-from mqadmin.first_start import secret_key
+from mqadmin.first_start import key_for
 from mqadmin.trusted_proxies import MAX_ADDRESS_CONNECTIONS, proxies_of
 
 environment = environ.Env()
@@ -30,7 +30,7 @@ environment = environ.Env()
 BASE_DIRECTORY = Path(__file__).resolve().parent.parent
 DATA_DIRECTORY = Path(environment.str("BROKER_DATA_DIR", "data")).absolute()
 
-SECRET_KEY = secret_key(DATA_DIRECTORY)
+SECRET_KEY = key_for("".join(sys.argv[1:2]), DATA_DIRECTORY)
 DEBUG = False
 WEB_HOSTS = [host for host in environment.str("BROKER_WEB_HOST", "").replace(" ", "").split(",") if host]
 # Of no other peers: who writes the header chooses the address that tries to log in are counted for.

@@ -14,6 +14,7 @@ import logging
 import secrets
 from datetime import datetime, timedelta
 
+from django.core.exceptions import ValidationError
 from django.db import DatabaseError, connection, models
 from django.utils import timezone
 
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 TABLE = TokenTable()
 REFRESH_SECONDS = 0.5
 MAX_TOKENS = 1_000  # of those that are not revoked
+MAX_DAYS = 3_650  # a token that is good for longer has no end: leave the days out
 SHOWN_CHARACTERS = 9  # of the token: `mq_` and six more
 
 
@@ -49,6 +51,11 @@ class ApiToken(models.Model):
     def __str__(self) -> str:
         return f"{self.name} ({self.start}…)"
 
+    def clean(self) -> None:
+        """Refuse a name that would steer a terminal or break a line of the audit trail."""
+        if not self.name.isprintable():
+            raise ValidationError({"name": "A name has printable characters only."})
+
     @property
     def state(self) -> str:
         if self.revoked_at:
@@ -61,7 +68,12 @@ class TooManyTokens(Exception):
 
 
 def issue(name: str, role: str, created_by: str, days: int | None = None, expires_at: datetime | None = None) -> tuple[ApiToken, str]:
-    """Make a token; the second value is its text, which exists nowhere else. It expires in `days`, or at a time, or never."""
+    """Make a token; the second value is its text, which exists nowhere else. It expires in `days`, or at a time, or never.
+
+    Raises ValidationError, TooManyTokens.
+    """
+    if days is not None and not 1 <= days <= MAX_DAYS:
+        raise ValidationError({"days": f"A token is good for 1 to {MAX_DAYS:,} days."})
     if ApiToken.objects.filter(revoked_at=None).count() >= MAX_TOKENS:
         raise TooManyTokens(f"{MAX_TOKENS} tokens are in use; revoke some")
     text = "mq_" + secrets.token_urlsafe(32)
@@ -71,6 +83,11 @@ def issue(name: str, role: str, created_by: str, days: int | None = None, expire
     token.save()
     refresh()
     return token, text
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """Say which values a token cannot have, and why."""
+    return "; ".join(f"{name}: {' '.join(messages).rstrip('.')}" for name, messages in error.message_dict.items())
 
 
 def revoke(token: ApiToken) -> None:

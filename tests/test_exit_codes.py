@@ -23,9 +23,13 @@ ROOT = Path(__file__).parent.parent
 TABLE = dict(re.findall(r"^\| (\d+) \| ([^|]+) \|", (ROOT / "README.md").read_text(), re.MULTILINE))
 
 
-def code_of(tmp_path: Path, *arguments: str) -> int:
+def ended(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DJANGO_")} | {"BROKER_DATA_DIR": str(tmp_path / "data")}
-    done = subprocess.run([sys.executable, "manage.py", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "manage.py", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def code_of(tmp_path: Path, *arguments: str) -> int:
+    done = ended(tmp_path, *arguments)
     assert "Traceback" not in done.stderr, done.stderr[-2000:]
     assert done.returncode == 0 or done.stderr, "a code without a sentence"
     return done.returncode
@@ -49,12 +53,37 @@ def test_commands_end_with_the_codes_of_the_table(tmp_path, arguments, code):
     assert code_of(tmp_path, *arguments.split()) == code and str(code) in TABLE
 
 
+@pytest.mark.parametrize("arguments", ["token list", "topic list", "token create x --days 1"])
+def test_a_command_that_asks_a_broker_makes_no_data_directory(tmp_path, arguments):
+    done = ended(tmp_path, *arguments.split())
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"there is no data directory {tmp_path / 'data'}; ") and "runbroker" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["token", "check_store"])
+def test_a_data_directory_that_is_a_file_is_named_in_a_sentence(tmp_path, command):
+    (tmp_path / "data").write_text("")
+    done = ended(tmp_path, command, *["list"] * (command == "token"))
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines() == [f"the data directory {tmp_path / 'data'} cannot be used: it is no directory"]
+
+
+@pytest.mark.parametrize("command", ["rqstats", "rqsuspend"])
+def test_a_command_for_queues_without_redis_ends_with_1_and_a_sentence(tmp_path, command):
+    (tmp_path / "data").mkdir()
+    done = ended(tmp_path, command)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.startswith("Redis, which holds the jobs, cannot be used: ")
+
+
 def test_check_store_ends_with_0_for_a_sound_store_and_1_where_there_is_none(tmp_path):
     root = tmp_path / "store"
     store = MessageStore(small_settings(root))
     store.open()
     store.close()
     assert code_of(tmp_path, "check_store", str(root)) == 0
+    assert code_of(tmp_path, "store", "status", "--store", str(root)) == 0
     assert code_of(tmp_path, "check_store", str(tmp_path / "none")) == 1
 
 

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJs
 
 from broker_store.formats import moment
 from broker_store.server.documents import time_text
+from mqadmin.tokens import MAX_DAYS
 
 
 def _whole(value: object) -> object:
@@ -527,7 +528,7 @@ class RunLog(Schema):
 class NewToken(In):
     name: Annotated[str, Field(min_length=1, max_length=60)]
     role: Role = "viewer"
-    days: Annotated[int, Field(ge=1, le=3_650)] | None = Field(None, description="null: does not expire")
+    days: Annotated[int, Field(ge=1, le=MAX_DAYS)] | None = Field(None, description="null: does not expire")
 
 
 class Token(Schema):

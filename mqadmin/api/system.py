@@ -99,7 +99,7 @@ def issue_token(request: HttpRequest, body: schemas.NewToken):
         except tokens.TooManyTokens as error:
             raise Problem("limit_reached", str(error)) from None
         except ValidationError as error:
-            raise Problem("invalid", "; ".join(error.messages)) from None
+            raise Problem("invalid", tokens.what_is_wrong(error)) from None
         record["id"] = token.pk
     return Status(201, token_facts(token) | {"token": text})
 

@@ -88,6 +88,8 @@ class BrokerCommand(PlainCommand):
     def handle(self, *arguments: str, **options: Any) -> None:
         self.as_json = options["json"]
         self.data = Path(options["data"] or settings.DATA_DIRECTORY)
+        if not self.data.is_dir() and options.get("store") is None:  # a store is read without a broker and its data directory
+            raise CommandError(f"there is no data directory {self.data}; a start of the broker makes it: manage.py runbroker --data {self.data}")
         try:
             for name, check in (("topic", check_topic), ("group", check_group)):
                 if options.get(name) is not None:

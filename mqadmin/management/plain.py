@@ -7,11 +7,21 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
+from redis.exceptions import RedisError
 
 
 def database_failed(error: DatabaseError) -> str:
     """Say that the dashboard's database cannot be used, and what to do."""
     return f"the dashboard's database cannot be used: {error}. It is in the data directory: put it back there; a start of the broker, or `manage.py migrate`, makes an empty one."
+
+
+def failure_of(error: Exception) -> str | None:
+    """Return the sentence for what a command of Django or of one of its applications ended with; None for any other error."""
+    if isinstance(error, DatabaseError):
+        return database_failed(error)
+    if isinstance(error, RedisError):
+        return f"Redis, which holds the jobs, cannot be used: {str(error).rstrip('.')}. It runs while the broker runs: manage.py runbroker"
+    return None
 
 
 class PlainCommand(BaseCommand):

@@ -362,6 +362,32 @@ def test_tokens_are_made_listed_and_revoked():
         offline("token", "revoke", "999999")
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["", "--role", "admin"], "name: This field cannot be blank"),
+        (["x" * 200], "name: Ensure this value has at most 60 characters (it has 200)"),
+        (["x\ny"], "name: A name has printable characters only"),
+        (["z", "--days", "99999999999"], "days: A token is good for 1 to 3,650 days"),
+        (["z", "--days=-1"], "days: A token is good for 1 to 3,650 days"),
+        (["z", "--days", "0"], "days: A token is good for 1 to 3,650 days"),
+    ],
+)
+def test_a_token_with_a_wrong_value_is_not_made_and_the_value_is_named(arguments, said):
+    with pytest.raises(CommandError) as refused:
+        offline("token", "create", *arguments)
+    assert str(refused.value) == f"no token is made: {said}"
+    assert not tokens.ApiToken.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_token_beyond_their_number_is_refused_in_a_sentence(monkeypatch):
+    monkeypatch.setattr(tokens, "MAX_TOKENS", 0)
+    with pytest.raises(CommandError, match="0 tokens are in use; revoke some"):
+        offline("token", "create", "x")
+
+
 def offline(*arguments) -> str:
     output = io.StringIO()
     call_command(*[str(argument) for argument in arguments], stdout=output, stderr=io.StringIO())

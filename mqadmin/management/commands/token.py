@@ -1,5 +1,6 @@
 """manage.py token: list, create, revoke."""
 
+from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 
 from broker_store.server.http import ROLES, Caller
@@ -18,7 +19,7 @@ class Command(BrokerCommand):
         create = add("create", "make a token and print it, this once")
         create.add_argument("name", help="what uses it")
         create.add_argument("--role", choices=ROLES, default="viewer")
-        create.add_argument("--days", type=int, help="how long it is good; for ever when absent")
+        create.add_argument("--days", type=int, help=f"how long it is good, at most {tokens.MAX_DAYS:,}; for ever when absent")
         add("revoke", "end a token").add_argument("id", type=int)
 
     def do_list(self, options) -> None:
@@ -38,7 +39,12 @@ class Command(BrokerCommand):
     def do_create(self, options) -> None:
         caller = Caller(f"local:{user_name()}", "admin")
         with audited(caller, "create", "apitoken", options["name"], role=options["role"], days=options["days"]) as record:
-            token, text = tokens.issue(options["name"], options["role"], caller.name, options["days"])
+            try:
+                token, text = tokens.issue(options["name"], options["role"], caller.name, options["days"])
+            except tokens.TooManyTokens as error:
+                raise CommandError(str(error)) from None
+            except ValidationError as error:
+                raise CommandError(f"no token is made: {tokens.what_is_wrong(error)}") from None
             record["id"] = token.pk
         self.show(token_facts(token) | {"token": text}, text)
 
