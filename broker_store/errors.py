@@ -75,13 +75,13 @@ class ForeignProtocolError(ProtocolError):
 
 
 class FieldError(PeerError):
-    """A header field is missing or has a wrong value."""
+    """A header field is missing (`value` None) or has a wrong value."""
 
     cause = "wrong field"
 
     def __init__(self, name: str, value: object, want: str):
         self.name, self.value, self.want = name, value, want
-        super().__init__(f"field {name} is {excerpt(value)}, want {want}")
+        super().__init__(f"field {name} is {'missing' if value is None else excerpt(value)}, want {want}")
 
 
 class NameError_(PeerError):

@@ -56,7 +56,7 @@ def _objects(members: Mapping, name: str) -> list[dict]:
     values = _list(members, name)
     for value in values:
         if not isinstance(value, dict):
-            raise FieldError(name, value, "an array of objects")
+            raise FieldError(name, values, "an array of objects")
     return values
 
 
@@ -64,7 +64,7 @@ def _texts(members: Mapping, name: str) -> list[str]:
     values = _list(members, name)
     for value in values:
         if not isinstance(value, str):
-            raise FieldError(name, value, "an array of texts")
+            raise FieldError(name, values, "an array of texts")
     return values
 
 
