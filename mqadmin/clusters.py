@@ -432,7 +432,7 @@ class EmbeddedCluster:
 
     def refusals(self) -> list[dict]:
         """What was refused since the start, by cause, each with its last case; the latest first."""
-        return self._parts.statistics.refusals.facts()
+        return [refused | {"said": names.sentence_in_words(refused["said"])} for refused in self._parts.statistics.refusals.facts()]
 
     def refuse(self, cause: str, **case) -> None:
         """Count what REST refused: `value`, `limit`, `who` and `said` as broker_store/broker/flow.py keeps them."""

@@ -59,7 +59,12 @@ def _check(what: str, name: str, limit: int) -> str:
 
 def in_words(error: NameError_) -> str:
     """The sentence of an error for people, without a full stop: what is allowed in words where Apache's has a regular expression."""
-    return str(error).replace(_ALLOWED_OF_APACHE, _ALLOWED_IN_WORDS).rstrip(".")
+    return sentence_in_words(str(error)).rstrip(".")
+
+
+def sentence_in_words(sentence: str) -> str:
+    """Return what a client was told, for people: the regular expression of Apache's sentence in words."""
+    return sentence.replace(_ALLOWED_OF_APACHE, _ALLOWED_IN_WORDS)
 
 
 def is_path(name: str) -> bool:

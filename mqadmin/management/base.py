@@ -19,9 +19,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from broker_store.errors import BrokerStoreError
+from broker_store.errors import BrokerStoreError, NameError_
 from broker_store.formats import moment
-from broker_store.formats.names import check_group, check_topic
+from broker_store.formats.names import check_group, check_topic, in_words
 from broker_store.server.problems import Problem
 from mqadmin.management import hints
 from mqadmin.management.plain import PlainCommand
@@ -97,6 +97,8 @@ class BrokerCommand(PlainCommand):
             self.run(options)
         except RestError as error:
             raise CommandError(f"{error.detail.rstrip('.')} ({error.code}). {hints.of(error.code, error.hint, options['verb'])}") from None
+        except NameError_ as error:
+            raise CommandError(f"{in_words(error)}.") from None
         except (NotRunningError, BrokerStoreError) as error:
             raise CommandError(str(error)) from None
         except Problem as problem:

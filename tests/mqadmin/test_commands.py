@@ -58,6 +58,13 @@ async def run(directory, *arguments, **options) -> str:
     return output.getvalue()
 
 
+@pytest.mark.parametrize("arguments", [("topic", "show", "../x"), ("topic", "create", "bad name")])
+async def test_a_name_that_is_not_allowed_is_refused_in_words(tmp_path, arguments):
+    with pytest.raises(CommandError) as refused:
+        await run(tmp_path, *arguments)
+    assert str(refused.value) == "The specified topic contains illegal characters, allowing only letters, digits and % | - _."
+
+
 async def test_without_a_broker_a_command_says_how_to_start_one(tmp_path):
     with pytest.raises(CommandError, match="runbroker"):
         await run(tmp_path, "topic", "list")
