@@ -1071,7 +1071,7 @@ class EmbeddedCluster:
         """Store one message; its receipt, or the Problem raised."""
         [receipt] = await self.send_batch(topic, [NewMessage(body, tag, tuple(keys), properties or {}, queue_id)])
         if "problem" in receipt:
-            raise Problem(receipt["problem"]["code"], receipt["problem"]["detail"])
+            raise Problem(receipt["problem"]["code"], receipt["problem"]["detail"], receipt["problem"].get("hint"))
         return receipt
 
     async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
@@ -1100,7 +1100,7 @@ class EmbeddedCluster:
         topic, queue_id, unique_key = place
         result = await self._parts.sends.put(message)
         if result.status not in SENT:
-            return {"problem": problem_of_put(result.status).document()}
+            return {"problem": problem_of_put(result.status, message, self._parts.store_settings.max_message_size).document()}
         return {
             "status": result.status.name,
             "topic": topic,

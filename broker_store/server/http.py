@@ -421,7 +421,7 @@ def send_answer(receipts: list[dict], is_list: bool) -> dict:
     """The answer to a send: the receipt, or for a list all of them; a Problem when nothing at all was stored."""
     refused = [receipt["problem"] for receipt in receipts if "problem" in receipt]
     if len(refused) == len(receipts):
-        raise Problem(refused[0]["code"], refused[0]["detail"])
+        raise Problem(refused[0]["code"], refused[0]["detail"], refused[0].get("hint"))
     if not is_list:
         return receipts[0]
     return {"results": receipts, "stored": len(receipts) - len(refused), "complete": not refused}

@@ -19,7 +19,8 @@ from broker_store.broker.offsets import TooManyOffsetsError
 from broker_store.broker.topics import TooManyTopicsError
 from broker_store.excerpts import excerpt
 from broker_store.formats.names import in_words
-from broker_store.messages import PutStatus
+from broker_store.formats.record import MAX_PROPERTIES
+from broker_store.messages import Message, PutStatus
 
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL_CHARACTERS = 500
@@ -115,15 +116,22 @@ PUT_PROBLEMS = {
     PutStatus.SERVICE_NOT_AVAILABLE: "unavailable",
     PutStatus.CREATE_MAPPED_FILE_FAILED: "unavailable",
     PutStatus.OS_PAGE_CACHE_BUSY: "busy",
-    PutStatus.MESSAGE_ILLEGAL: "too_large",
+    PutStatus.MESSAGE_ILLEGAL: "invalid",  # for another reason than its size
     PutStatus.PROPERTIES_SIZE_EXCEEDED: "too_large",
 }
 
 
-def problem_of_put(status: PutStatus) -> Problem:
-    """The problem for a message that was not stored."""
-    code = PUT_PROBLEMS.get(status, "internal")
-    return Problem(code, f"the store answered {status.name}")
+def problem_of_put(status: PutStatus, message: Message, max_body_bytes: int) -> Problem:
+    """The problem for a message that was not stored; of one that is too large it has the size and the limit."""
+    code, detail, hint = PUT_PROBLEMS.get(status, "internal"), f"the store answered {status.name}", None
+    if status is PutStatus.MESSAGE_ILLEGAL and len(message.body) > max_body_bytes:
+        code, detail = "too_large", f"the body has {len(message.body):,} bytes, a message has at most {max_body_bytes:,}"
+        hint = "split the body into several messages, or raise maxMessageSize in the settings"
+    elif status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
+        found = f"{len(message.properties):,}" if len(message.properties) > MAX_PROPERTIES else "too many"
+        detail = f"the properties, with keys, tag and what the broker adds, have {found} bytes, a message has at most {MAX_PROPERTIES:,}"
+        hint = "send fewer or shorter properties and keys, or put them into the body"
+    return Problem(code, detail, hint)
 
 
 def problem_of(error: BaseException) -> Problem:

@@ -17,8 +17,9 @@ from broker_store.config import BrokerSettings, StoreSettings
 from broker_store.engine.check import check_store
 from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.engine.store_times import StepBack
-from broker_store.errors import DamagedStoreError, NotFoundError, StoreClosedError
+from broker_store.errors import DamagedStoreError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import record
+from broker_store.formats.names import check_topic
 from broker_store.messages import Message
 from broker_store.protocol.bodies import ConsumerData, Heartbeat, Subscription
 from broker_store.server.broker import Broker
@@ -502,3 +503,23 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
         for place in places:
             log.seek(place + record.FIXED_IPV4.offset["store_timestamp"])
             log.write(last_ms.to_bytes(8, "big"))
+
+
+async def test_a_message_that_is_too_large_is_refused_with_its_size_and_the_limit(cluster):
+    with pytest.raises(Problem) as refused:
+        await cluster.send("orders", bytes((4 << 20) + 1))
+    assert (refused.value.code, refused.value.detail) == ("too_large", "the body has 4,194,305 bytes, a message has at most 4,194,304")
+    assert "maxMessageSize" in refused.value.hint
+    with pytest.raises(Problem) as refused:
+        await cluster.send("orders", b"x", properties={"a": "x" * 32_767})
+    assert refused.value.code == "too_large" and refused.value.detail.endswith(" bytes, a message has at most 32,767")
+    assert "properties" in refused.value.detail and "PROPERTIES_SIZE" not in refused.value.detail and "shorter properties" in refused.value.hint
+
+
+async def test_what_was_refused_is_told_in_words(cluster):
+    with pytest.raises(NameError_) as wrong:
+        check_topic("bad name")
+    cluster.refuse("topic name", said=str(wrong.value))
+    assert "^[" in str(wrong.value), "clients are told Apache's sentence"
+    (refused,) = cluster.refusals()
+    assert refused["said"] == "The specified topic contains illegal characters, allowing only letters, digits and % | - _"
