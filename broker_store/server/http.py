@@ -310,7 +310,8 @@ def query_int(asked: dict[str, str], name: str, default: int | None, most: int, 
 
 
 # In texts, where they count as nothing, and elsewhere. A text longer than one match is gone through piece by piece.
-_TEXT_OR_MARK = re.compile(rb'"(?:[^"\\]{1,1024}+|\\.){0,64}+"|[\[{,"]', re.DOTALL)
+_TEXT_OR_VALUE = re.compile(rb'"(?:[^"\\]{1,1024}+|\\.){0,64}+"|[\[{,"]', re.DOTALL)
+_TEXT_OR_NAMED = re.compile(rb'"(?:[^"\\]{1,1024}+|\\.){0,64}+"|[:"]', re.DOTALL)
 _PIECE_OF_TEXT = re.compile(rb'(?:[^"\\]{1,1024}+|\\.){0,64}+', re.DOTALL)
 _COUNTED_AT_ONCE = 1 << 20
 
@@ -318,10 +319,26 @@ _COUNTED_AT_ONCE = 1 << 20
 def check_values(body: bytes) -> None:
     """A Problem when a body has more values than MAX_VALUES: JSON is read in one call, which keeps all threads from running, and
     five million empty lists take two seconds."""
-    if sum(body.count(mark, at, at + _COUNTED_AT_ONCE) for at in range(0, len(body), _COUNTED_AT_ONCE) for mark in (b",", b"[", b"{")) <= MAX_VALUES:
-        return
+    if _count_with_texts(body, b",", b"[", b"{") > MAX_VALUES and _count_outside_texts(body, _TEXT_OR_VALUE, MAX_VALUES) > MAX_VALUES:
+        raise Problem("too_large", f"the body has more than {MAX_VALUES} values", "send fewer messages in one request")
+
+
+def _check_names(body: bytes, members: int) -> None:
+    """A Problem when an object of a body names a field twice, of which the reader took the last: it has more names than `members`, which
+    were read."""
+    if _count_with_texts(body, b":") > members and _count_outside_texts(body, _TEXT_OR_NAMED, members) > members:
+        raise Problem("invalid_fields", "a field is given more than once in one object; give it one value")
+
+
+def _count_with_texts(body: bytes, *marks: bytes) -> int:
+    """How often marks occur, those within texts too: an upper bound, found fast."""
+    return sum(body.count(mark, at, at + _COUNTED_AT_ONCE) for at in range(0, len(body), _COUNTED_AT_ONCE) for mark in marks)
+
+
+def _count_outside_texts(body: bytes, text_or_mark: re.Pattern[bytes], most: int) -> int:
+    """How often marks occur outside of texts; the count ends one above `most`."""
     count, at = 0, 0
-    while match := _TEXT_OR_MARK.search(body, at):
+    while count <= most and (match := text_or_mark.search(body, at)):
         at = match.end()
         if body[at - 1] == 0x22:
             if match.end() - match.start() == 1:  # a long text begins
@@ -330,8 +347,7 @@ def check_values(body: bytes) -> None:
                 at += 1
             continue
         count += 1
-        if count > MAX_VALUES:
-            raise Problem("too_large", f"the body has more than {MAX_VALUES} values", "send fewer messages in one request")
+    return count
 
 
 def read_messages(body: bytes) -> tuple[list[NewMessage], bool]:
@@ -344,8 +360,11 @@ def read_messages(body: bytes) -> tuple[list[NewMessage], bool]:
     if isinstance(value, list):
         if not 1 <= len(value) <= MAX_MESSAGES:
             raise Problem("too_large" if value else "invalid", f"a list of {len(value)} messages, want 1 to {MAX_MESSAGES}")
-        return [read_message(item, f"[{index}]") for index, item in enumerate(value)], True
-    return [read_message(value, "")], False
+        messages, is_list = [read_message(item, f"[{index}]") for index, item in enumerate(value)], True
+    else:
+        messages, is_list, value = [read_message(value, "")], False, [value]
+    _check_names(body, sum(len(item) + len(item.get("properties") or ()) for item in value))
+    return messages, is_list
 
 
 _FIELDS = frozenset({"body", "body_encoding", "tag", "keys", "properties", "queue_id", "flag"})
@@ -359,14 +378,14 @@ def read_message(value: object, place: str) -> NewMessage:
     body, body_error = _read_body(value.get("body"), value.get("body_encoding", "utf-8"))
     if body_error:
         wrong.append(_wrong(place, "body", body_error))
-    tag = value.get("tag") or ""
+    tag = _or_none(value.get("tag"), "")
     if not _is_text(tag, MAX_TAG):
         wrong.append(_wrong(place, "tag", f"want a string of at most {MAX_TAG} characters without control characters"))
-    keys = value.get("keys") or []
-    keys = [keys] if isinstance(keys, str) else keys
+    keys = _or_none(value.get("keys"), [])
+    keys = ([keys] if keys else []) if isinstance(keys, str) else keys
     if not isinstance(keys, list) or not all(_is_text(key, 1024) and key and " " not in key for key in keys):
         wrong.append(_wrong(place, "keys", "want strings without blanks, none empty"))
-    properties = value.get("properties") or {}
+    properties = _or_none(value.get("properties"), {})
     if isinstance(properties, dict) and len(properties) > MAX_PROPERTIES:
         wrong.append(_wrong(place, "properties", f"has {len(properties)} names, at most {MAX_PROPERTIES} fit into a message"))
     elif not isinstance(properties, dict) or not all(_is_text(k, 255) and k and _is_text(v, 32767) and v for k, v in properties.items()):
@@ -392,6 +411,11 @@ def _read_body(text: object, encoding: object) -> tuple[bytes, str]:
         return base64.b64decode(text, validate=True), ""
     except (binascii.Error, ValueError):
         return b"", "is not base64"
+
+
+def _or_none(value: object, none: object) -> object:
+    """The value of a field that may be left out; null is as if it were. Other empty values are of a type, which is checked."""
+    return none if value is None else value
 
 
 def _is_text(value: object, limit: int) -> bool:

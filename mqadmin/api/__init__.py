@@ -27,6 +27,7 @@ from broker_store.server.problems import MEDIA_TYPE, Problem, problem_of
 from mqadmin.api import groups, inside, jobs, messages, pipeline, schemas, store, system, topics, waiting
 from mqadmin.api.auth import AUTH
 from mqadmin.api.parameters import only_declared
+from mqadmin.api.reading import OneValueParser
 from mqadmin.api.wrong import reason
 from mqadmin.failures import note_database_failure, note_store_failure
 from mqadmin.problem_responses import problem_response
@@ -71,6 +72,7 @@ api = Api(
     urls_namespace="api",
     auth=AUTH,
     docs=Docs(),
+    parser=OneValueParser(),
 )
 api.add_decorator(only_declared, mode="view")
 api.add_router("", system.router, tags=["System"])
@@ -113,6 +115,8 @@ def _on_unauthorized(request: HttpRequest, error: AuthenticationError) -> HttpRe
 
 
 def _on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+    if isinstance(error.__cause__, Problem):  # of the parser: Ninja calls all that it raises a body that cannot be parsed
+        return problem_response(error.__cause__)
     code = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
     return problem_response(Problem(code.get(error.status_code, "invalid" if error.status_code < 500 else "internal"), error.message))
 

@@ -28,7 +28,11 @@ Int64 = Annotated[
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "pattern": "^-?[0-9]{1,19}$", "examples": ["123"]}),
 ]
-Count = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
+# In bodies only, where JSON has types: a query string has texts alone.
+Count = Annotated[int, Field(strict=True, ge=0, le=(1 << 31) - 1)]
+QueueCount = Annotated[int, Field(strict=True, ge=1, le=128)]
+Tries = Annotated[int, Field(strict=True, ge=-1, le=10_000)]
+Flag = Annotated[bool, Field(strict=True)]
 TopicName = Annotated[str, Field(min_length=1, max_length=255, description="letters, digits and % | - _")]
 GroupName = Annotated[str, Field(min_length=1, max_length=255, description="letters, digits and % | - _")]
 Time = Annotated[Int64, Field(description="milliseconds since 1970")]
@@ -179,17 +183,17 @@ class Readers(Page):
 
 class NewTopic(In):
     name: TopicName
-    read_queues: Annotated[int, Field(ge=1, le=128)] = 8
-    write_queues: Annotated[int, Field(ge=1, le=128)] = 8
+    read_queues: QueueCount = 8
+    write_queues: QueueCount = 8
     perm: Literal[2, 4, 6] = 6
-    order: bool = False
+    order: Flag = False
 
 
 class TopicChange(In):
-    read_queues: Annotated[int, Field(ge=1, le=128)] | None = None
-    write_queues: Annotated[int, Field(ge=1, le=128)] | None = None
+    read_queues: QueueCount | None = None
+    write_queues: QueueCount | None = None
     perm: Literal[2, 4, 6] | None = None
-    order: bool | None = None
+    order: Flag | None = None
 
 
 class Group(Schema):
@@ -262,27 +266,27 @@ class Groups(Page):
 
 class NewGroup(In):
     name: GroupName
-    consume_enable: bool = True
-    broadcast: bool = True
-    orderly: bool = False
-    retry_queues: Annotated[int, Field(ge=1, le=128)] = 1
-    retry_max_times: Annotated[int, Field(ge=-1, le=10_000)] = 16
+    consume_enable: Flag = True
+    broadcast: Flag = True
+    orderly: Flag = False
+    retry_queues: QueueCount = 1
+    retry_max_times: Tries = 16
 
 
 class GroupChange(In):
-    consume_enable: bool | None = None
-    broadcast: bool | None = None
-    orderly: bool | None = None
-    retry_queues: Annotated[int, Field(ge=1, le=128)] | None = None
-    retry_max_times: Annotated[int, Field(ge=-1, le=10_000)] | None = None
+    consume_enable: Flag | None = None
+    broadcast: Flag | None = None
+    orderly: Flag | None = None
+    retry_queues: QueueCount | None = None
+    retry_max_times: Tries | None = None
 
 
 class OffsetReset(In):
     topic: TopicName
     to: Literal["earliest", "latest", "time", "offset"]
-    value: int | str | None = Field(None, description="for time: milliseconds since 1970, or ISO 8601 (without a zone UTC); for offset: the queue offset")
+    value: Annotated[int, Field(strict=True)] | str | None = Field(None, description="for time: milliseconds since 1970, or ISO 8601 (without a zone UTC); for offset: the queue offset")
     queue_id: Count | None = Field(None, description="null: every queue of the topic")
-    dry_run: bool = Field(True, description="true: only say what would change")
+    dry_run: Flag = Field(True, description="true: only say what would change")
     confirm: str | None = Field(None, description="the group's name, when dry_run is false")
 
 
@@ -311,7 +315,7 @@ class NewMessage(In):
     keys: list[str] = []
     properties: dict[str, str] = {}
     queue_id: Count | None = Field(None, description="null: the broker chooses")
-    flag: int = 0
+    flag: Annotated[int, Field(strict=True)] = 0
 
 
 class Receipt(Schema):
@@ -409,7 +413,7 @@ class Explain(In):
     key: Annotated[str, Field(min_length=1, max_length=1_024)]
     from_ms: Moment | None = None
     to_ms: Moment | None = None
-    limit: Annotated[int, Field(ge=1, le=64)] = 64
+    limit: Annotated[int, Field(strict=True, ge=1, le=64)] = 64
 
 
 class FactsPage(Page):
@@ -431,7 +435,7 @@ class MeasuredList(FactsList):
 
 
 class DryRun(In):
-    accept_damage: bool = False  # as a start with --accept-damage
+    accept_damage: Flag = False  # as a start with --accept-damage
 
 
 class NewJob(In):
@@ -528,7 +532,7 @@ class RunLog(Schema):
 class NewToken(In):
     name: Annotated[str, Field(min_length=1, max_length=60)]
     role: Role = "viewer"
-    days: Annotated[int, Field(ge=1, le=MAX_DAYS)] | None = Field(None, description="null: does not expire")
+    days: Annotated[int, Field(strict=True, ge=1, le=MAX_DAYS)] | None = Field(None, description="null: does not expire")
 
 
 class Token(Schema):

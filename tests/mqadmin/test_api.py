@@ -406,6 +406,47 @@ async def test_the_contract_names_every_route_and_its_problems(remote, cluster):
             assert "application/problem+json" in operation["responses"]["401"]["content"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("topics", {"name": "t", "read_queues": True}, "read_queues"),
+        ("topics", {"name": "t", "read_queues": "1"}, "read_queues"),
+        ("topics", {"name": "t", "write_queues": 1.0}, "write_queues"),
+        ("topics", {"name": "t", "perm": "6"}, "perm"),
+        ("topics", {"name": "t", "order": 1}, "order"),
+        ("topics", {"name": "t", "order": "yes"}, "order"),
+        ("groups", {"name": "g", "consume_enable": 0}, "consume_enable"),
+        ("groups", {"name": "g", "retry_max_times": "3"}, "retry_max_times"),
+        ("groups/billing/offsets/reset", {"topic": "orders", "to": "latest", "dry_run": "no", "confirm": "billing"}, "dry_run"),
+        ("groups/billing/offsets/reset", {"topic": "orders", "to": "latest", "queue_id": True}, "queue_id"),
+        ("groups/billing/offsets/reset", {"topic": "orders", "to": "offset", "value": True}, "value"),
+        ("store/index/explain", {"topic": "orders", "key": "k", "limit": "3"}, "limit"),
+        ("auth/tokens", {"name": "t", "days": "3"}, "days"),
+    ],
+)
+async def test_a_value_of_another_type_is_refused_and_not_converted(cluster, local, path, body, field):
+    answer = await _post(local, f"/api/v1/{path}", body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_fields"), answer.json()
+    assert field in answer.json()["detail"] and "see /api/v1/docs" not in answer.json()["detail"]
+    assert cluster.asked == []
+
+
+async def test_an_offset_is_taken_as_a_number_and_as_its_digits(cluster, local):
+    for value in (5, "5"):
+        answer = await _post(local, "/api/v1/groups/billing/offsets/reset", {"topic": "orders", "to": "offset", "value": value, "dry_run": False, "confirm": "billing"})
+        assert answer.status_code == 200, answer.json()
+    assert [asked[:5] for asked in cluster.asked] == [("reset_offset", "billing", "orders", "offset", 5)] * 2
+
+
+async def test_a_body_that_gives_a_field_twice_is_refused(cluster, local):
+    raw = b'{"dry_run": true, "topic": "orders", "to": "latest", "confirm": "billing", "dry_run": false}'
+    answer = await local.post("/api/v1/groups/billing/offsets/reset", raw, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_fields")
+    assert answer.json()["errors"] == [{"field": "dry_run", "reason": "is given more than once; give it one value"}]
+    assert cluster.asked == []
+    assert (await local.post("/api/v1/topics", b'{"name": ', content_type="application/json")).status_code == 400
+
+
 async def test_every_reference_of_the_contract_leads_to_a_part_of_it(remote, cluster):
     contract = (await remote.get("/api/v1/openapi.json")).json()
     references = _references(contract)

@@ -320,3 +320,44 @@ async def test_an_error_inside_tells_nothing_about_the_inside(caplog):
     assert (status, answer["code"]) == (500, "internal")
     assert "secret" not in json.dumps(answer)
     assert "secret" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("keys", 0), ("keys", {}), ("keys", False), ("tag", []), ("tag", 0), ("tag", False), ("properties", 0), ("properties", []), ("properties", "")]
+)
+async def test_an_empty_value_of_another_type_is_refused_by_its_name(field, value):
+    world = World()
+    status, answer = await world.ask("POST", TOPIC + "/messages", json.dumps({"body": "x", field: value}).encode())
+    assert (status, answer["code"]) == (422, "invalid_fields") and [wrong["field"] for wrong in answer["errors"]] == [field]
+    assert world.gateway.sent == []
+
+
+async def test_null_is_as_a_field_that_is_left_out():
+    world = World()
+    status, _ = await world.ask("POST", TOPIC + "/messages", b'[{"body":"x","tag":null,"keys":null,"properties":null,"queue_id":null},{"body":"x","keys":""}]')
+    assert status == 200 and world.gateway.sent[0][1] == [http.NewMessage(b"x")] * 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"body":"x","body":"y"}',
+        b'{"body":"x","bo\\u0064y":"y"}',
+        b'{"body":"x","properties":{"a":"1","a":"2"}}',
+        b'{"body":"x","tag":null,"tag":"t"}',
+        b'[{"body":"a:b"},{"body":"x","flag":1,"flag":2}]',
+        b'{"body":"' + b":" * 200_000 + b'\\"","tag":"a","tag":"b"}',
+    ],
+)
+async def test_a_message_that_gives_a_field_twice_is_refused(body):
+    world = World()
+    status, answer = await world.ask("POST", TOPIC + "/messages", body)
+    assert (status, answer["code"]) == (422, "invalid_fields") and "more than once" in answer["detail"]
+    assert world.gateway.sent == []
+
+
+@pytest.mark.parametrize("body", ['{"body": "a:b"}', '{"a": {"b": [1, 2]}, "c\\": ": "\\\\"}', ":" * 100_000 + '"' + "\\:" * 50_000])
+async def test_colons_within_texts_are_no_names(body):
+    world = World()
+    status, _ = await world.ask("POST", TOPIC + "/messages", json.dumps({"body": body, "properties": {"a:b": "c:d", '":"': '"a":"b"'}}).encode())
+    assert status == 200 and world.gateway.sent[0][1] == [http.NewMessage(body.encode(), properties={"a:b": "c:d", '":"': '"a":"b"'})]

@@ -1,0 +1,30 @@
+"""Bodies of requests, read strictly: an object that gives a name twice has no one meaning, and is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.http import HttpRequest
+from ninja.parser import Parser
+
+from broker_store.excerpts import text_excerpt
+from broker_store.server.problems import Problem
+
+
+class OneValueParser(Parser):
+    """Ninja's parser of bodies. It would take the last value of a name, where another reader of the same body takes the first."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        """The value of the body. Raises a Problem that names a repeated name, ValueError for what is no JSON."""
+        return json.loads(request.body, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = text_excerpt(next(name for name in found if names.count(name) > 1), 100)
+        reason = "is given more than once; give it one value"
+        raise Problem("invalid_fields", f"{repeated}: {reason}", errors=[{"field": repeated, "reason": reason}])
+    return found
