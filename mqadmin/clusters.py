@@ -75,7 +75,7 @@ from broker_store.messages import LOOPBACK_HOST, DamagedRecord, GetRequest, GetS
 from broker_store.protocol.command import VERSION
 from broker_store.server.admin import Admin
 from broker_store.server.http import MAX_LIMIT, NewMessage
-from broker_store.server.problems import Problem, problem_of_put
+from broker_store.server.problems import BROKERS_OWN_HINT, Problem, problem_of_put
 from broker_store.server.produce import SENT
 from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.server.turns import in_turns
@@ -567,7 +567,7 @@ class EmbeddedCluster:
 
     def _own_topic(self, name: str) -> None:
         if self._parts.topics.is_system(name):
-            raise Problem("forbidden", f"{name} is a topic of the broker's own")
+            raise Problem("forbidden", f"{name} is a topic of the broker's own", BROKERS_OWN_HINT)
 
     def _topic_config(self, name: str) -> TopicConfig:
         config = self._parts.topics.get(name)
@@ -777,7 +777,7 @@ class EmbeddedCluster:
 
     def _own_group(self, name: str) -> None:
         if self._parts.groups.is_system(name):
-            raise Problem("forbidden", f"{name} is a group of the broker's own")
+            raise Problem("forbidden", f"{name} is a group of the broker's own", BROKERS_OWN_HINT)
 
     def _group_kind(self, name: str) -> str:
         return "system" if self._parts.groups.is_system(name) else "normal"
@@ -1081,7 +1081,9 @@ class EmbeddedCluster:
         """
         parts = self._parts
         config = self._topic_config(topic)
-        if parts.topics.is_system(topic) or not config.writable or not parts.settings.broker_permission & PERM_WRITE or config.write_queues < 1:
+        if parts.topics.is_system(topic) or topic in FORBIDDEN_TO_SEND:
+            raise Problem("not_writable", f"topic {topic} belongs to the broker, which alone writes to it", "send to a topic of your own")
+        if not config.writable or not parts.settings.broker_permission & PERM_WRITE or config.write_queues < 1:
             raise Problem("not_writable", f"topic {topic} takes no messages")
         now_ms = parts.clock()
         answers: list[dict | asyncio.Future] = []

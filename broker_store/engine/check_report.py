@@ -34,6 +34,10 @@ class CheckSizes:
     max_index_num: int | None = None
 
 
+# The names of counts in the words of a report, where the name alone would mislead.
+WORDS_OF_COUNTS = {"log_bytes": "bytes of log files, which are made with room for records to come"}
+
+
 @dataclass
 class CheckReport:
     """What was found and how much was looked at. `kinds` counts every finding, also those not told."""

@@ -143,10 +143,15 @@ def _outcome(experiment: Experiment, told: list[dict], killed: dict, found: dict
 
 def _sentence(lost: int, extra: int, may_lose: bool) -> str:
     if lost and may_lose:
-        first = f"{lost} messages that were acknowledged are gone: with ASYNC_FLUSH an answer does not wait for the disk, and the power cut took what had not been synced."
+        first = f"{_that_were_acknowledged(lost)} gone: with ASYNC_FLUSH an answer does not wait for the disk, and the power cut took what had not been synced."
     elif lost:
-        first = f"{lost} messages that were acknowledged are gone, and that must not be."
+        first = f"{_that_were_acknowledged(lost)} gone, and that must not be."
     else:
         first = "All that was acknowledged is there."
-    second = f" {extra} messages are there although nobody was told: their senders would send them again." if extra else ""
-    return first + second
+    if extra == 1:
+        return first + " 1 message is there although its send was not answered: its sender would send it again."
+    return first + (f" {extra} messages are there although their sends were not answered: their senders would send them again." if extra else "")
+
+
+def _that_were_acknowledged(count: int) -> str:
+    return "1 message that was acknowledged is" if count == 1 else f"{count} messages that were acknowledged are"

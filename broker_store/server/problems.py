@@ -25,6 +25,7 @@ from broker_store.messages import Message, PutStatus
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL_CHARACTERS = 500
 MAX_NAMED = 5  # of what a request has too much
+BROKERS_OWN_HINT = "it belongs to the broker: no role may change it"
 LOOKUP_HINT = "take the name from the list it should be in"
 
 # code -> (HTTP status, title, hint). The whole vocabulary of errors stands here.
@@ -56,7 +57,7 @@ CODES: dict[str, tuple[int, str, str]] = {
     "unavailable": (503, "The store does not accept messages", "/api/v1/store shows the flag and its cause"),
     "read_only": (503, "The store is read-only", "a sync failed or the store was opened for inspection: see /api/v1/store"),
     "database_unavailable": (503, "The dashboard's database does not answer", "messages are not touched by that: log in to the broker's machine and see its log"),
-    "jobs_unavailable": (503, "Jobs are not available", "Redis does not answer; messages are not touched by that"),
+    "jobs_unavailable": (503, "Jobs are not available", "Redis holds only jobs: messages are not touched by that, and the broker's log says more"),
     "damaged": (500, "A message is not as it was stored", "/api/v1/store shows the flag; 'manage.py check_store DIR' reports all damage; ask from the next offset to go on"),
     "store_failed": (500, "A file of the store could not be read or written", "the broker's log names the file; 'manage.py check_store DIR' reports all damage"),
     "timeout": (504, "Took too long", "the outcome is unknown: look before you repeat"),

@@ -11,7 +11,7 @@ from broker_store.formats.names import check_topic
 from mqadmin import clusters
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
-from mqadmin.api.topics import Cursor, Limit
+from mqadmin.api.topics import Cursor, Limit, found_topic
 from mqadmin.audit import aaudited
 from mqadmin.inside.sources import measured
 
@@ -35,7 +35,10 @@ async def store_files(
     """Each mapped file: base, length, what is allocated, written, confirmed and flushed of it, state, who holds it, and the
     store times of what it holds. `hung` is one that was deleted while something still holds it. null is not known."""
     cluster = clusters.current()
-    files = [file for file in await cluster.file_map() if (kind is None or file["kind"] == kind) and (topic is None or file["topic"] == topic)]
+    of_topic = [file for file in await cluster.file_map() if topic is None or file["topic"] == topic]
+    if topic is not None and not of_topic:  # a deleted topic may have files that something still holds
+        found_topic(topic)
+    files = [file for file in of_topic if kind is None or file["kind"] == kind]
     listed = paging.page(files, _file_key, cursor, limit)
     return measured("files", listed | {"items": schemas.facts(await cluster.with_times(listed["items"]))})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from broker_store.server.problems import BROKERS_OWN_HINT
+
 HINTS = {
     "invalid": "see --help for what this command takes",
     "invalid_fields": "see --help for what this command takes",
@@ -32,6 +34,8 @@ OF_DELETE = {
 
 def of(code: str, hint: str, verb: str) -> str:
     """The hint for a command's verb; that of the broker where it names no request."""
+    if hint == BROKERS_OWN_HINT:
+        return hint
     if verb == "delete" and code in OF_DELETE:
         return OF_DELETE[code]
     return HINTS.get(code, hint)

@@ -6,11 +6,11 @@ import asyncio
 import re
 from urllib.parse import urlencode
 
-from django.contrib import messages
 from django.http import HttpResponseNotAllowed
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
+from broker_store.engine.check_report import WORDS_OF_COUNTS
 from broker_store.errors import NameError_
 from broker_store.server.problems import Problem
 from mqadmin import clusters
@@ -18,7 +18,7 @@ from mqadmin import jobs as background
 from mqadmin.audit import aaudited
 from mqadmin.templatetags import units
 from mqadmin.views import dead_letters
-from mqadmin.views.page import page, said
+from mqadmin.views.page import page, said, show_problem
 
 MAX_ROWS = 200  # of a result's table; the file or REST has the rest
 GROUP = re.compile(r"[\w%|-]{1,255}", re.ASCII)  # what can stand in an address; the page that shows it checks it
@@ -96,7 +96,7 @@ async def cancel_job(request, job_id):
         async with aaudited(request.caller, "cancel", "job", job_id[:100]):
             await asyncio.to_thread(background.cancel, job_id, request.caller)
     except Problem as problem:
-        messages.error(request, f"{problem}")
+        show_problem(request, problem)
     return redirect("doctor_run", job_id) if request.POST.get("next") == "doctor" else redirect("job", job_id=job_id)
 
 
@@ -129,8 +129,8 @@ def _shown(result: dict) -> tuple[list[tuple[str, object]], list[dict]]:
 
 
 def _title(name: str) -> str:
-    """A name without its unit, which stands with the value."""
-    return name.removesuffix("_ms").replace("_", " ")
+    """A name without its unit, which stands with the value; in words where the name alone would mislead."""
+    return WORDS_OF_COUNTS.get(name) or name.removesuffix("_ms").replace("_", " ")
 
 
 def _text(name: str, value: object) -> object:

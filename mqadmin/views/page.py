@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 
 from asgiref.sync import sync_to_async
+from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -112,6 +113,13 @@ def sentence_of(problem: Problem) -> str:
     """A problem in the words of a page: what is wrong, and what to do about it."""
     hint = HINTS.get(problem.code, problem.document()["hint"])
     return f"{capital(said(problem))}." + (f" {capital(hint)}." if hint else "")
+
+
+def show_problem(request: HttpRequest, problem: Problem) -> None:
+    """Have the next page show a problem. One of what is not there is raised: its own page says so, and the next one would say it again."""
+    if problem.code == "not_found":
+        raise problem
+    messages.error(request, f"{capital(said(problem))}.")
 
 
 def said(error: Exception) -> str:

@@ -19,7 +19,7 @@ from mqadmin.audit import aaudited
 from mqadmin.templatetags import units
 from mqadmin.views.jobs import with_share
 from mqadmin.views.messages import moment_of
-from mqadmin.views.page import WrongField, of_field, page, said
+from mqadmin.views.page import WrongField, of_field, page, said, show_problem
 
 MAX_ROWS = 200  # of a table; REST has the rest
 MAX_BARS = 12
@@ -93,7 +93,7 @@ async def remove_schedule(request, schedule_id):
             await sync_to_async(schedules.remove)(schedule_id)
         messages.success(request, "The schedule is removed; the runs that it started stay.")
     except Problem as problem:
-        messages.error(request, f"{problem}")
+        show_problem(request, problem)
     return redirect("pipeline")
 
 
@@ -136,7 +136,7 @@ async def cancel_run(request, run_id):
         async with aaudited(request.caller, "cancel", "job", run_id[:100]):
             await asyncio.to_thread(lambda: jobs.cancel(jobs.find_run(run_id)["id"], request.caller))
     except Problem as problem:
-        messages.error(request, f"{problem}")
+        show_problem(request, problem)
     return redirect("run", run_id=run_id)
 
 
@@ -149,7 +149,7 @@ async def retry_run(request, run_id):
             again = await asyncio.to_thread(lambda: jobs.retry(jobs.find_run(run_id)["id"], request.caller))
             record["id"] = again["id"]
     except Problem as problem:
-        messages.error(request, f"{problem}")
+        show_problem(request, problem)
         return redirect("run", run_id=run_id)
     return redirect("run", run_id=again["id"])
 

@@ -7,7 +7,7 @@ from broker_store.errors import MisuseError
 from broker_store.inside import recoveries
 from broker_store.lab.disk import LabDisk, cut_power
 from broker_store.lab.experiment import Experiment
-from broker_store.lab.run import run
+from broker_store.lab.run import _sentence, run
 from broker_store.lab.writer import settings
 from tests.support.hand_store import HandStore, message
 
@@ -99,3 +99,16 @@ def test_the_record_of_a_lab_run_is_found_by_its_name(tmp_path, settings):
 
 def _small(root):
     return settings(root, "ASYNC_FLUSH")
+
+
+@pytest.mark.parametrize(
+    ("lost", "extra", "may_lose", "said"),
+    [
+        (0, 1, False, "All that was acknowledged is there. 1 message is there although its send was not answered: its sender would send it again."),
+        (0, 2, False, "All that was acknowledged is there. 2 messages are there although their sends were not answered: their senders would send them again."),
+        (1, 0, False, "1 message that was acknowledged is gone, and that must not be."),
+        (3, 0, False, "3 messages that were acknowledged are gone, and that must not be."),
+    ],
+)
+def test_the_sentence_of_a_run_counts_one_and_many(lost, extra, may_lose, said):
+    assert _sentence(lost, extra, may_lose) == said

@@ -476,3 +476,10 @@ async def test_without_redis_jobs_are_unavailable_and_nothing_else(local, cluste
     assert answer.status_code == 503
     assert answer.json()["code"] == "jobs_unavailable"
     assert (await local.get("/api/v1/topics")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["store/files", "store/cache"])
+async def test_files_of_a_topic_that_is_not_there_are_not_found(cluster, local, path):
+    answer = await local.get(f"/api/v1/{path}?topic=nope")
+    assert (answer.status_code, answer.json()["code"]) == (404, "topic_not_found")
+    assert (await local.get(f"/api/v1/{path}?topic=orders")).status_code == 200

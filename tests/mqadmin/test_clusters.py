@@ -29,6 +29,7 @@ from broker_store.server.problems import Problem
 from mqadmin import clusters, exports
 from mqadmin.clusters import EmbeddedCluster
 from mqadmin.gateway import ClusterGateway
+from mqadmin.management import hints
 from tests.support.broker_harness import FakeChannel
 from tests.support.fake_cluster import FakeCluster
 
@@ -523,3 +524,16 @@ async def test_what_was_refused_is_told_in_words(cluster):
     assert "^[" in str(wrong.value), "clients are told Apache's sentence"
     (refused,) = cluster.refusals()
     assert refused["said"] == "The specified topic contains illegal characters, allowing only letters, digits and % | - _"
+
+
+async def test_what_belongs_to_the_broker_is_refused_with_that_reason(cluster):
+    for change in (lambda: cluster.delete_topic("SCHEDULE_TOPIC_XXXX"), lambda: cluster.update_topic("TBW102", perm=4), lambda: cluster.delete_group("CID_ONS-HTTP-PROXY")):
+        with pytest.raises(Problem) as refused:
+            change()
+        assert (refused.value.code, refused.value.hint) == ("forbidden", "it belongs to the broker: no role may change it")
+        assert hints.of("forbidden", refused.value.hint, "delete") == refused.value.hint
+    for topic in ("TBW102", "SELF_TEST_TOPIC", "RMQ_SYS_TRANS_HALF_TOPIC"):
+        with pytest.raises(Problem) as refused:
+            await cluster.send(topic, b"x")
+        assert (refused.value.code, refused.value.hint) == ("not_writable", "send to a topic of your own")
+        assert refused.value.detail == f"topic {topic} belongs to the broker, which alone writes to it"

@@ -471,3 +471,9 @@ def test_a_command_whose_database_fails_says_so_in_a_sentence(monkeypatch):
     monkeypatch.setattr(tokens.ApiToken.objects.__class__, "get_queryset", no_table)
     with pytest.raises(CommandError, match=r"the dashboard's database cannot be used: no such table: mqadmin_apitoken\. .*data directory"):
         offline("token", "list")
+
+
+def test_check_store_says_that_log_files_have_room_for_records_to_come(clean_store):
+    output = io.StringIO()
+    call_command("check_store", str(clean_store), stdout=output)
+    assert " bytes of log files, which are made with room for records to come" in output.getvalue() and "log bytes" not in output.getvalue()

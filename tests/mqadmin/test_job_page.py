@@ -14,7 +14,7 @@ def test_a_list_of_objects_is_a_table_with_units():
 
 def test_an_object_within_is_pairs_and_truth_is_a_word():
     facts, tables = _shown({"ok": True, "counts": {"log_files": 1, "log_bytes": 1024}, "findings": []})
-    assert facts == [("ok", "yes"), ("counts: log files", "1"), ("counts: log bytes", "1.0 KiB"), ("findings", "none")]
+    assert facts == [("ok", "yes"), ("counts: log files", "1"), ("counts: bytes of log files, which are made with room for records to come", "1.0 KiB"), ("findings", "none")]
     assert tables == []
 
 

@@ -12,6 +12,7 @@ from django.urls import reverse
 from broker_store.errors import StoreClosedError
 from broker_store.formats import properties, record
 from broker_store.messages import Message
+from broker_store.server.problems import Problem
 from mqadmin import clusters
 from mqadmin.clusters import Found
 from tests.support.fake_cluster import FakeCluster
@@ -353,3 +354,39 @@ def test_a_search_that_is_complete_says_where_store_times_go_back(fake_cluster, 
     monkeypatch.setattr(fake_cluster, "find_by_time", find_by_time)
     text = client_of_role("viewer").get("/messages/?by=time&topic=orders").content.decode()
     assert "Complete, but store times go back once, at 12 of the log." in text
+
+
+def test_a_job_or_schedule_that_is_not_there_is_a_404_with_one_sentence(fake_cluster, client_of_role, monkeypatch):
+    def missing(*arguments):
+        raise Problem("not_found", "there is no such thing")
+
+    monkeypatch.setattr("mqadmin.jobs.cancel", missing)
+    monkeypatch.setattr("mqadmin.jobs.find_run", missing)
+    client = client_of_role("operator")
+    for address in ("/jobs/x/cancel", "/pipeline/runs/x/cancel", "/pipeline/schedules/999/remove"):
+        answer = client.post(address)
+        assert answer.status_code == 404, address
+        text = answer.content.decode()
+        assert "There is no s" in text and "there is no s" not in text and text.count("here is no s") == 1, address
+
+
+def test_a_problem_of_a_job_that_is_there_is_a_sentence_on_its_page(fake_cluster, client_of_role, monkeypatch):
+    def refused(*arguments):
+        raise Problem("jobs_unavailable", "Redis does not answer")
+
+    monkeypatch.setattr("mqadmin.jobs.cancel", refused)
+    monkeypatch.setattr("mqadmin.jobs.find", refused)
+    client = client_of_role("operator")
+    assert client.post("/jobs/x/cancel").status_code == 302
+    text = client.get("/jobs/x/").content.decode()
+    assert "Redis does not answer. Redis holds only jobs: messages are not touched by that" in text
+    assert text.count("Redis does not answer") == 2, "of the page, and of what was asked before"
+
+
+def test_an_empty_broker_and_a_group_without_dead_letters_count_no_messages(fake_cluster, client_of_role, monkeypatch):
+    overview = fake_cluster.overview()
+    monkeypatch.setattr(fake_cluster, "overview", lambda: overview | {"worst_lag": None})
+    client = client_of_role("viewer")
+    text = client.get("/").content.decode()
+    assert '<span data-when="worst_lag" hidden>messages, </span>' in text and "no group reads yet" in text
+    assert ">a message is given up after <span" in client.get("/groups/billing/").content.decode()

@@ -59,7 +59,7 @@ async def test_a_topic_without_write_permission_of_its_own_is_no_fault_of_the_na
     assert (facts["is_writable"], facts["withheld"]) == (False, None)
     assert not of_routes(await asyncio.to_thread(quiet.condition))
     page = await asyncio.to_thread(render_to_string, "topic.html", {"topic": facts})
-    assert "the broker refuses every send to it" in page
+    assert "the route tells clients not to send, and REST refuses" in page and "refuses every send" not in page
 
 
 async def test_a_loop_that_stood_still_is_said_by_the_condition_the_write_path_and_the_metrics(quiet):

@@ -12,6 +12,7 @@ from broker_store.formats.names import check_topic
 from broker_store.inside import cache
 from mqadmin import clusters
 from mqadmin.api import schemas
+from mqadmin.api.topics import found_topic
 
 router = Router()
 
@@ -21,4 +22,6 @@ async def page_cache(request: HttpRequest, topic: Annotated[str | None, Query(ma
     """What of each file is in memory, in equal parts; the machine's memory; each group's reads from memory and cold ones, and where it stands.
     Of the queues' files those with most in memory are given, all or of one topic."""
     picture = await asyncio.to_thread(clusters.current().cache)
+    if topic and not any(file["topic"] == topic for file in picture["files"] if file["kind"] == "consumequeue"):
+        found_topic(topic)
     return schemas.facts(cache.shown(picture, queue_files, check_topic(topic) if topic else None))

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_store.config import delay_levels_ms
-from broker_store.engine.check_report import CheckSizes
+from broker_store.engine.check_report import WORDS_OF_COUNTS, CheckSizes
 from broker_store.errors import BrokerStoreError
 from mqadmin import run_file
 from mqadmin.management.plain import PlainCommand
@@ -76,7 +76,7 @@ class Command(PlainCommand):
             self.stdout.write(f"and {untold} more of these kinds")
         if "plan" in result:
             self._print_plan(result)
-        looked_at = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result["counts"].items())
+        looked_at = ", ".join(f"{count:,} {WORDS_OF_COUNTS.get(name) or name.replace('_', ' ')}" for name, count in result["counts"].items())
         said = "Not sound" if not result["ok"] else "Sound, but for what is lost" if result["grades"]["lost"] else "Sound"
         self.stdout.write(f"{said}: {looked_at or 'an empty store'}.")
 
