@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import tempfile
 from pathlib import Path
 
@@ -20,6 +21,8 @@ ADMIN = "admin"
 # Letters and digits that are not mistaken for one another when typed from a terminal.
 ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 GROUPS, GROUP_LENGTH = 4, 5  # 31**20 passwords: 99 bits
+_NEW_KEY = "the next start makes a new one and everybody logs in again"
+_KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
 
 
 def make_directory(path: Path) -> Path:
@@ -46,7 +49,7 @@ def secret_key(data_directory: Path) -> str:
     which only one of them can do; both then read the same.
     """
     path = data_directory / "secret_key"
-    if not path.exists():
+    if not os.path.lexists(path):
         make_directory(data_directory)
         descriptor, name = tempfile.mkstemp(prefix=".secret_key-", dir=data_directory)  # mkstemp makes it 0600
         with os.fdopen(descriptor, "w") as file:
@@ -59,10 +62,35 @@ def secret_key(data_directory: Path) -> str:
             pass
         finally:
             os.unlink(name)
-    key = path.read_text().strip()
+    key = _read_key(path).strip()
     if len(key) < 50:
-        raise SystemExit(f"{path} holds no key of at least 50 characters; remove it, the next start makes a new one and everybody logs in again")
+        raise SystemExit(f"{path} holds no key of at least 50 characters; remove it, {_NEW_KEY}")
     return key
+
+
+def _read_key(path: Path) -> str:
+    """The text of the key's file, which may be a link to a file. SystemExit with a sentence when it cannot be read."""
+    if wrong := wrong_kind(path):
+        raise SystemExit(f"{path} {wrong}: move it away, {_NEW_KEY}")
+    try:
+        # O_NONBLOCK: should a FIFO have come here since its kind was looked at, an open without it would wait for a writer.
+        with open(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            return file.read()
+    except UnicodeDecodeError:
+        return ""  # what is no text is no key
+    except OSError as error:
+        raise SystemExit(f"{path} cannot be read ({error.strerror}): let the user that runs the broker read it, or move it away, {_NEW_KEY}") from None
+
+
+def wrong_kind(path: Path) -> str:
+    """Say that what is at `path` is no regular file and leads to none; "" for a file, for nothing, and where the system does not say."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return "is a link that leads nowhere" if os.path.lexists(path) else ""
+    except OSError:
+        return ""
+    return "" if stat.S_ISREG(mode) else f"is {_KINDS.get(stat.S_IFMT(mode), 'a device')}, no regular file"
 
 
 def one_time_password() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -32,6 +34,49 @@ def test_many_that_come_first_agree_on_one_key(tmp_path):
 
 def test_a_weak_key_stops_the_start(tmp_path):
     (tmp_path / "secret_key").write_text("short")
+    with pytest.raises(SystemExit, match="remove it"):
+        first_start.secret_key(tmp_path)
+
+
+def bind_socket(path):
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (os.mkfifo, "is a FIFO, no regular file"),
+        (os.mkdir, "is a directory, no regular file"),
+        (bind_socket, "is a socket, no regular file"),
+        (lambda path: path.symlink_to("nowhere"), "is a link that leads nowhere"),
+    ],
+    ids=["FIFO", "directory", "socket", "link"],
+)
+def test_a_key_of_another_kind_ends_the_start_with_what_to_do(tmp_path, make, kind):
+    """An open of a FIFO waited for ever, and a directory was a traceback."""
+    make(tmp_path / "secret_key")
+    look = "import sys; from pathlib import Path; from mqadmin import first_start; first_start.secret_key(Path(sys.argv[1]))"
+    done = subprocess.run([sys.executable, "-c", look, str(tmp_path)], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (1, f"{tmp_path / 'secret_key'} {kind}: move it away, the next start makes a new one and everybody logs in again\n")
+
+
+def test_a_key_that_may_not_be_read_ends_the_start_with_what_to_do(tmp_path, monkeypatch):
+    first_start.secret_key(tmp_path)
+
+    def refused(path, *_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(SystemExit, match="secret_key cannot be read .Permission denied.: let the user that runs the broker read it, or move it away"):
+        first_start.secret_key(tmp_path)
+
+
+def test_a_key_may_be_a_link_to_a_file_and_bytes_that_are_no_text_are_none(tmp_path):
+    key = first_start.secret_key(tmp_path / "elsewhere")
+    (tmp_path / "secret_key").symlink_to(tmp_path / "elsewhere" / "secret_key")
+    assert first_start.secret_key(tmp_path) == key
+    (tmp_path / "elsewhere" / "secret_key").write_bytes(b"\xff" * 60)
     with pytest.raises(SystemExit, match="remove it"):
         first_start.secret_key(tmp_path)
 
