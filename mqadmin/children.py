@@ -23,6 +23,7 @@ import os
 import platform
 import secrets
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -135,10 +136,15 @@ class Child:
 
 
 def _open_log(path: Path) -> IO[bytes]:
-    """Where a child writes, for its owner alone; a long one is put aside, over the one before it."""
-    if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
-        path.replace(path.with_suffix(".log.1"))
-    return open(path, "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600))
+    """Where a child writes, for its owner alone; a long one is put aside, over the one before it. OSError when it is no regular file."""
+    if os.path.lexists(path):
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is no regular file, so a child process cannot write its log there: move it away and start the broker again")
+        if found.st_size > MAX_LOG_BYTES:
+            path.replace(path.with_suffix(".log.1"))
+    # O_NONBLOCK: should a FIFO have come here meanwhile, an open without it would hold up the broker's loop until somebody reads it.
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
 
 
 def session_members(session: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -92,3 +93,34 @@ def test_a_halted_child_is_seen_and_is_not_ended(tmp_path):
     finally:
         child.kill_session()
     assert (child.running, child.is_halted) == (False, False)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/null", path)], ids=["FIFO", "directory", "link"])
+@pytest.mark.parametrize("name", ["redis", "worker-default"])
+async def test_a_log_of_another_kind_costs_the_jobs_alone(tmp_path, monkeypatch, name, make):
+    """An open of a FIFO held the start for ever, and no signal ended it."""
+
+    def open_at_once(path, flags, mode=0o777, *, _open=os.open, **more):
+        assert flags & os.O_NONBLOCK or not stat.S_ISFIFO(os.stat(path).st_mode), "this open would wait for a reader"
+        return _open(path, flags, mode, **more)
+
+    (tmp_path / "logs").mkdir()
+    make(tmp_path / "logs" / f"{name}.log")
+    monkeypatch.setattr(os, "open", open_at_once)
+    url = None if name == "redis" else "redis://127.0.0.1:1/0"
+    started = children.Children(tmp_path, redis_url=url, redis_password="pw", manage=PROJECT / "manage.py")
+    try:
+        (failure,) = await started.start()
+    finally:
+        started.stop()
+    assert failure == f"jobs are not available: {tmp_path / 'logs' / name}.log is no regular file, so a child process cannot write its log there: move it away and start the broker again"
+
+
+def test_a_long_log_is_put_aside(tmp_path, monkeypatch):
+    monkeypatch.setattr(children, "MAX_LOG_BYTES", 4)
+    (tmp_path / "redis.log").write_text("long")
+    for written, kept in ((b"er", ["redis.log"]), (b"new", ["redis.log", "redis.log.1"])):
+        with children._open_log(tmp_path / "redis.log") as log:
+            log.write(written)
+        assert sorted(os.listdir(tmp_path)) == kept
+    assert [(tmp_path / name).read_bytes() for name in kept] == [b"new", b"longer"]
