@@ -40,7 +40,7 @@ class StoreDirectory:
         self.disk = disk or Disk()
         self.log_directory = log_directory or self.root / "commitlog"
         self.geometry = geometry
-        if not self.disk.is_directory(self.log_directory):
+        if not self._is_directory(self.log_directory):
             raise StoreError(f"{self.root} is no store: it has no directory commitlog")
 
     def status(self) -> dict:
@@ -383,7 +383,15 @@ class StoreDirectory:
         return [name for name in self._names(directory) if len(name) == 20 and name.isascii() and name.isdigit()]
 
     def _names(self, directory: Path) -> list[str]:
-        return sorted(self.disk.list_names(directory)) if self.disk.is_directory(directory) else []
+        return sorted(self.disk.list_names(directory)) if self._is_directory(directory) else []
+
+    def _is_directory(self, path: Path) -> bool:
+        """As the disk says. StoreError for a directory above that this user may not enter: nothing is known of what is in it."""
+        try:
+            return self.disk.is_directory(path)
+        except OSError as error:
+            advice = f"look at the store as the user that owns it, or let this user read and enter {path.parent}"
+            raise StoreError(f"{path}: looking at it failed: {error.strerror or error}; {advice}") from error
 
 
 def _commonest(sizes: list[int]) -> int:

@@ -1,6 +1,8 @@
 """What a start would do, on stores as they are: nothing is changed, and it says what a start then finds."""
 
 import dataclasses
+import errno
+import os
 
 import pytest
 
@@ -8,7 +10,7 @@ from broker_store.config import StoreSettings
 from broker_store.engine.disk import Disk
 from broker_store.engine.start_records import StartRecords
 from broker_store.engine.store import MessageStore
-from broker_store.errors import NotFoundError
+from broker_store.errors import NotFoundError, StoreError
 from broker_store.inside import recoveries
 from broker_store.inside.directory import StoreDirectory
 from tests.support import plain_recovery, stores
@@ -97,3 +99,18 @@ def test_records_are_listed_newest_first_and_what_is_none_is_left_out(tmp_path):
     for id in ("5", "6", "7", "../recoveries/1", ""):
         with pytest.raises(NotFoundError):
             recoveries.one(kept, id)
+
+
+@pytest.mark.parametrize("closed", ["", "consumequeue"])
+def test_a_store_that_this_user_may_not_enter_is_refused_with_what_to_do(tmp_path, closed):
+    """It was a traceback of `is_dir`, which lets only a missing file pass."""
+
+    class Closed(Disk):
+        def is_directory(self, path):
+            if path.parent == root / closed:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return super().is_directory(path)
+
+    root = stores.unpack("clean-small", tmp_path)
+    with pytest.raises(StoreError, match="looking at it failed: Permission denied; look at the store as the user that owns it, or let this user read and enter "):
+        recoveries.settings_for(StoreDirectory(root, Closed()))
