@@ -133,6 +133,8 @@ def _unix_socket(path: Path) -> socket.socket:
     if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, f"the path of the local socket is longer than {MAX_SOCKET_PATH_BYTES} bytes: {path}; use a shorter --data")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.is_dir() and not path.is_symlink():
+        raise OSError(f"{path} is a directory, where the socket for commands and jobs belongs: move it away and start the broker again")
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

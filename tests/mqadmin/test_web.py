@@ -88,6 +88,16 @@ def test_a_leftover_socket_is_replaced_and_a_path_too_long_refused(tmp_path):
     asyncio.run(main())
 
 
+def test_a_directory_in_the_place_of_the_socket_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "web.sock").mkdir()
+
+    async def main():
+        with pytest.raises(OSError, match="^/.*web.sock is a directory.*: move it away and start the broker again$"):
+            await web.serve(asyncio.get_running_loop(), "127.0.0.1", 0, tmp_path / "web.sock", application=application)
+
+    asyncio.run(main())
+
+
 def test_a_stream_that_never_ends_does_not_hold_the_stop(monkeypatch):
     monkeypatch.setattr(web, "GRACE_SECONDS", 0)
 
