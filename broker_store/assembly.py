@@ -88,12 +88,13 @@ class BrokerProcess:
         self._sampler: Worker | None = None
         # Writes records of changes, in a thread; the log takes them where nothing else does.
         self.write_changes: Callable[[Sequence[ChangeRecord]], None] | None = None
+        self._records = None if data is None else StartRecords(data / "recoveries", Path(settings.store.store_path_root_dir))
         self.store = MessageStore(
             settings.store,
             wake=self._wake,
             live_page_path=data / "run" / "live" if data is not None else None,
             lock=lock,
-            records=StartRecords(data / "recoveries", Path(settings.store.store_path_root_dir)) if data is not None else None,
+            records=self._records,
         )
 
     def _wake(self, function: Callable[[], None]) -> None:
@@ -108,7 +109,7 @@ class BrokerProcess:
         """Recover and open every port. Raises StoreError, OSError; what was started is stopped again."""
         self._loop = asyncio.get_running_loop()
         try:
-            await self._in_thread(self.store.open)
+            await self._in_thread(self._open_store)
             looks_only = self.settings.store.inspect
             nameserver = None
             if self._with_name_server and not looks_only:
@@ -140,6 +141,14 @@ class BrokerProcess:
         except BaseException:
             await self.stop()
             raise
+
+    def _open_store(self) -> None:
+        """Recover. A record of it that cannot be kept is a warning also where the start is refused: its report then ends with the process."""
+        try:
+            self.store.open()
+        finally:
+            if self._records is not None and self._records.failure:
+                log.warning("the record of this start is not kept: %s", self._records.failure)
 
     def _remember(self, parts: BrokerParts) -> None:
         """Begin to take samples; what they need is all there now."""

@@ -37,7 +37,7 @@ class StartRecords:
         self._store = _name_of(store, directory)
         self._path: Path | None = None
         self._written = 0.0
-        self._gave_up = False
+        self.failure = ""  # why the record is not kept: whoever opens the store says it
 
     def begin(self, report: RecoveryReport) -> None:
         """Give the start an id and write its record; the oldest go when there are too many."""
@@ -58,7 +58,7 @@ class StartRecords:
     def write(self, report: RecoveryReport, at_once: bool = False) -> None:
         """Bring the record up to date, when that is due. What fails here must not fail the start: it becomes a finding."""
         now = time.monotonic()
-        if self._path is None or self._gave_up or (not at_once and now - self._written < self._every_s):
+        if self._path is None or self.failure or (not at_once and now - self._written < self._every_s):
             return
         self._written = now
         try:
@@ -72,7 +72,7 @@ class StartRecords:
         Without a restart nothing that was written is lost. (None, False) without such a start, or where the records cannot be
         read, which becomes a finding.
         """
-        if self._gave_up:
+        if self.failure:
             return None, False
         try:
             newest = next(_starts(self._disk, self.directory, self._store), {})
@@ -85,7 +85,7 @@ class StartRecords:
         return json.dumps(facts | {"store": self._store, "pid": os.getpid(), "boot": processes.boot_id()}).encode()
 
     def _give_up(self, report: RecoveryReport, error: StoreError) -> None:
-        self._gave_up = True
+        self.failure = str(error)
         report.finding("info", f"the record of this start cannot be kept: {error}")
 
     def _mark_dead(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
 import threading
 from types import SimpleNamespace
 
@@ -336,6 +337,19 @@ async def nameserver():
 def route_of(tables, topic):
     answer = tables.handle(Command.request(105, {"topic": topic}, version=479), None)
     return bodies.decode_route(answer.body) if answer.code == 0 else None
+
+
+@pytest.mark.parametrize("make", [lambda path: path.write_bytes(b""), os.mkfifo, lambda path: path.symlink_to("nowhere")], ids=["file", "FIFO", "link"])
+async def test_a_record_of_the_start_that_is_not_kept_is_a_warning(tmp_path, caplog, make):
+    """The start was READY without a word, and what it found was in no record."""
+    make(tmp_path / "recoveries")
+    settings = load_settings(None, {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"}, store_root=tmp_path / "store")
+    process = BrokerProcess(settings, data=tmp_path, with_name_server=False)
+    (tmp_path / "run").mkdir()
+    await process.start()
+    await process.stop()
+    (warning,) = [record for record in caplog.records if "record of this start" in record.getMessage()]
+    assert warning.levelname == "WARNING" and f"{tmp_path / 'recoveries'}: is " in warning.getMessage() and "ove it out" in warning.getMessage()
 
 
 async def test_what_the_name_server_in_the_process_refuses_is_counted_with_the_brokers_own(tmp_path):

@@ -16,7 +16,7 @@ from pathlib import Path
 from django.core.management.base import CommandError
 
 from broker_store import launch
-from broker_store.errors import BrokerStoreError
+from broker_store.errors import BrokerStoreError, StoreError
 from broker_store.garbage import LongLived
 from broker_store.slices import ask_for_long_slices, ask_for_short_slices
 from mqadmin.management.plain import PlainCommand
@@ -65,6 +65,17 @@ def _look_with_its_own_sizes(start: launch.Launch) -> None:
         start.settings = dataclasses.replace(start.settings, store=settings_for(directory, store))
     except BrokerStoreError as error:
         raise CommandError(f"runbroker: {error}") from None
+
+
+def _has_run(data: Path) -> bool:
+    """Whether a broker has started on this data directory; False where its records cannot be read, which the start of the store reports."""
+    from broker_store.engine import start_records
+    from broker_store.engine.disk import Disk
+
+    try:
+        return bool(start_records.names(Disk(), (data / "recoveries").absolute()))
+    except StoreError:
+        return False
 
 
 class Run:
@@ -156,13 +167,10 @@ class Run:
         from django.db import connection
         from django.db.migrations.executor import MigrationExecutor
 
-        from broker_store.engine import start_records
-        from broker_store.engine.disk import Disk
-
         try:
             executor = MigrationExecutor(connection)
             if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-                if not executor.loader.applied_migrations and start_records.names(Disk(), (self._start.data / "recoveries").absolute()):
+                if not executor.loader.applied_migrations and _has_run(self._start.data):
                     self._complain(NEW_DATABASE)
                 call_command("migrate", verbosity=0, interactive=False)
         finally:
