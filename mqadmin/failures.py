@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from contextlib import closing
+from pathlib import Path
 from urllib.parse import quote
 
 from django.db import DatabaseError, connection
@@ -14,6 +15,7 @@ from django.http import HttpRequest
 
 from broker_store.errors import StoreError
 from broker_store.server.repeated_log import RepeatedLog
+from mqadmin.first_start import wrong_kind
 from mqadmin.web import count_refusal
 
 DATABASE_TITLE = "The dashboard's database does not answer"
@@ -39,6 +41,19 @@ def database_sentence(error: Exception | str) -> str:
     """Say why the database does not answer, and what to do."""
     name = os.path.basename(str(connection.settings_dict["NAME"]))
     return f"{str(error).rstrip('.')[:300]}. {DATABASE_ADVICE.format(name=name)}"
+
+
+def wrong_database_file(path: str | None = None) -> str:
+    """Say that what lies in the place of the SQLite file at `path` (the dashboard's own by default) is no file, "" when it is one or is missing.
+
+    To be asked before it is opened: SQLite makes the file that a link names, outside of the data directory, where that leads nowhere.
+    """
+    if path is None and connection.vendor != "sqlite":
+        return ""
+    path = str(path or connection.settings_dict["NAME"])
+    if wrong := wrong_kind(Path(path)):
+        return f"{path} {wrong}: move it away and put the dashboard's database there; without one a start of the broker makes an empty one"
+    return ""
 
 
 def database_failure(path: str | None = None) -> str:

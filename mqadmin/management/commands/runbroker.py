@@ -167,6 +167,10 @@ class Run:
         from django.db import connection
         from django.db.migrations.executor import MigrationExecutor
 
+        from mqadmin.failures import wrong_database_file
+
+        if wrong := wrong_database_file():
+            raise OSError(wrong)
         try:
             executor = MigrationExecutor(connection)
             if executor.migration_plan(executor.loader.graph.leaf_nodes()):
