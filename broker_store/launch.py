@@ -20,7 +20,7 @@ from pathlib import Path
 from broker_store.config import Settings, StoreSettings, load_settings
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk, StoreLock
-from broker_store.errors import ConfigError, StoreLockedError
+from broker_store.errors import ConfigError, StoreError, StoreLockedError
 
 RUN_FILE = "broker.json"
 _DIRECTORIES = ("run", "logs", "cache")
@@ -134,8 +134,7 @@ def prepare(argv: list[str]) -> Launch:
     for name in _DIRECTORIES:
         disk.make_directory(data / name)
         _keep_private(data / name)
-    if disk.exists(data / "run" / RUN_FILE):
-        disk.size_of(data / "run" / RUN_FILE)  # refused when it is no regular file
+    _demand_room_for_run_file(disk, data / "run")
     lock = None
     root = Path(settings.store.store_path_root_dir)
     if not arguments.no_broker and not settings.store.inspect:
@@ -153,6 +152,19 @@ def prepare(argv: list[str]) -> Launch:
         raise StoreLockedError(f"data directory {data} is in use: {_holder(data, root)}") from None
     prepared = Launch(arguments, settings, data, lock, data_lock, os.environ.get("TZ"))
     return prepared
+
+
+def _demand_room_for_run_file(disk: Disk, directory: Path) -> None:
+    """Refuse a run directory in which the run file cannot be replaced. The file is written last: the store would be opened and served until then."""
+    if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
+        what = "this user may not make files there, and the broker keeps its run file and sockets there"
+        raise StoreError(f"{directory}: {what}; give it the right (chmod u+rwx), or use another --data")
+    for name in (RUN_FILE, f"{RUN_FILE}.tmp"):
+        if disk.exists(directory / name):
+            disk.size_of(directory / name)  # refused when it is no regular file
+    fresh = directory / f"{RUN_FILE}.tmp"
+    if disk.exists(fresh) and not os.access(fresh, os.W_OK, effective_ids=True):
+        raise StoreError(f"{fresh}: this user may not write it, and the run file is written there first; remove it, it is left over from an earlier start")
 
 
 def _keep_private(directory: Path) -> None:

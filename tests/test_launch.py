@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker_store import launch
-from broker_store.errors import ConfigError, DamagedStoreError, StoreLockedError
+from broker_store.errors import ConfigError, DamagedStoreError, StoreError, StoreLockedError
 
 pytestmark = pytest.mark.slow
 
@@ -87,6 +87,37 @@ def test_a_name_of_another_kind_in_the_data_directory_is_refused_with_what_to_do
     with pytest.raises(DamagedStoreError, match="is no .*Move it out") as refused:
         prepare()
     assert refused.value.file == str(path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/null")], ids=["FIFO", "directory", "link"])
+def test_a_run_file_that_could_not_be_written_is_refused_before_the_store_is_opened(prepare, tmp_path, make):
+    """It was found when the store had been opened, had moved messages and was to be READY."""
+    (tmp_path / "data" / "run").mkdir(parents=True)
+    make(tmp_path / "data" / "run" / f"{launch.RUN_FILE}.tmp")
+    with pytest.raises(DamagedStoreError, match=f"run/{launch.RUN_FILE}.tmp: is no regular file. Move it out"):
+        prepare()
+    assert not (tmp_path / "data" / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("run", "run: this user may not make files there.*chmod.*another --data"), (f"run/{launch.RUN_FILE}.tmp", f"{launch.RUN_FILE}.tmp: this user may not write it.*remove it")],
+)
+def test_a_run_directory_that_may_not_be_written_is_refused_before_the_store_is_opened(prepare, tmp_path, monkeypatch, name, said):
+    closed, access = tmp_path / "data" / name, os.access
+    (tmp_path / "data" / "run").mkdir(parents=True)
+    (tmp_path / "data" / "run" / f"{launch.RUN_FILE}.tmp").write_bytes(b"left over")
+    monkeypatch.setattr(os, "access", lambda path, mode, **more: (path != closed or not mode & os.W_OK) and access(path, mode, **more))
+    with pytest.raises(StoreError, match=said):
+        prepare()
+    assert not (tmp_path / "data" / "store").exists()
+
+
+def test_a_run_file_that_a_killed_broker_had_begun_is_written_again(prepare, tmp_path):
+    (tmp_path / "data" / "run").mkdir(parents=True)
+    (tmp_path / "data" / "run" / f"{launch.RUN_FILE}.tmp").write_bytes(b"{")
+    prepare().write_run_file({})
+    assert os.listdir(tmp_path / "data" / "run").count(f"{launch.RUN_FILE}.tmp") == 0
 
 
 def test_another_data_directory_may_look_at_the_same_store(prepare, tmp_path):
