@@ -79,14 +79,16 @@ def refused(caller: Caller, method: str, path: str) -> None:
     end(entry, "forbidden")
 
 
-def unconfirmed(caller: Caller, action: str, kind: str, name: str, **detail: object) -> None:
+def unconfirmed(caller: Caller, action: str, kind: str, name: str, /, **detail: object) -> None:
     """The entry of a dangerous action that was not begun, because the name typed to confirm it was another."""
     end(begin(caller, action, kind, name, detail), "confirmation_needed")
 
 
 @contextmanager
-def audited(caller: Caller, action: str, kind: str, name: str, **detail: object) -> Iterator[dict]:
-    """`with audited(...) as more:` around the change; what is put into `more` joins the entry."""
+def audited(caller: Caller, action: str, kind: str, name: str, /, **detail: object) -> Iterator[dict]:
+    """`with audited(...) as more:` around the change; what is put into `more` joins the entry.
+
+    What it is about is given by place alone, so that the detail may have keys of any name."""
     entry, more = begin(caller, action, kind, name, detail), {}
     try:
         yield more
@@ -97,7 +99,7 @@ def audited(caller: Caller, action: str, kind: str, name: str, **detail: object)
 
 
 @asynccontextmanager
-async def aaudited(caller: Caller, action: str, kind: str, name: str, **detail: object) -> AsyncIterator[dict]:
+async def aaudited(caller: Caller, action: str, kind: str, name: str, /, **detail: object) -> AsyncIterator[dict]:
     """The same for the event loop."""
     entry, more = await sync_to_async(begin)(caller, action, kind, name, detail), {}
     try:
