@@ -8,7 +8,6 @@ and wants the name typed; a wrong name leaves its record, too.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,6 @@ from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group as UserGroup
 from django.contrib.auth.models import User
-from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -30,20 +28,17 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django_rq.admin import QueueAdmin
 from django_rq.models import Dashboard
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as RedisTimeout
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from broker_store.errors import BrokerStoreError, StoreClosedError
 from broker_store.formats import moment
-from broker_store.server.problems import Problem, problem_of
-from mqadmin import audit, clusters, roles, tokens
-from mqadmin.admin_site import OF_QUEUES
+from broker_store.server.problems import problem_of
+from mqadmin import audit, clusters, queue_pages, roles, tokens
+from mqadmin.admin_site import unavailable
 from mqadmin.store_models import Group, Topic
-from mqadmin.views.asked import refusal_alone, refusals, whole
+from mqadmin.views.asked import whole
 
 SERVING = ("running", "read_only")
 
@@ -68,10 +63,6 @@ class UserGroupAdmin(DjangoGroupAdmin, ModelAdmin):
     """The groups whose names are roles."""
 
 
-# What of django-rq's pages changes something when it is posted; the rest shows a page, also the one that asks for a confirmation.
-QUEUE_ACTIONS = (
-    "delete_failed_jobs", "clear", "requeue_all", "delete_job", "requeue_job", "enqueue_job", "stop_job", "actions",
-)  # fmt: skip
 # Addresses of ModelAdmin, for which a queue is a row, and of a package that is not installed: they could only fail.
 WITHOUT = {*(f"django_rq_dashboard_{name}" for name in ("add", "history", "delete", "change")), "django_rq_scheduler_jobs", None}
 
@@ -89,40 +80,8 @@ class QueuesAdmin(QueueAdmin):
     def get_urls(self) -> list:
         patterns = [pattern for pattern in super().get_urls() if pattern.name not in WITHOUT]
         for pattern in patterns:
-            pattern.callback = _for_admins(pattern.callback, pattern.name.removeprefix("django_rq_"))
+            pattern.callback = queue_pages.guarded(pattern.callback, pattern.name.removeprefix("django_rq_"))
         return patterns
-
-
-def _for_admins(view: Callable[..., HttpResponse], name: str) -> Callable[..., HttpResponse]:
-    """One of django-rq's views, which knows neither roles nor records and takes it for granted that Redis is there."""
-
-    @functools.wraps(view)
-    def guarded(request: HttpRequest, *arguments: Any, **named: Any) -> HttpResponse:
-        if not request.user.is_authenticated:
-            return redirect_to_login(request.get_full_path())
-        if not roles.is_admin(request):
-            raise PermissionDenied
-        if wrong := refusals(request.GET, OF_QUEUES):
-            return refusal_alone(request, list(wrong.values()))
-        try:
-            if request.method != "POST" or name not in QUEUE_ACTIONS:
-                return view(request, *arguments, **named)
-            asked = {key: request.POST.getlist(key) for key in ("action", "job_ids") if key in request.POST}
-            with audit.audited(roles.caller_of(request.user), name, "job", str(named.get("job_id", "")), queue=named.get("queue_index"), **asked):
-                return view(request, *arguments, **named)
-        except (RedisConnectionError, RedisTimeout):
-            return _unavailable(request, Problem("jobs_unavailable", "Redis does not answer."))
-        except RedisError as error:
-            return _unavailable(request, Problem("jobs_unavailable", f"Redis refuses what was asked: {error}."))
-
-    return guarded
-
-
-def _unavailable(request: HttpRequest, problem: Problem) -> HttpResponse:
-    """A page that says why there is nothing to see, in place of one that says error."""
-    document = problem.document()
-    context = {**admin.site.each_context(request), "title": document["title"], "sentence": f"{document['detail']} {document['hint']}"}
-    return TemplateResponse(request, "admin/cluster_unavailable.html", context, status=problem.status).render()
 
 
 class ConfirmForm(forms.Form):
@@ -238,7 +197,7 @@ class ClusterAdmin(ModelAdmin):
             response = view()
             return response.render() if hasattr(response, "render") and not response.is_rendered else response
         except (BrokerStoreError, TimeoutError) as error:
-            return _unavailable(request, problem_of(error))
+            return unavailable(request, problem_of(error))
 
     def save_model(self, request: HttpRequest, obj: Any, form: forms.ModelForm, change: bool) -> None:
         cluster = clusters.current()

@@ -9,12 +9,15 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from django.contrib import admin
 from django.contrib.admin import ModelAdmin
 from django.contrib.admin.options import IS_POPUP_VAR, TO_FIELD_VAR
 from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, IS_FACETS_VAR, ORDER_VAR, PAGE_VAR, SEARCH_VAR
 from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from unfold.sites import UnfoldAdminSite
 
+from broker_store.server.problems import Problem
 from mqadmin.views.asked import PART, Reader, refusal_alone, refusals, text
 
 UNREADABLE = "The list has no such part, or a value of a filter cannot be read."
@@ -52,6 +55,13 @@ class Site(UnfoldAdminSite):
             return response
 
         return super().admin_view(checked, cacheable)
+
+
+def unavailable(request: HttpRequest, problem: Problem, **more: object) -> HttpResponse:
+    """A page that says why there is nothing to see, in place of one that says error."""
+    document = problem.document()
+    context = {**admin.site.each_context(request), "title": document["title"], "sentence": f"{document['detail']} {document['hint']}", **more}
+    return TemplateResponse(request, "admin/cluster_unavailable.html", context, status=problem.status).render()
 
 
 def _takes(view: Callable[..., HttpResponse], request: HttpRequest) -> Mapping[str, Reader] | None:

@@ -713,7 +713,7 @@ def describe(job: AllowedJob) -> dict:
         "title": kind.title if kind else "unknown job",
         "queue": job.origin,
         "state": state,
-        "parameters": _parameters(job),
+        "parameters": parameters_of(job),
         "by": meta.get("by"),
         "canceled_by": job.canceled_by,
         "created_ms": _ms(job.created_at),
@@ -731,7 +731,7 @@ def describe(job: AllowedJob) -> dict:
     }
 
 
-def _parameters(job: Job) -> dict:
+def parameters_of(job: Job) -> dict:
     try:
         return dict(job.kwargs)
     except (DeserializationError, TypeError, ValueError):  # whatever a foreign payload makes of itself: the list must still come

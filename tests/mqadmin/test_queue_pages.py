@@ -72,3 +72,53 @@ def test_a_bulk_action_is_done_and_recorded_with_its_name(admin, queue):
     assert jobs.listing() == []
     assert (record()["action"], record()["outcome"]) == ("actions", "done")
     assert record()["detail"]["job_ids"] == [first, second]
+
+
+@pytest.mark.parametrize(("page", "state"), [("enqueue", JobStatus.FINISHED), ("enqueue", JobStatus.FAILED), ("requeue", JobStatus.FAILED)])
+def test_a_job_that_wants_a_name_typed_is_not_started_again_by_a_click(admin, queue, page, state):
+    letters = ended(queue, "resend_dead_letters", LETTERS, state)
+    answer = admin.post(f"{PAGES}/queues/0/{letters}/{page}/")
+    assert answer.status_code == 409
+    assert 'href="/groups/billing/dead-letters/"' in answer.content.decode()
+    assert queue.job_ids == []
+    assert (record()["name"], record()["outcome"]) == (letters, "confirmation_needed")
+    assert record()["detail"].items() >= {"kind": "resend_dead_letters", "parameters": LETTERS}.items()
+
+
+def test_another_job_is_started_again_and_its_record_says_what_it_is(admin, queue):
+    export = ended(queue, "export_messages", {"topic": "orders"})
+    assert admin.post(f"{PAGES}/queues/0/{export}/enqueue/").status_code == 302
+    assert queue.job_ids == [export]
+    assert record()["detail"]["kind"] == "export_messages"
+    assert record()["detail"]["parameters"]["topic"] == "orders"
+
+
+@pytest.mark.parametrize("page", ["0/requeue-all/", "actions/0/"])
+def test_a_bulk_requeue_leaves_out_what_wants_a_name_typed_and_says_so(admin, queue, page):
+    letters, check = (ended(queue, kind, parameters, JobStatus.FAILED) for kind, parameters in (("resend_dead_letters", LETTERS), ("check_store", {})))
+    answer = admin.post(f"{PAGES}/queues/{page}", {"action": "requeue", "job_ids": [letters, check, "gone"]}, follow=True)
+    assert queue.job_ids == [check]
+    shown = answer.content.decode()
+    assert "Left out 1 of 2 jobs" in shown and 'href="/groups/billing/dead-letters/"' in shown and "requeued 1 job!" in shown
+    assert record()["outcome"] == "done"
+    assert record()["detail"].items() >= {"left_out": [letters], "jobs": [{"id": check, "kind": "check_store", "parameters": {}}]}.items()
+
+
+@pytest.mark.parametrize("page", ["0/requeue-all/", "actions/0/"])
+def test_a_bulk_requeue_of_such_jobs_alone_is_refused(admin, queue, page):
+    letters = ended(queue, "resend_dead_letters", LETTERS, JobStatus.FAILED)
+    answer = admin.post(f"{PAGES}/queues/{page}", {"action": "requeue", "job_ids": [letters]})
+    assert answer.status_code == 409
+    assert queue.job_ids == []
+    assert (record()["outcome"], record()["detail"]["left_out"]) == ("confirmation_needed", [letters])
+
+
+def test_the_record_of_a_large_bulk_action_is_not_cut(admin, queue):
+    chosen = [ended(queue, "export_messages", {"topic": "t" * 120}, JobStatus.FAILED) for _ in range(2)]
+    admin.post(f"{PAGES}/queues/actions/0/", {"action": "delete", "job_ids": chosen + ["x" * 200] * 900})
+    assert (record()["detail"]["items"], len(record()["detail"]["jobs"])) == (902, 2)
+
+
+def test_a_requeue_of_all_where_none_failed_starts_nothing(admin, queue):
+    assert admin.post(f"{PAGES}/queues/0/requeue-all/").status_code == 302
+    assert queue.job_ids == []

@@ -1,0 +1,194 @@
+"""The guard of django-rq's pages of queues and workers, which know neither roles nor records and take it for granted that Redis is there.
+
+Administrators only; each change leaves one record, with the kinds and parameters of the jobs it is about. These pages start a
+job again at a click. A kind that cannot be taken back (`Kind.confirms`) wants its name typed at each door, so it is left out
+here, and the answer leads to the page that asks for the name.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django_rq.queues import get_queue_by_index
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeout
+from rq import requeue_job
+from rq.exceptions import InvalidJobOperation, NoSuchJobError
+
+from broker_store.errors import NameError_
+from broker_store.formats.names import check_group
+from broker_store.server.problems import Problem
+from mqadmin import audit, jobs, roles
+from mqadmin.admin_site import OF_QUEUES, unavailable
+from mqadmin.views.asked import refusal_alone, refusals
+
+# What of these pages changes something when it is posted; the rest shows a page, also the one that asks for a confirmation.
+CHANGES = ("delete_failed_jobs", "clear", "requeue_all", "delete_job", "requeue_job", "enqueue_job", "stop_job", "actions")
+START_AGAIN = ("requeue_job", "enqueue_job")  # one job, by its address
+# Of a bulk action in its record, so that the record stays below audit.MAX_DETAIL.
+MAX_IDS = 20
+MAX_ID_CHARACTERS = 40
+MAX_DESCRIBED = 8
+MAX_PARAMETERS_CHARACTERS = 200
+
+View = Callable[..., HttpResponse]
+
+
+def guarded(view: View, name: str) -> View:
+    """One of django-rq's views, with its name there, behind the guard."""
+
+    @functools.wraps(view)
+    def guard(request: HttpRequest, *arguments: Any, **named: Any) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return redirect_to_login(request.get_full_path())
+        if not roles.is_admin(request):
+            raise PermissionDenied
+        if wrong := refusals(request.GET, OF_QUEUES):
+            return refusal_alone(request, list(wrong.values()))
+        try:
+            if request.method != "POST" or name not in CHANGES:
+                with _problems():
+                    return view(request, *arguments, **named)
+            asked = {"queue": named.get("queue_index"), **_asked(request)}
+            with audit.audited(roles.caller_of(request.user), name, "job", named.get("job_id", ""), **asked) as record, _problems():
+                return _change(view, name, request, named, record)
+        except _Refused as problem:
+            return unavailable(request, problem, address=problem.address, link=problem.link)
+        except Problem as problem:
+            return unavailable(request, problem)
+
+    return guard
+
+
+def _asked(request: HttpRequest) -> dict:
+    """What the form of a bulk action says, for its record."""
+    asked: dict = {"action": request.POST["action"][:MAX_ID_CHARACTERS]} if "action" in request.POST else {}
+    if ids := request.POST.getlist("job_ids"):
+        asked |= {"job_ids": [job_id[:MAX_ID_CHARACTERS] for job_id in ids[:MAX_IDS]], "items": len(ids)}
+    return asked
+
+
+@contextmanager
+def _problems() -> Iterator[None]:
+    """What rq and Redis raise, as a Problem."""
+    try:
+        yield
+    except NoSuchJobError:
+        raise Problem("not_found", "There is no such job (any more).", "The list of its queue shows those that there are.") from None
+    except InvalidJobOperation as error:
+        raise Problem("conflict", f"The job's state does not allow this. {error}".strip(), "Its page shows its state.") from None
+    except (RedisConnectionError, RedisTimeout):
+        raise Problem("jobs_unavailable", "Redis does not answer.") from None
+    except RedisError as error:
+        raise Problem("jobs_unavailable", f"Redis refuses what was asked: {error}.") from None
+
+
+def _change(view: View, name: str, request: HttpRequest, named: dict, record: dict) -> HttpResponse:
+    """The view's answer. What the jobs are goes into `record`, and those that want a name typed are not started again."""
+    if name == "requeue_all":
+        return _requeue_all(request, named["queue_index"], record)
+    if name == "actions":
+        return _act_on_chosen(view, request, named, record)
+    if "job_id" in named:
+        job = _fetch(named["queue_index"], named["job_id"])
+        record |= _described(job)
+        if name in START_AGAIN and _wants_name(job):
+            raise _Refused([job])
+    return view(request, **named)
+
+
+def _act_on_chosen(view: View, request: HttpRequest, named: dict, record: dict) -> HttpResponse:
+    """django-rq's bulk action on those of the chosen jobs that are there and may be started again here."""
+    found = _fetch_many(named["queue_index"], request.POST.getlist("job_ids"))
+    if not found:
+        raise Problem("not_found", "None of the chosen jobs is there (any more).", "The list of their queue shows those that there are.")
+    if request.POST.get("action") == "requeue":
+        found = _startable(request, found, record)
+    record["jobs"] = [{"id": job.id, **_described(job)} for job in found[:MAX_DESCRIBED]]
+    posted = request.POST.copy()
+    posted.setlist("job_ids", [job.id for job in found])
+    request.POST = posted
+    return view(request, **named)
+
+
+def _requeue_all(request: HttpRequest, queue_index: int, record: dict) -> HttpResponse:
+    """As django-rq does it, for the failed jobs that may be started again here: its view takes no choice of them."""
+    queue = get_queue_by_index(queue_index)
+    found = _fetch_many(queue_index, queue.failed_job_registry.get_job_ids())
+    chosen = _startable(request, found, record) if found else []
+    record |= {"items": len(chosen), "jobs": [{"id": job.id, **_described(job)} for job in chosen[:MAX_DESCRIBED]]}
+    count = 0
+    for job in chosen:
+        try:
+            requeue_job(job.id, connection=queue.connection, serializer=queue.serializer)
+            count += 1
+        except (InvalidJobOperation, NoSuchJobError):  # somebody else was first
+            continue
+    messages.info(request, f"You have successfully requeued {count} job{'' if count == 1 else 's'}!")
+    return redirect("admin:django_rq_jobs", queue_index)
+
+
+def _startable(request: HttpRequest, found: list[jobs.AllowedJob], record: dict) -> list[jobs.AllowedJob]:
+    """Those that may be started again here; a message and the record name the others. Raises Problem when there are none."""
+    left_out = [job for job in found if _wants_name(job)]
+    if not left_out:
+        return found
+    record["left_out"] = [job.id for job in left_out[:MAX_DESCRIBED]]
+    if len(left_out) == len(found):
+        raise _Refused(left_out)
+    where = {_where(job) for job in left_out}
+    links = format_html_join(", ", '<a href="{}">{}</a>', sorted(where))
+    sentence = "Left out {} of {} jobs, which want a name typed since they cannot be taken back. Start them here: {}."
+    messages.warning(request, format_html(sentence, len(left_out), len(found), links))
+    return [job for job in found if not _wants_name(job)]
+
+
+class _Refused(Problem):
+    """Jobs that are not started again here; the answer has the address of the page that asks for the name of the first."""
+
+    def __init__(self, refused: list[jobs.AllowedJob]):
+        self.address, self.link = _where(refused[0])
+        detail = f"“{jobs.KINDS[refused[0].kind].title}” cannot be taken back and wants a name typed, which this page does not ask for."
+        super().__init__("confirmation_needed", detail, "Start it where the name is asked for.")
+
+
+def _wants_name(job: jobs.AllowedJob) -> bool:
+    return job.kind is not None and bool(jobs.KINDS[job.kind].confirms)
+
+
+def _where(job: jobs.AllowedJob) -> tuple[str, str]:
+    """(address, text) of the page that starts a job of this kind and asks for its name."""
+    try:
+        group = check_group(jobs.parameters_of(job).get("group"))
+    except (NameError_, TypeError):
+        return reverse("jobs"), "Jobs"
+    return reverse("dead_letters", args=[group]), f"Dead letters of {group}"
+
+
+def _described(job: jobs.AllowedJob) -> dict:
+    """The kind and parameters of a job, for a record."""
+    parameters = jobs.parameters_of(job)
+    return {"kind": job.kind or "unknown", "parameters": parameters if len(str(parameters)) <= MAX_PARAMETERS_CHARACTERS else {"cut": True}}
+
+
+def _fetch(queue_index: int, job_id: str) -> jobs.AllowedJob:
+    queue = get_queue_by_index(queue_index)
+    return jobs.AllowedJob.fetch(job_id, connection=queue.connection, serializer=queue.serializer)
+
+
+def _fetch_many(queue_index: int, ids: Iterable[str]) -> list[jobs.AllowedJob]:
+    """Those that are there, each once."""
+    queue = get_queue_by_index(queue_index)
+    found = jobs.AllowedJob.fetch_many(list(dict.fromkeys(ids)), connection=queue.connection, serializer=queue.serializer)
+    return [job for job in found if job is not None]
