@@ -20,10 +20,11 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django_rq.queues import get_queue_by_index
+from django_rq.settings import get_queues_list
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
-from rq import requeue_job
+from rq import Worker, requeue_job
 from rq.exceptions import InvalidJobOperation, NoSuchJobError
 
 from broker_store.errors import NameError_
@@ -59,9 +60,11 @@ def guarded(view: View, name: str) -> View:
         try:
             if request.method != "POST" or name not in CHANGES:
                 with _problems():
+                    _check_address(named)
                     return view(request, *arguments, **named)
             asked = {"queue": named.get("queue_index"), **_asked(request)}
             with audit.audited(roles.caller_of(request.user), name, "job", named.get("job_id", ""), **asked) as record, _problems():
+                _check_address(named)
                 return _change(view, name, request, named, record)
         except _Refused as problem:
             return unavailable(request, problem, address=problem.address, link=problem.link)
@@ -86,12 +89,26 @@ def _problems() -> Iterator[None]:
         yield
     except NoSuchJobError:
         raise Problem("not_found", "There is no such job (any more).", "The list of its queue shows those that there are.") from None
-    except InvalidJobOperation as error:
-        raise Problem("conflict", f"The job's state does not allow this. {error}".strip(), "Its page shows its state.") from None
+    except InvalidJobOperation:
+        raise Problem("conflict", "The job's state does not allow this: only a job that failed can be requeued.", "Its page shows its state.") from None
     except (RedisConnectionError, RedisTimeout):
         raise Problem("jobs_unavailable", "Redis does not answer.") from None
     except RedisError as error:
         raise Problem("jobs_unavailable", f"Redis refuses what was asked: {error}.") from None
+
+
+def _check_address(named: dict) -> None:
+    """Raise Problem for a queue or a worker that is not there: the views would fail at it."""
+    queues = [queue["name"] for queue in get_queues_list()]
+    index = named.get("queue_index", 0)
+    if not index < len(queues):
+        raise Problem("not_found", "There is no queue of this number.", f"Queues are numbered from 0: {', '.join(queues)}.")
+    if "key" in named and not _worker_exists(index, named["key"]):
+        raise Problem("not_found", "There is no such worker (any more).", "The list of its queue shows those that there are.")
+
+
+def _worker_exists(queue_index: int, key: str) -> bool:
+    return key.startswith(Worker.redis_worker_namespace_prefix) and bool(get_queue_by_index(queue_index).connection.exists(key))
 
 
 def _change(view: View, name: str, request: HttpRequest, named: dict, record: dict) -> HttpResponse:
@@ -110,10 +127,11 @@ def _change(view: View, name: str, request: HttpRequest, named: dict, record: di
 
 def _act_on_chosen(view: View, request: HttpRequest, named: dict, record: dict) -> HttpResponse:
     """django-rq's bulk action on those of the chosen jobs that are there and may be started again here."""
-    found = _fetch_many(named["queue_index"], request.POST.getlist("job_ids"))
-    if not found:
+    ids = request.POST.getlist("job_ids")
+    found = _fetch_many(named["queue_index"], ids)
+    if ids and not found:
         raise Problem("not_found", "None of the chosen jobs is there (any more).", "The list of their queue shows those that there are.")
-    if request.POST.get("action") == "requeue":
+    if found and request.POST.get("action") == "requeue":
         found = _startable(request, found, record)
     record["jobs"] = [{"id": job.id, **_described(job)} for job in found[:MAX_DESCRIBED]]
     posted = request.POST.copy()

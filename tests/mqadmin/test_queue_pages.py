@@ -122,3 +122,26 @@ def test_the_record_of_a_large_bulk_action_is_not_cut(admin, queue):
 def test_a_requeue_of_all_where_none_failed_starts_nothing(admin, queue):
     assert admin.post(f"{PAGES}/queues/0/requeue-all/").status_code == 302
     assert queue.job_ids == []
+
+
+@pytest.mark.parametrize("page", ["queues/9/", "queues/99999999999999999999/", "queues/9/failed/", "workers/9/", "workers/0/nope/", "workers/0/rq:worker:gone/",
+                                  "queues/0/nope/enqueue/", "queues/0/nope/delete/", "cron-schedulers/99999999999999999999/x/"])  # fmt: skip
+def test_what_is_not_there_is_said_so(admin, page):
+    answer = admin.get(f"{PAGES}/{page}")
+    assert answer.status_code == 404
+    if "cron" not in page:
+        assert "There is no " in answer.content.decode()
+
+
+@pytest.mark.parametrize("page", ["9/requeue-all/", "actions/9/", "0/nope/requeue/", "0/nope/stop/"])
+def test_a_change_of_what_is_not_there_is_not_found_and_recorded(admin, page):
+    assert admin.post(f"{PAGES}/queues/{page}", {"action": "delete", "job_ids": ["nope"]}).status_code == 404
+    assert record()["outcome"] == "not_found"
+
+
+def test_a_requeue_of_a_job_that_did_not_fail_is_a_conflict(admin, queue):
+    check = ended(queue, "check_store")
+    answer = admin.post(f"{PAGES}/queues/0/{check}/requeue/")
+    assert answer.status_code == 409
+    assert "state does not allow this" in answer.content.decode()
+    assert (record()["outcome"], record()["detail"]["kind"]) == ("conflict", "check_store")
