@@ -35,7 +35,7 @@ from typing import IO, Any
 
 import redis
 from django.conf import settings
-from rq import Worker, get_current_job
+from rq import Worker, get_current_job, serializers
 from rq.command import send_stop_job_command
 from rq.exceptions import DeserializationError, InvalidJobOperation, NoSuchJobError
 from rq.job import Job, JobStatus
@@ -53,6 +53,9 @@ from mqadmin import children, dead_letters, exports, pipeline, run_file
 from mqadmin.inside.recovery_paths import without_paths
 from mqadmin.left_out import LeftOut
 from mqadmin.rest_client import RestClient, segment
+
+# Where rq is not told how to read a job it reads pickles; django-rq does not tell it when it stops jobs, deletes the failed ones or shows a worker's.
+serializers.PickleSerializer = JSONSerializer
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
 MAX_LISTED = 200  # newest jobs of each queue and state

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import pickle
 from pathlib import Path
 
 import django_rq
@@ -145,3 +146,15 @@ def test_a_requeue_of_a_job_that_did_not_fail_is_a_conflict(admin, queue):
     assert answer.status_code == 409
     assert "state does not allow this" in answer.content.decode()
     assert (record()["outcome"], record()["detail"]["kind"]) == ("conflict", "check_store")
+
+
+def test_nothing_is_read_as_a_pickle(admin, queue, tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path}/owned",)
+
+    failed = ended(queue, "check_store", state=JobStatus.FAILED)
+    queue.connection.hset(f"rq:job:{failed}", "meta", pickle.dumps(Bomb()))
+    for page in (f"{failed}/stop/", "failed/clear/"):
+        assert admin.post(f"{PAGES}/queues/0/{page}").status_code == 302
+    assert not (tmp_path / "owned").exists()
