@@ -27,7 +27,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 from urllib.parse import parse_qs
@@ -102,14 +102,6 @@ class Child:
     def running(self) -> bool:
         return self.process.poll() is None
 
-    @property
-    def is_halted(self) -> bool:
-        """Whether a signal (SIGSTOP, SIGTSTP) or a debugger halted it: it has not ended, and does nothing until it is continued."""
-        try:
-            return _state_and_session(self.process.pid)[0] in "tT"
-        except OSError:  # it ended meanwhile
-            return False
-
     def terminate(self) -> None:
         if self.running:
             self.process.terminate()
@@ -149,28 +141,28 @@ def _open_log(path: Path) -> IO[bytes]:
 
 def session_members(session: int) -> list[int]:
     """Pids of the processes in `session` that have not ended; one that nobody has waited for yet counts as ended."""
-    members = []
+    return [pid for pid, state, its_session in _processes() if its_session == session and state not in "ZX"]
+
+
+def halted_sessions() -> set[int]:
+    """The sessions with a process that a signal (SIGSTOP, SIGTSTP) or a debugger halted: it has not ended, and does nothing until it is continued.
+
+    A worker waits for its job's process, which is of its session, so what is halted there halts the worker. One pass over /proc serves all children.
+    """
+    return {session for _, state, session in _processes() if state in "tT"}
+
+
+def _processes() -> Iterator[tuple[int, str, int]]:
+    """(pid, state, session) of each process of this machine; the state is a letter, as in proc(5)."""
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                state, its_session = _state_and_session(int(entry))
+                stat = Path("/proc", entry, "stat").read_text(errors="replace")
             except OSError:  # it ended meanwhile
                 continue
-            if its_session == session and state not in "ZX":
-                members.append(int(entry))
-    return members
-
-
-def _state_and_session(pid: int) -> tuple[str, int]:
-    """The state of a process (a letter, as in proc(5)) and its session; OSError when there is none."""
-    stat = Path("/proc", str(pid), "stat").read_text()
-    # The command's name may hold anything; the fields are counted from its closing parenthesis.
-    state, _, _, session = stat.rpartition(")")[2].split()[:4]
-    return state, int(session)
-
-
-def _runs(child: Child) -> bool:
-    return child.running and not child.is_halted
+            # The command's name may hold anything; the fields are counted from its closing parenthesis.
+            state, _, _, session = stat.rpartition(")")[2].split()[:4]
+            yield int(entry), state, int(session)
 
 
 class Children:
@@ -234,11 +226,16 @@ class Children:
                 log.error("a child could not be started again: %s", error)
 
     def state(self) -> dict:
-        """What runs now, for the dashboard: {"redis": "own"|"external"|"stopped", "workers": {name: running}}. One that is halted does not run."""
-        own = self._redis is not None and _runs(self._redis)
+        """What runs now, for the dashboard: {"redis": "own"|"external"|"stopped", "workers": {name: running}}. One that is halted does not run, nor one whose job is."""
+        halted = halted_sessions()
+
+        def runs(child: Child) -> bool:
+            return child.running and child.process.pid not in halted
+
+        own = self._redis is not None and runs(self._redis)
         return {
             "redis": "own" if own else "external" if self._redis is None and self.redis_url else "stopped",
-            "workers": {worker.name: _runs(worker) for worker in self._workers},
+            "workers": {worker.name: runs(worker) for worker in self._workers},
         }
 
     def stop(self, interrupted: Callable[[], object] = lambda: None) -> list[str]:

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,19 +81,40 @@ def test_each_wait_for_redis_has_a_bound(url, bounded):
     assert ConnectionPool.from_url(bounded).connection_kwargs["socket_timeout"] in (2, 30)
 
 
-def test_a_halted_child_is_seen_and_is_not_ended(tmp_path):
-    child = children.Child("worker", [sys.executable, "-c", "import signal; signal.pause()"], parent_death_signal=signal.SIGKILL, log_file=tmp_path / "worker.log")
+WITH_A_JOB = """import os, signal
+if os.fork() == 0: os.setpgrp()
+signal.pause()"""
+
+
+@pytest.mark.parametrize("is_its_job", [False, True])
+def test_a_halted_child_or_a_halted_process_of_its_session_is_seen_and_is_not_ended(tmp_path, is_its_job):
+    child = children.Child("default", [sys.executable, "-c", WITH_A_JOB], parent_death_signal=signal.SIGKILL, log_file=tmp_path / "worker.log")
+    worker = child.process.pid
+    all_of_them = children.Children(tmp_path, redis_url="redis://elsewhere", redis_password="", manage=Path("manage.py"))
+    all_of_them._workers = [child]
+
+    def runs() -> bool:
+        return all_of_them.state()["workers"]["default"]
+
     try:
-        assert (child.running, child.is_halted) == (True, False)
-        child.process.send_signal(signal.SIGSTOP)
-        os.waitpid(child.process.pid, os.WUNTRACED)
-        assert (child.running, child.is_halted) == (True, True)
-        child.process.send_signal(signal.SIGCONT)
-        os.waitpid(child.process.pid, os.WCONTINUED)
-        assert not child.is_halted
+        _until(lambda: len(children.session_members(worker)) == 2)
+        (job,) = {*children.session_members(worker)} - {worker}
+        assert runs()
+        os.kill(job if is_its_job else worker, signal.SIGSTOP)
+        _until(lambda: not runs())
+        assert child.running
+        os.kill(job if is_its_job else worker, signal.SIGCONT)
+        _until(runs)
     finally:
         child.kill_session()
-    assert (child.running, child.is_halted) == (False, False)
+    assert not runs()
+
+
+def _until(holds) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/null", path)], ids=["FIFO", "directory", "link"])
