@@ -8,8 +8,10 @@ locks, heartbeats) is no administration; a topic or a group that they bring into
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from broker_store.errors import BrokerStoreError, PeerError
 from broker_store.excerpts import text_excerpt
@@ -26,6 +28,8 @@ MAX_NAME_CHARACTERS = 255
 MAX_SAID_CHARACTERS = 200
 # A longer list is not read a second time for its record, which then says how long it was.
 MAX_LIST_BYTES = 64 << 10
+# Of what was there before and after, in one record: an entry of the audit trail has 4,000 characters.
+MAX_PICTURE_CHARACTERS = 2_500
 
 Handler = Callable[[Command, Channel], Command | None]
 
@@ -79,25 +83,30 @@ def recorded(parts: BrokerParts, code: int, handler: Handler) -> Handler:
     audited = BROKER[code]
 
     def handle(command: Command, channel: Channel) -> Command | None:
-        name, detail = _subject(audited, command)
-        before = _picture(parts, audited, command, name)
+        names, detail = _subject(audited, command)
+        name = names[0] if names else ""
+        look = _look(parts, audited, command, names, detail)
+        before = look()
         try:
             answer = handler(command, channel)
         except Exception as error:
             _note(parts, command, channel, audited, name, detail | _said(error), _outcome_of(error))
             raise
-        if before is not None:
-            detail |= {"before": before[0], "after": _picture(parts, audited, command, name)[0]}
+        detail |= _compared(before, look())
         _note_answer(command, channel, name, detail, answer)
         return answer
 
     async def handle_later(command: Command, channel: Channel) -> Command | None:
-        name, detail = _subject(audited, command)
+        names, detail = _subject(audited, command)
+        name = names[0] if names else ""
+        look = _look(parts, audited, command, names, detail)
+        before = look()
         try:
             answer = await handler(command, channel)
         except Exception as error:
             _note(parts, command, channel, audited, name, detail | _said(error), _outcome_of(error))
             raise
+        detail |= _compared(before, look())
         _note_answer(command, channel, name, detail, answer)
         return answer
 
@@ -116,10 +125,10 @@ def note_name_server(changes: ChangeRecords, now_ms: int, command: Command, chan
         audited = NAME_SERVER_WHEN_REFUSED.get(command.code)
     if audited is None or channel is None:
         return
-    name, detail = _subject(audited, command)
+    names, detail = _subject(audited, command)
     if answer.code and answer.remark:
         detail["said"] = answer.remark[:MAX_SAID_CHARACTERS]
-    changes.note(_record(now_ms, command, channel, audited, name, detail, _outcome(answer.code)))
+    changes.note(_record(now_ms, command, channel, audited, names[0] if names else "", detail, _outcome(answer.code)))
 
 
 def auto_created(parts: BrokerParts, command: Command, channel: Channel, kind: str, name: str, detail: dict) -> None:
@@ -141,8 +150,8 @@ def _record(now_ms: int, command: Command, channel: Channel, audited: Audited, n
     )  # fmt: skip
 
 
-def _subject(audited: Audited, command: Command) -> tuple[str, dict]:
-    """What a request names, as far as it can be read; a request may lack anything."""
+def _subject(audited: Audited, command: Command) -> tuple[list[str], dict]:
+    """What a request names, and what its record keeps of it, as far as it can be read; a request may lack anything."""
     fields = command.fields or {}
     detail: dict = {field: fields[field][:MAX_SAID_CHARACTERS] for field in audited.others if field in fields}
     if audited.rows is not None:
@@ -154,13 +163,13 @@ def _subject(audited: Audited, command: Command) -> tuple[str, dict]:
     if audited.kind == "config":
         detail |= _keys_in(command.body)
     if audited.items is None:
-        return str(fields.get(audited.name, ""))[:MAX_NAME_CHARACTERS], detail
+        return [str(fields.get(audited.name, ""))[:MAX_NAME_CHARACTERS]], detail
     names = _names_in(command.body, *audited.items)
     if names is None:
-        return "", detail | {"body_bytes": len(command.body)}
+        return [], detail | {"body_bytes": len(command.body)}
     if len(names) > 1:
         detail |= {"names": names[:MAX_NAMES], "items": len(names)}
-    return names[0] if names else "", detail
+    return names, detail
 
 
 def _names_in(body: bytes, list_name: str, name: str) -> list[str] | None:
@@ -190,22 +199,79 @@ def _items_of(body: bytes, list_name: str) -> list[dict] | None:
     return [item for item in items if isinstance(item, dict)]
 
 
-def _picture(parts: BrokerParts, audited: Audited, command: Command, name: str) -> tuple[object] | None:
-    """What is known of the subject now, in a tuple of one; None where a record shows no before and after."""
+@dataclass(frozen=True, slots=True)
+class _Of:
+    """One fact, or those of several items; a record shows how each was before and after. `more` items were not looked at."""
+
+    facts: dict
+    is_one: bool = False
+    more: int = 0
+
+
+def _look(parts: BrokerParts, audited: Audited, command: Command, names: list[str], detail: dict) -> Callable[[], _Of | None]:
+    """A function that says what is known of the subject now; None where a record shows no before and after.
+
+    What it is about is chosen here, once, so that both answers are about the same. What a deletion takes along goes into `detail`.
+    """
+    name, topic = names[0] if names else "", (command.fields or {}).get("topic", "")
     if audited.action == "reset_offset":
-        topic = (command.fields or {}).get("topic", "")
-        return (parts.offsets.of(name, topic),)
+        return lambda: _Of({"": parts.offsets.of(name, topic)}, is_one=True)
+    if audited.action == "clone_offset":
+        cloned = [topic] if topic else parts.offsets.topics_of((command.fields or {}).get("srcGroup", ""))
+        return lambda: _Of({one: parts.offsets.of(name, one) for one in cloned[:MAX_NAMES]}, more=max(0, len(cloned) - MAX_NAMES))
     if audited.action == "forbid":
-        return ({"readable": parts.groups.may_read(name, (command.fields or {}).get("topic", ""))},)
-    if audited.items is not None and audited.items[0]:
-        return None  # a list: its names are enough
-    if audited.kind == "topic" and name:
-        config = parts.topics.get(name)
-        return (None if config is None else config.to_json(),)
-    if audited.kind == "group" and audited.action in ("update", "delete") and name:
-        group = parts.groups.get(name)
-        return (None if group is None else group.to_json(),)
-    return None
+        return lambda: _Of({"": {"readable": parts.groups.may_read(name, topic)}}, is_one=True)
+    config_of = {"topic": parts.topics.get, "group": parts.groups.get}.get(audited.kind)
+    if config_of is None or audited.action not in ("update", "delete") or not name:
+        return lambda: None
+    if audited.action == "delete" and str((command.fields or {}).get("cleanOffset", "")).lower() == "true":
+        detail |= _offsets_of(parts, name)
+    return lambda: _Of({one: _json_of(config_of(one)) for one in names}, is_one=len(names) == 1)
+
+
+def _json_of(config: object) -> dict | None:
+    return None if config is None else config.to_json()
+
+
+def _offsets_of(parts: BrokerParts, group: str) -> dict:
+    """The first offsets of a group, which go with it, and of how many topics it has some."""
+    topics = parts.offsets.topics_of(group)
+    shown = {topic: parts.offsets.of(group, topic) for topic in topics[:MAX_NAMES]}
+    kept = _within_bound((topic, shown[topic]) for topic in shown)
+    return {"offsets": {topic: shown[topic] for topic in kept}, "offset_topics": len(topics)} if topics else {}
+
+
+def _compared(before: _Of | None, after: _Of | None) -> dict:
+    """`before` and `after` for a record: of several items those that differ, in the fields that do, as many as fit, and how many are not shown."""
+    if before is None or after is None:
+        return {}
+    if before.is_one:
+        ((_, old),), ((_, new),) = before.facts.items(), after.facts.items()
+        return {"before": old, "after": new}
+    pairs = {name: _difference(old, after.facts[name]) for name, old in before.facts.items() if old != after.facts[name]}
+    kept = _within_bound(pairs.items())
+    found: dict = {"before": {name: pairs[name][0] for name in kept}, "after": {name: pairs[name][1] for name in kept}}
+    not_shown = len(pairs) - len(kept) + before.more
+    return found | ({"not_shown": not_shown} if not_shown else {})
+
+
+def _difference(old: dict | None, new: dict | None) -> tuple[dict | None, dict | None]:
+    """The fields that differ; all of them where there was nothing, or is nothing now."""
+    if old is None or new is None:
+        return old, new
+    differing = [key for key in old | new if old.get(key) != new.get(key)]
+    return {key: old[key] for key in differing if key in old}, {key: new[key] for key in differing if key in new}
+
+
+def _within_bound(items: Iterable[tuple[str, object]]) -> list[str]:
+    """The names of the first items that together stay within MAX_PICTURE_CHARACTERS, at most MAX_NAMES."""
+    kept, characters = [], 0
+    for name, value in islice(items, MAX_NAMES):
+        characters += 2 * len(name) + len(json.dumps(value, default=str))
+        if characters > MAX_PICTURE_CHARACTERS:
+            break
+        kept.append(name)
+    return kept
 
 
 def _outcome(code: int) -> str:

@@ -59,7 +59,7 @@ class ChangeRecord:
     @property
     def has_effect(self) -> bool:
         """Whether something was changed, as far as the record tells."""
-        is_the_same = "after" in self.detail and self.detail["before"] == self.detail["after"]
+        is_the_same = "after" in self.detail and self.detail["before"] == self.detail["after"] and not self.detail.get("not_shown")
         return self.outcome == "done" and not is_the_same
 
 

@@ -101,6 +101,55 @@ async def test_a_list_names_its_first_items_and_a_long_one_only_its_length(harne
     assert harness.records[1].detail == {"body_bytes": len(long)}
 
 
+async def test_a_list_says_what_differs_of_each_item_it_names(harness):
+    def body(perm, count=2):
+        topics = [TopicConfig("Orders", 4, 4, perm), *(TopicConfig(f"L{number}", 4, 4) for number in range(count - 1))]
+        return json.dumps({"topicConfigList": [topic.to_json() for topic in topics]}).encode()
+
+    await harness.ask(18, body(4))
+    await harness.ask(18, body(4))
+    await harness.ask(18, body(6, 40))
+    first, again, many = harness.records
+    assert first.detail["before"] == {"Orders": {"perm": 6}, "L0": None}
+    assert first.detail["after"]["Orders"] == {"perm": 4} and first.detail["after"]["L0"]["topicName"] == "L0"
+    assert first.has_effect and not again.has_effect and many.has_effect
+    assert again.detail["before"] == again.detail["after"] == {} and "not_shown" not in again.detail
+    assert many.detail["before"]["Orders"] == {"perm": 4} and 20 <= many.detail["not_shown"] < 40 and many.detail["items"] == 40
+    assert len(json.dumps(many.detail)) < 4_000
+
+
+async def test_a_list_of_groups_says_what_differs_of_each(harness):
+    groups = [harness.parts.groups.get("CG").to_json() | {"retryMaxTimes": 3}, harness.parts.groups.get("CG").to_json() | {"groupName": "New"}]
+    await harness.ask(225, json.dumps({"groupConfigList": groups}).encode())
+    (record,) = harness.records
+    assert record.detail["before"] == {"CG": {"retryMaxTimes": 16}, "New": None}
+    assert record.detail["after"]["CG"] == {"retryMaxTimes": 3} and record.detail["after"]["New"]["groupName"] == "New"
+
+
+async def test_a_clone_of_offsets_says_where_the_group_was_before(harness):
+    harness.parts.groups.find_or_create("Other")
+    for group, offset in (("CG", 7), ("Other", 3)):
+        harness.parts.offsets.commit(group, "Orders", 1, offset)
+    harness.parts.offsets.commit("CG", "Orders", 2, 9)
+    await harness.ask(314, srcGroup="CG", destGroup="Other", offline="true")
+    await harness.ask(314, srcGroup="CG", destGroup="Other", topic="Orders", offline="true")
+    first, again = harness.records
+    assert (first.detail["before"], first.detail["after"]) == ({"Orders": {1: 3}}, {"Orders": {1: 7, 2: 9}})
+    assert first.has_effect and not again.has_effect
+
+
+async def test_the_deletion_of_a_group_says_which_offsets_went(harness):
+    for number in range(30):
+        harness.parts.offsets.commit("CG", f"T{number}", 0, number)
+    await harness.ask(207, groupName="CG", cleanOffset="false")
+    await harness.ask(200, json.dumps({"groupName": "CG"}).encode())
+    await harness.ask(207, groupName="CG", cleanOffset="true")
+    kept, _, gone = harness.records
+    assert "offsets" not in kept.detail
+    assert (len(gone.detail["offsets"]), gone.detail["offset_topics"]) == (MAX_NAMES, 30)
+    assert all(queues == {0: int(topic[1:])} for topic, queues in gone.detail["offsets"].items())
+
+
 async def test_a_topic_that_a_send_brings_into_being_is_recorded(harness):
     await harness.send("Fresh")
     await harness.send("Fresh")
