@@ -130,7 +130,7 @@ class BrokerProcess:
             if nameserver is not None:
                 nameserver.own = own_broker(parts)  # before the port opens, so no other broker can register first
                 nameserver.refuse = lambda cause, **case: parts.statistics.refuse(f"name server: {cause}", **case)
-                nameserver.answered = lambda command, channel, answer: note_name_server(parts.changes, parts.clock(), command, channel, answer)
+                nameserver.answered = lambda *answered: note_name_server(parts.changes, parts.clock(), *answered)
                 self.name_server_port = NameServerPort(nameserver, wall_clock_ms, self.settings.name_server.scan_not_active_broker_interval)
                 await self.name_server_port.start(self.bind, self.settings.name_server.listen_port)
             self.broker = broker

@@ -91,8 +91,8 @@ class NameServer:
         self._config = dict(config or {})
         self._kv = kv_config or {}
         self.refuse: Callable[..., None] = lambda cause, **case: None
-        # Called with each request, its channel and its answer, for records of changes.
-        self.answered: Callable[[Command, Channel | None, Command], None] = lambda command, channel, answer: None
+        # Called with each request, its channel, its answer and what was there before, for records of changes.
+        self.answered: Callable[[Command, Channel | None, Command, dict], None] = lambda command, channel, answer, before: None
         # The broker in whose process this name server runs; None for a name server alone.
         self.own: OwnBroker | None = None
         # (steps, what to do with their result or the error that ended them) for a channel whose answer may come later.
@@ -127,6 +127,7 @@ class NameServer:
         """The answer; None for a oneway request."""
         handler = self._handlers.get(command.code)
         who = "" if channel is None else channel.remote
+        before = self._before(command)
         if handler is None:
             remark = f" request type {command.code} not supported"
             self.refuse("unknown code", value=command.code, who=who, said=remark)
@@ -141,21 +142,21 @@ class NameServer:
                 answer = handler(command, channel)
                 if isinstance(answer, Generator):
                     if channel is not None and self.take_steps is not None:
-                        self.take_steps(answer, lambda answer, error: self._late_answer(command, channel, answer, error))
+                        self.take_steps(answer, lambda answer, error: self._late_answer(command, channel, before, answer, error))
                         return None
                     answer = finish(answer)
             except PeerError as error:
                 answer = self._failure(command, who, error)
             else:
                 self._count(answer, who)
-        self.answered(command, channel, answer)
+        self.answered(command, channel, answer, before)
         return None if command.is_oneway else answer
 
     def listens_on(self, port: int) -> None:
         """Set the port that GET_NAMESRV_CONFIG shows to the one that was opened."""
         self._config["listenPort"] = port
 
-    def _late_answer(self, command: Command, channel: Channel, answer: Command | None, error: Exception | None) -> None:
+    def _late_answer(self, command: Command, channel: Channel, before: dict, answer: Command | None, error: Exception | None) -> None:
         if answer is not None:
             self._count(answer, channel.remote)
         elif isinstance(error, PeerError):
@@ -163,9 +164,21 @@ class NameServer:
         else:
             log.error("request %d failed", command.code, exc_info=error)
             answer = command.answer(ResponseCode.SYSTEM_ERROR, f"error inside the name server: {type(error).__name__}")
-        self.answered(command, channel, answer)
+        self.answered(command, channel, answer, before)
         if not command.is_oneway:
             channel.write(answer)
+
+    def _before(self, command: Command) -> dict:
+        """{"before": ...} of a request that changes a key's value or takes a broker away: the value, the address of the broker. None is not there."""
+        fields = command.fields or {}
+        if command.code in (RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG):
+            return {"before": self._kv.get(fields.get("namespace", ""), {}).get(fields.get("key", ""))}
+        if command.code == RequestCode.UNREGISTER_BROKER:
+            address = fields.get("brokerAddr", "")
+            broker = self.routes.brokers.get(fields.get("brokerName", ""))
+            is_there = (fields.get("clusterName", ""), address) in self.routes.live or (broker is not None and address in broker.addresses.values())
+            return {"before": address if is_there else None}
+        return {}
 
     def _count(self, answer: Command, who: str) -> None:
         if answer.code and answer.code not in _NOTHING_THERE:

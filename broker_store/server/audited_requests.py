@@ -118,8 +118,8 @@ def recorded(parts: BrokerParts, code: int, handler: Handler) -> Handler:
     return handle_later if inspect.iscoroutinefunction(handler) else handle
 
 
-def note_name_server(changes: ChangeRecords, now_ms: int, command: Command, channel: Channel | None, answer: Command) -> None:
-    """Note what the name server answered: each change, and each claim that was refused. A channel of None is this process."""
+def note_name_server(changes: ChangeRecords, now_ms: int, command: Command, channel: Channel | None, answer: Command, before: dict) -> None:
+    """Note what the name server answered: each change, and each claim that was refused. A channel of None is this process; `before` has what was there."""
     audited = NAME_SERVER.get(command.code)
     if audited is None and answer.code:
         audited = NAME_SERVER_WHEN_REFUSED.get(command.code)
@@ -128,7 +128,21 @@ def note_name_server(changes: ChangeRecords, now_ms: int, command: Command, chan
     names, detail = _subject(audited, command)
     if answer.code and answer.remark:
         detail["said"] = answer.remark[:MAX_SAID_CHARACTERS]
+    if not answer.code:
+        detail |= _of_name_server(command, answer, before)
     changes.note(_record(now_ms, command, channel, audited, names[0] if names else "", detail, _outcome(answer.code)))
+
+
+def _of_name_server(command: Command, answer: Command, before: dict) -> dict:
+    """What a change of the name server's did: a value before and after, or the number of topics that its answer gives."""
+    if "before" in before:
+        old = before["before"]
+        new = (command.fields or {}).get("value", "") if command.code == R.PUT_KV_CONFIG else None
+        shown = [value if value is None else value[:MAX_SAID_CHARACTERS] for value in (old, new)]
+        # Two long values that differ further on would look like no change.
+        return dict(zip(("before", "after"), shown, strict=True)) if old == new or shown[0] != shown[1] else {"before": shown[0]}
+    counts = [value for name, value in (answer.fields or {}).items() if name in ("wipeTopicCount", "addTopicCount")]
+    return {"topics": int(counts[0])} if counts else {}
 
 
 def auto_created(parts: BrokerParts, command: Command, channel: Channel, kind: str, name: str, detail: dict) -> None:

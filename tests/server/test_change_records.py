@@ -170,7 +170,7 @@ async def test_the_name_servers_changes_and_refused_claims_are_recorded():
     records, server, channel = [], NameServer(lambda: 0), FakeChannel()
     changes = ChangeRecords(lambda: 0)
     changes.note = records.append
-    server.answered = lambda command, channel, answer: audited_requests.note_name_server(changes, 5, command, channel, answer)
+    server.answered = lambda *answered: audited_requests.note_name_server(changes, 5, *answered)
     server.own = OwnBroker("C", "broker-a", 0)
     server.handle(Command.request(100, {"namespace": "N", "key": "k", "value": "v"}), channel)
     server.handle(Command.request(205, {"brokerName": "broker-a"}), channel)
@@ -188,7 +188,39 @@ async def test_the_name_servers_changes_and_refused_claims_are_recorded():
         ("create", "T", "system_error"), ("create", "T", "done"),
     ]  # fmt: skip
     assert records[-1].detail == {"queueDatas": [{"brokerName": "c", "readQueueNums": "1", "writeQueueNums": "64", "perm": "6"}]}
-    assert records[0].detail == {"namespace": "N", "value": "v"} and records[2].detail["brokerAddr"] == "10.9.9.9:1"
+    assert records[0].detail == {"namespace": "N", "value": "v", "before": None, "after": "v"} and records[2].detail["brokerAddr"] == "10.9.9.9:1"
+
+
+def _name_server() -> tuple[NameServer, list[ChangeRecord]]:
+    """A name server, and what it records."""
+    records, server, changes = [], NameServer(lambda: 0), ChangeRecords(lambda: 0)
+    changes.note = records.append
+    server.answered = lambda *answered: audited_requests.note_name_server(changes, 5, *answered)
+    return server, records
+
+
+async def test_a_record_of_a_key_says_its_value_before():
+    server, records = _name_server()
+    long = "x" * 300
+    key = {"namespace": "N", "key": "k"}
+    for code, value in ((100, "a"), (100, "b"), (100, "b"), (102, ""), (102, ""), (100, long), (100, long + "y")):
+        server.handle(Command.request(code, key | ({"value": value} if code == 100 else {})), FakeChannel())
+    found = [(record.detail["before"], record.detail.get("after", ...), record.has_effect) for record in records]
+    assert found[:5] == [(None, "a", True), ("a", "b", True), ("b", "b", False), ("b", None, True), (None, None, False)]
+    assert found[5:] == [(None, "x" * 200, True), ("x" * 200, ..., True)]
+
+
+async def test_a_record_of_a_broker_that_leaves_says_whether_it_was_there():
+    server, records = _name_server()
+    channel, claim = FakeChannel(), {"brokerName": "b", "brokerAddr": "10.9.9.9:1", "clusterName": "C", "brokerId": "0"}
+    registration = bodies.Registration(bodies.DataVersion(), {name: bodies.TopicConfig(name, 4, 4) for name in ("T", "U")})
+    server.handle(Command.request(103, claim, bodies.encode_registration(registration)), channel)
+    for code in (205, 327, 104, 104):
+        server.handle(Command.request(code, claim), channel)
+    wiped, added, left, absent = records
+    assert (wiped.detail["topics"], added.detail["topics"]) == (2, 2)
+    assert (left.detail["before"], left.detail["after"], left.has_effect) == ("10.9.9.9:1", None, True)
+    assert (absent.detail["before"], absent.has_effect) == (None, False)
 
 
 async def test_a_flood_becomes_few_records_that_say_how_many_there_were():
