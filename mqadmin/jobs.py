@@ -520,16 +520,20 @@ def _check_room(caller: Caller) -> None:
         raise Problem("limit_reached", f"{own} jobs of {caller.name} are waiting, at most {MAX_WAITING_OF_USER} of one user may", hint)
 
 
-def retry(job_id: str, caller: Caller, confirm: str | None = None) -> dict:
-    """Start the same again, as another job; the first stays as it is."""
+def retry(job_id: str, caller: Caller, confirm: str | None = None, record: dict | None = None) -> dict:
+    """Start the same again, as another job; the first stays as it is. `record` gets what it is and the id of the other, also what it is where it is refused."""
     with _redis_problems():
         job = _fetch(job_id)
         known = describe(job)
+    record = {} if record is None else record
+    record |= {"kind": known["kind"], "parameters": known["parameters"]}
     if known["kind"] == "unknown":
         raise Problem("forbidden", "this is not a job of this program")
     if known["state"] not in OVER:
         raise Problem("conflict", f"the job has not ended: it is {known['state']}")
-    return start(known["kind"], known["parameters"], caller, confirm=confirm, retry_of=job.id)
+    again = start(known["kind"], known["parameters"], caller, confirm=confirm, retry_of=job.id)
+    record["id"] = again["id"]
+    return again
 
 
 def listing() -> list[dict]:

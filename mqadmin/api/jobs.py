@@ -54,8 +54,7 @@ def retry_job(request: HttpRequest, job_id: str, confirm: Confirm = None):
     """Start a job that has ended once more, as another job; one that wants it confirmed wants that again."""
     caller = need(request, "operator")
     with audit.audited(caller, "retry", "job", job_id[:100]) as record:
-        job = jobs.retry(job_id, caller, confirm)
-        record["id"] = job["id"]
+        job = jobs.retry(job_id, caller, confirm, record)
     return Status(202, job)
 
 

@@ -97,6 +97,5 @@ def retry_run(request: HttpRequest, job: str, run_id: str):
     """The same once more, with the same parameters, as another run."""
     caller = need(request, "operator")
     with audit.audited(caller, "retry", "job", run_id[:100]) as record:
-        run = jobs.retry(jobs.find_run(run_id, job)["id"], caller)
-        record["id"] = run["id"]
+        run = jobs.retry(jobs.find_run(run_id, job)["id"], caller, record=record)
     return Status(202, run)

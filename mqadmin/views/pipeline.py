@@ -146,8 +146,7 @@ async def retry_run(request, run_id):
         return HttpResponseNotAllowed(["POST"])
     try:
         async with aaudited(request.caller, "retry", "job", run_id[:100]) as record:
-            again = await asyncio.to_thread(lambda: jobs.retry(jobs.find_run(run_id)["id"], request.caller))
-            record["id"] = again["id"]
+            again = await asyncio.to_thread(lambda: jobs.retry(jobs.find_run(run_id)["id"], request.caller, record=record))
     except Problem as problem:
         show_problem(request, problem)
         return redirect("run", run_id=run_id)

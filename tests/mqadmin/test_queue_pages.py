@@ -158,3 +158,12 @@ def test_nothing_is_read_as_a_pickle(admin, queue, tmp_path):
     for page in (f"{failed}/stop/", "failed/clear/"):
         assert admin.post(f"{PAGES}/queues/0/{page}").status_code == 302
     assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize("confirm", ["", "?confirm=billing"])
+def test_a_retry_by_rest_is_recorded_with_what_it_starts(admin, queue, confirm):
+    letters = ended(queue, "resend_dead_letters", LETTERS)
+    answer = admin.post(f"/api/v1/jobs/{letters}/retry{confirm}")
+    assert answer.status_code == (202 if confirm else 409)
+    assert (record()["action"], record()["name"], record()["outcome"]) == ("retry", letters, "done" if confirm else "confirmation_needed")
+    assert record()["detail"] == {"kind": "resend_dead_letters", "parameters": LETTERS, **({"id": answer.json()["id"]} if confirm else {})}
