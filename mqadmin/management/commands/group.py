@@ -152,4 +152,6 @@ def _plan_text(plan: dict) -> str:
         lines.append(f"left out     {cell(plan['without_topic'], 'messages')} of topics that do not exist or take no messages: {names}")
     if plan["cannot"]:
         return "\n".join([*lines, plan["cannot"]])
+    if plan["to_send"] == "0":
+        return "\n".join([*lines, "There is nothing to send now."])
     return "\n".join([*lines, f"Nothing was sent; to do it: --confirm {plan['group']}"])
