@@ -250,6 +250,11 @@ class Recovery:
         """
         return self._ends.in_doubt or self._settings.accept_damage
 
+    @property
+    def _keeps_what_was_written(self) -> bool:
+        """Whether a process was killed on this machine as it runs: each of its writes is in the page cache, in the order of its program."""
+        return self._is_same_boot and not self._was_clean and not self._report.in_use
+
     # 1 --------------------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
@@ -417,6 +422,10 @@ class Recovery:
         elif self._was_clean and not self._proof.is_exact and self._is_end(end) and any(self._has_unit_of(queue, end) for queue in self._queues):
             units = sum(self._units_beyond(queue, end) for queue in self._queues)
             what = f"the log ends at {end:,}, where by the queues a record began when the store was closed: nothing lies there"
+        elif self._keeps_what_was_written and any(self._has_unit_of(queue, reached) for queue in self._queues):
+            units = sum(self._units_beyond(queue, end) for queue in self._queues)
+            gone = f"the log file behind {last.path.name} is missing" if is_closed else "nothing whole lies there"
+            what = f"the log ends at {end:,}, but by the queues a record began at {reached:,}, and this machine was not restarted since it was written: {gone}"
         else:
             return
         file = self._log.file_at(end) or last
@@ -1189,7 +1198,7 @@ class Recovery:
 
         Records are written one behind the other. A process that is killed leaves the last one in part, and all before it whole.
         """
-        if not self._is_same_boot or self._was_clean or self._report.in_use:
+        if not self._keeps_what_was_written:
             return None
         files = self._log.files
         for later in files[files.index(file) :]:

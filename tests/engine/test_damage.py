@@ -189,11 +189,58 @@ def test_after_a_restart_of_the_machine_the_same_may_be_what_a_power_cut_left(tm
 
 @pytest.mark.parametrize("left", [0, 4, 60, 200])
 def test_the_part_of_a_record_that_a_kill_leaves_is_cut_as_before(tmp_path, left):
+    """A unit is written behind its record, so that one is not there."""
     store, offsets = _killed(tmp_path)
-    path = max((store.root / "commitlog").iterdir())
-    at = offsets[-1] - int(path.name)
-    raw = path.read_bytes()
-    path.write_bytes(raw[: at + left] + bytes(len(raw) - at - left))
+    _leave_in_log(store, offsets[-1], left)
+    queue = max((store.root / "consumequeue/T/0").iterdir())
+    units = bytearray(queue.read_bytes())
+    at = (len(offsets) - 1) * 20 - int(queue.name)
+    units[at : at + 20] = bytes(20)
+    queue.write_bytes(units)
     again = _started_again(store)
     assert again.max_offset("T", 0) == len(offsets) - 1
+    again.close()
+
+
+def _last_file(store, offsets):
+    max((store.root / "commitlog").iterdir()).unlink()
+
+
+def _last_record(store, offsets):
+    _leave_in_log(store, offsets[-1], 0)
+
+
+def _half_of_last_record(store, offsets):
+    _leave_in_log(store, offsets[-1], 200)
+
+
+def _leave_in_log(store, offset, length):
+    """Zero what follows `length` bytes of the record at a log offset."""
+    path = max((store.root / "commitlog").iterdir())
+    at = offset - int(path.name) + length
+    raw = path.read_bytes()
+    path.write_bytes(raw[:at].ljust(len(raw), b"\0"))
+
+
+@pytest.mark.parametrize("lose", [_last_file, _last_record, _half_of_last_record])
+def test_a_log_that_ends_before_what_its_queues_have_is_damage_where_the_machine_was_not_restarted(tmp_path, lose):
+    """It was taken for the end that a crash leaves, and its numbers were given again."""
+    store, offsets = _killed(tmp_path)
+    lose(store, offsets)
+    before = {each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"}
+    with pytest.raises(DamagedStoreError, match="by the queues a record began at .*, and this machine was not restarted"):
+        _started_again(store)
+    assert {each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"} == before
+    again = _started_again(store, accept_damage=True)
+    assert again.put(message("T", 0)).queue_offset >= len(offsets), "no number is given twice"
+    again.close()
+
+
+@pytest.mark.parametrize("lose", [_last_file, _last_record, _half_of_last_record])
+def test_after_a_restart_of_the_machine_the_log_ends_where_it_does(tmp_path, monkeypatch, lose):
+    store, offsets = _killed(tmp_path)
+    lose(store, offsets)
+    monkeypatch.setattr(processes, "boot_id", lambda: "another")
+    again = _started_again(store)
+    assert again.max_offset("T", 0) == sum(offset < again.log.wrote for offset in offsets) < len(offsets)
     again.close()
