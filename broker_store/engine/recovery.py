@@ -29,8 +29,9 @@ Where this differs from Apache's and why stands in RELIABILITY.md section 1.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from broker_store.config import StoreSettings
 from broker_store.engine.agreement import Agreement
@@ -81,6 +82,14 @@ _REASONS = {
 }
 
 
+class Believed(NamedTuple):
+    """Units [first, behind) of a queue that lead to bad parts of the log, the last of which ends at `log_offset`: no record shows whether they are right."""
+
+    first: int
+    behind: int
+    log_offset: int
+
+
 class Recovery:
     """One run. All parts are loaded by it; afterwards `log_end` and the queues' next offsets stand."""
 
@@ -121,8 +130,8 @@ class Recovery:
         self._lost_begin: LostBegin | None = None  # where that is accepted
         self._has_first_record = False  # whether the log begins at 0 and, by the record of ends, lost nothing before
         self._bridged: set[ConsumeQueue] = set()  # queues in which this start wrote units for lost messages
-        # Units [first, behind) of a queue that lead to a bad part of the log, the last such part that was passed.
-        self._believed: dict[ConsumeQueue, tuple[int, int]] = {}
+        self._believed: dict[ConsumeQueue, Believed] = {}
+        self._stated_from: dict[int, dict[tuple[str, int], int]] = {}  # by log offset: the number of each queue's first record from there on
         self.missing: list[tuple[ConsumeQueue, int]] = []  # queues that are shorter than the record says, and its next offset
         self.unread_index: tuple[IndexEnd, ...] = ()  # rows of index files that were not read as a whole
         # They go when it is sure that the start goes on: files to be kept, among them index files of a wrong length, and others.
@@ -412,13 +421,15 @@ class Recovery:
         last = self._log.files[-1]
         is_closed = last.base <= end <= last.end - record.BLANK_BYTES and self._is_blank(last, end - last.base)
         reached = last.end if is_closed else end
-        stamp = self._checkpoint.stamps.physic_msg_timestamp
+        stamps = self._checkpoint.stamps
+        # A record is dispatched after it is in the log. The stamp of the queues is synced by a stop in order; at other times it may be older.
+        stamp = max(stamps.physic_msg_timestamp if is_closed else 0, stamps.logics_msg_timestamp if self._was_clean else 0)
         if self._ends.position > reached:
             units = sum(self._units_beyond(queue, end) for queue in self._queues)
             what = f"the log ends at {end:,}, but it was on the disk up to {self._ends.position:,}: what lay between is missing"
-        elif is_closed and not self._ends.found and self.last_store_ms < stamp:
+        elif not self._ends.found and self.last_store_ms < stamp:
             units = sum(self._units_beyond(queue, end) for queue in self._queues)
-            what = f"the log ends at {end:,} with a record of {time_text(self.last_store_ms)}, but the checkpoint says that it was on the disk up to {time_text(stamp)}: a file is missing"
+            what = f"the log ends at {end:,} with a record of {time_text(self.last_store_ms)}, but the checkpoint says that it held records up to {time_text(stamp)}: a file is missing or empty"
         elif self._was_clean and not self._proof.is_exact and self._is_end(end) and any(self._has_unit_of(queue, end) for queue in self._queues):
             units = sum(self._units_beyond(queue, end) for queue in self._queues)
             what = f"the log ends at {end:,}, where by the queues a record began when the store was closed: nothing lies there"
@@ -794,15 +805,24 @@ class Recovery:
         if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or (end.log_end <= compared_from and suspect is None):
             return None
         unit = queue.row[c.Q_AGREED] or self._units_below(queue, queue.files, compared_from)[0]
-        first, behind = self._believed.get(queue, (unit, unit))
-        if behind == unit and (self._settings.accept_damage or suspect is not None):
-            unit = first  # no record behind the bad part has shown that they are right: `Bridge.fill` makes them again, or the start is refused
+        believed = self._believed.get(queue)
+        if believed is not None and believed.behind == unit and (self._settings.accept_damage or suspect is not None or self._is_disproved(queue, believed)):
+            unit = believed.first  # no record behind the bad part has shown that they are right: `Bridge.fill` makes them again, or the start is refused
         if suspect is not None and not queue.row[c.Q_AGREED]:
             unit = suspect.first  # it may hold another queue's units, and those of records below the log show no number
         if unit >= end.following:
             return None
         before = queue.unit(unit - 1) if unit else None
         return QueueEnd(unit, before.log_offset + before.size if before is not None and before.is_data and not before.is_pre_blank else 0)
+
+    def _is_disproved(self, queue: ConsumeQueue, believed: Believed) -> bool:
+        """Whether the queue's next record behind the bad part states the number of one of the believed units: they are not this queue's."""
+        begin = believed.log_offset
+        if begin not in self._stated_from:  # one walk for all queues
+            first = self._stated_from[begin] = {}
+            for found in self._records_from(begin):
+                first.setdefault((found.topic, found.queue_id), found.queue_offset)
+        return self._stated_from[begin].get((queue.topic, queue.queue_id), believed.behind) < believed.behind
 
     def _drop_if_deleted(self, queue: ConsumeQueue) -> None:
         """A queue of a deleted topic whose files a crash left, or brought back, holds nothing that may be served."""
@@ -1085,7 +1105,7 @@ class Recovery:
         behind, _ = self._units_below(queue, [file for file in queue.files if file.end > first * UNIT], following)
         if first < behind <= queue.maximum and queue.unit(first).log_offset >= bad:
             before = self._believed.get(queue)
-            self._believed[queue] = (before[0] if before is not None and before[1] == first else first), behind
+            self._believed[queue] = Believed(before.first if before is not None and before.behind == first else first, behind, following)
             queue.row[c.Q_AGREED] = behind
 
     def _scan(self, start: MappedFile, agreement: Agreement) -> int:
@@ -1692,28 +1712,32 @@ class Recovery:
         So it is where a later record of the queue has a number of the hole, and where it is the only one of a queue that nothing else
         knows, in a log that has lost nothing. _LOOK_AHEAD bytes are looked at for later ones.
         """
-        number = self._next_stated(queue, at)
+        number = self._next_stated(queue, at + self._record_at(at).size)
         if number is not None:
             return following <= number <= unit
         is_known = following or queue.files or (queue.topic, queue.queue_id) in self._ends.queues
         return self._has_first_record and not is_log_damaged and not is_known
 
-    def _next_stated(self, queue: ConsumeQueue, at: int) -> int | None:
-        """Number that the queue's next record behind the one at `at` states; None where none of it follows within _LOOK_AHEAD bytes."""
-        offset = at
-        while offset < at + _LOOK_AHEAD and (file := self._log.file_at(offset)) is not None:
+    def _next_stated(self, queue: ConsumeQueue, begin: int) -> int | None:
+        """Number that the queue's first record from log offset `begin` on states; None where none of it follows within _LOOK_AHEAD bytes."""
+        name = queue.topic, queue.queue_id
+        return next((found.queue_offset for found in self._records_from(begin) if (found.topic, found.queue_id) == name), None)
+
+    def _records_from(self, begin: int) -> Iterator[record.StoredMessage]:
+        """The records of queues in _LOOK_AHEAD bytes of the log from `begin` on; bad bytes between are passed."""
+        offset = begin
+        while offset < begin + _LOOK_AHEAD and (file := self._log.file_at(offset)) is not None:
             found = self._record_at(offset)
             if found is None:
                 is_end = file.end - offset < MIN_RECORD or self._begins_record(offset)  # a blank, since no record could be read
                 following = file.end if is_end else Bridge(self._log, self._begins_record).following(offset)
                 if following is None:
-                    return None
+                    return
                 offset = following
                 continue
-            if offset > at and found.is_queued and (found.topic, found.queue_id) == (queue.topic, queue.queue_id):
-                return found.queue_offset
+            if found.is_queued:
+                yield found
             offset += found.size
-        return None
 
     def _is_elsewhere(self, queue: ConsumeQueue, unit: int, at: int) -> bool:
         """Whether the queue's unit of that number leads to another record than the one at `at`, and that one states the number too."""
