@@ -26,6 +26,8 @@ from broker_store.server.problems import problem_of
 FLAGS = {"create": ADDITION, "update": CHANGE, "delete": DELETION}
 METHODS = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
 MAX_DETAIL = 4_000
+MAX_KEPT_KEYS = 40  # of a detail that is too long
+MAX_KEY = 80
 
 
 def user_for(caller: Caller):
@@ -66,11 +68,27 @@ def end(entry: LogEntry, outcome: str, detail: dict | None = None) -> None:
 
 
 def _message(action: str, kind: str, outcome: str, detail: dict | None, **more: str) -> str:
-    head = {"action": action, "kind": kind, "outcome": outcome, **more}
-    text = json.dumps(head | {"detail": detail or {}}, default=str)
-    if len(text) > MAX_DETAIL:
-        text = json.dumps(head | {"detail": {"cut": True}})
-    return text
+    """The entry's text, of at most MAX_DETAIL characters. What is too long in `detail` is told by its begin and its length."""
+    head, detail = {"action": action, "kind": kind, "outcome": outcome, **more}, detail or {}
+    text = json.dumps(head | {"detail": detail}, default=str)
+    room = MAX_DETAIL
+    while len(text) > MAX_DETAIL and room > MAX_KEPT_KEYS:
+        room //= 2
+        text = json.dumps(head | {"detail": _shortened(detail, room)}, default=str)
+    return text if len(text) <= MAX_DETAIL else json.dumps(head | {"detail": {"cut": True}})
+
+
+def _shortened(detail: dict, room: int) -> dict:
+    """`detail` with MAX_KEPT_KEYS of its keys at most, and values of `room` characters together or little more."""
+    kept = dict(list(detail.items())[:MAX_KEPT_KEYS])
+    each = room // len(kept)
+    left_out = len(detail) - len(kept)
+    return {key[:MAX_KEY]: _begin_of(value, each) for key, value in kept.items()} | ({"keys_left_out": left_out} if left_out else {})
+
+
+def _begin_of(value: object, most: int) -> object:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
 def refused(caller: Caller, method: str, path: str) -> None:

@@ -19,6 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
+from django.utils.http import url_has_allowed_host_and_scheme
 from django_rq.queues import get_queue_by_index
 from django_rq.settings import get_queues_list
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -136,6 +137,8 @@ def _act_on_chosen(view: View, request: HttpRequest, named: dict, record: dict) 
     record["jobs"] = [{"id": job.id, **_described(job)} for job in found[:MAX_DESCRIBED]]
     posted = request.POST.copy()
     posted.setlist("job_ids", [job.id for job in found])
+    if not url_has_allowed_host_and_scheme(posted.get("next_url"), request.get_host()):
+        posted.pop("next_url", None)
     request.POST = posted
     return view(request, **named)
 

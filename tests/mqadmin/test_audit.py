@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as NoRedis
 from broker_store.errors import DiskFullError
 from broker_store.server.change_records import ChangeRecord
 from broker_store.server.problems import Problem
-from mqadmin import audit
+from mqadmin import audit, roles
 from mqadmin.api.system import _audit_page
 
 pytestmark = pytest.mark.django_db
@@ -160,3 +160,23 @@ def test_a_request_cannot_write_another_name_into_its_record(administrator):
     ask(administrator, "api", "post", "/api/v1/jobs", {"kind": "export_messages", "parameters": {"topic": "orders", "by": "user:another"}})
     (record,) = records()
     assert record["by"] == "user:the-admin"
+
+
+@pytest.mark.parametrize(
+    ("long", "kept"),
+    [
+        ({"after": {"value": "v" * 9_000}}, {"after"}),
+        ({"value": "\u2028\"" * 9_000}, {"value"}),  # 8 characters of JSON each
+        ({f"key{number}": "v" * 100 for number in range(90)}, {"key0", "key38", "keys_left_out"}),
+        ({"k" * 500: "v" * 5_000}, {"k" * 80}),
+    ],
+)
+def test_a_detail_that_is_too_long_is_told_by_its_begin(administrator, long, kept):
+    """All of it was dropped: the trail said that something had been changed, and not what."""
+    with audit.audited(roles.caller_of(get_user_model().objects.get(username="the-admin")), "update", "topic", "orders", short=7, **long):
+        pass
+    (record,) = records()
+    (entry,) = LogEntry.objects.all()
+    assert len(entry.change_message) <= audit.MAX_DETAIL and record["outcome"] == "done"
+    assert record["detail"]["short"] == 7 and record["detail"].keys() >= kept
+    assert "keys_left_out" in kept or "… (" in record["detail"][min(kept)]

@@ -75,6 +75,12 @@ def test_a_bulk_action_is_done_and_recorded_with_its_name(admin, queue):
     assert record()["detail"]["job_ids"] == [first, second]
 
 
+@pytest.mark.parametrize("address", ["https://elsewhere.example/", "//elsewhere.example", "javascript:alert(1)"])
+def test_a_bulk_action_leads_to_no_other_host(admin, queue, address):
+    answer = admin.post(f"{PAGES}/queues/actions/0/", {"action": "delete", "job_ids": [ended(queue, "check_store")], "next_url": address})
+    assert answer.status_code == 302 and answer["Location"].startswith(PAGES)
+
+
 @pytest.mark.parametrize(("page", "state"), [("enqueue", JobStatus.FINISHED), ("enqueue", JobStatus.FAILED), ("requeue", JobStatus.FAILED)])
 def test_a_job_that_wants_a_name_typed_is_not_started_again_by_a_click(admin, queue, page, state):
     letters = ended(queue, "resend_dead_letters", LETTERS, state)
