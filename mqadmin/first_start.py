@@ -14,9 +14,10 @@ import stat
 import tempfile
 from pathlib import Path
 
+KEY_FILE = "secret_key"
 SECRET_BYTES = 48
-# Commands that ask a broker, or look into its database. Where there is no data directory there is none to ask, and they make nothing.
-ASK_A_BROKER = frozenset({"topic", "group", "message", "store", "token"})
+# Commands that ask a broker, or look into its database or a store: nobody logs in at them, so they make no key where there is none.
+MAKE_NO_KEY = frozenset({"topic", "group", "message", "store", "token", "check_store", "crash_lab", "demo", "pipeline"})
 ADMIN = "admin"
 # Letters and digits that are not mistaken for one another when typed from a terminal.
 ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -33,13 +34,14 @@ def make_directory(path: Path) -> Path:
 
 def key_for(command: str, data_directory: Path) -> str:
     """The secret key for a command of manage.py ("" for another program); one that lasts as long as the process where nothing may be made."""
-    if command in ASK_A_BROKER and not os.path.lexists(data_directory):
+    if os.path.lexists(data_directory) and not data_directory.is_dir():
+        raise SystemExit(f"the data directory {data_directory} cannot be used: it is no directory")
+    if command in MAKE_NO_KEY and not os.path.lexists(data_directory / KEY_FILE):
         return secrets.token_urlsafe(SECRET_BYTES)
     try:
         return secret_key(data_directory)
     except OSError as error:
-        why = "it is no directory" if isinstance(error, FileExistsError) else f"{error.strerror} ({error.filename})"
-        raise SystemExit(f"the data directory {data_directory} cannot be used: {why}") from None
+        raise SystemExit(f"the data directory {data_directory} cannot be used: {error.strerror} ({error.filename})") from None
 
 
 def secret_key(data_directory: Path) -> str:
@@ -48,7 +50,7 @@ def secret_key(data_directory: Path) -> str:
     Two commands may come first at the same moment: the key is written to a file of its own and linked into place,
     which only one of them can do; both then read the same.
     """
-    path = data_directory / "secret_key"
+    path = data_directory / KEY_FILE
     if not os.path.lexists(path):
         make_directory(data_directory)
         descriptor, name = tempfile.mkstemp(prefix=".secret_key-", dir=data_directory)  # mkstemp makes it 0600

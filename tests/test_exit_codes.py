@@ -61,6 +61,15 @@ def test_a_command_that_asks_a_broker_makes_no_data_directory(tmp_path, argument
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("arguments", ["check_store {}", "check_store {} --plan", "demo", "pipeline audit"])
+def test_a_command_that_looks_into_a_store_makes_nothing_beside_it(tmp_path, arguments):
+    """They made `./data/secret_key`, and refused where they could not."""
+    (tmp_path / "away").mkdir()
+    done = ended(tmp_path, *arguments.format(tmp_path / "away").split())
+    assert done.returncode in (0, 1) and "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["away"] and list((tmp_path / "away").iterdir()) == []
+
+
 @pytest.mark.parametrize("command", ["token", "check_store"])
 def test_a_data_directory_that_is_a_file_is_named_in_a_sentence(tmp_path, command):
     (tmp_path / "data").write_text("")
