@@ -479,7 +479,7 @@ class Disk:
 
     def make_directory(self, path: Path, *, sync: bool = True) -> None:
         """With its parents; each new name is synced into the directory above, unless the caller does that later."""
-        if path.is_dir():
+        if os.path.isdir(path):
             return
         if path.parent != path:
             self.make_directory(path.parent, sync=sync)
@@ -495,11 +495,16 @@ class Disk:
 
     def demand_directory(self, path: Path) -> None:
         """See that a directory, a link to one or nothing is there. Raises DamagedStoreError for anything else."""
-        if path.is_dir() or not os.path.lexists(path):
+        if os.path.isdir(path) or not os.path.lexists(path):
             return
-        if path.is_symlink() and not path.exists():
+        if os.path.islink(path) and not os.path.exists(path):
             raise DamagedStoreError("is a link that leads nowhere", file=str(path), advice="Mount what it leads to, or move it out of the store.")
         raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.")
+
+    def demand_file(self, path: Path) -> None:
+        """See that a regular file or nothing is there: to open a FIFO would wait for its other end. Raises DamagedStoreError, StoreError."""
+        if os.path.lexists(path):
+            self.size_of(path)
 
     def list_names(self, path: Path) -> list[str]:
         """Names in a directory, sorted; nothing when there is no such directory. What is there and is none is refused."""
@@ -514,7 +519,7 @@ class Disk:
             raise _store_error(error, "listing", path) from error
 
     def is_directory(self, path: Path) -> bool:
-        return path.is_dir() and not path.is_symlink()
+        return os.path.isdir(path) and not os.path.islink(path)
 
     def exists(self, path: Path) -> bool:
         return os.path.lexists(path)
@@ -938,7 +943,7 @@ class InspectDisk(Disk):
         pass
 
     def lock(self, path: Path) -> _NoLock:
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             raise StoreError(f"{path.parent} is no store directory: there is nothing to inspect")
         return _NoLock(StoreLock.is_held(path))
 

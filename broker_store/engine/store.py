@@ -333,6 +333,8 @@ class MessageStore:
         """Refuse a name that is of another kind than a later step needs, while there is no `abort` yet. Raises DamagedStoreError."""
         if not self.settings.inspect:
             self._disk.demand_directory(self.root.parent / LOST_AND_FOUND)
+        for name in ("checkpoint", ENDS):
+            self._disk.demand_file(self.root / name)
         if self.settings.timer_wheel_enable:
             self.timer_files.demand_kinds()
 

@@ -65,6 +65,7 @@ class TimerFiles:
     def demand_kinds(self) -> None:
         """See before a start changes anything that `open` can use what it finds. Raises DamagedStoreError."""
         self._disk.demand_directory(self._directory)
+        self._disk.demand_file(self._path)
         self._log.demand_files()
         self._wheel.found_size()
 

@@ -21,6 +21,7 @@ DIRECTORIES = ("config", "index", "commitlog", "consumequeue", "consumequeue/T",
 CASES = [(name, kind) for name in DIRECTORIES for kind in ("link", "file", "fifo")]
 CASES += [("abort", kind) for kind in ("directory", "link", "fifo")]
 CASES += [("timerlog", kind) for kind in ("link", "file", "fifo")] + [("timerwheel", kind) for kind in ("directory", "link", "fifo")]
+CASES += [(name, kind) for name in ("checkpoint", "ends", "config/timercheck") for kind in ("directory", "link", "fifo")]
 CASES += [(name, "directory") for name in ("checkpoint.tmp", "ends.tmp", "config/topics.json.tmp")]
 
 
@@ -48,8 +49,9 @@ def root(directory, clock):
 def test_a_name_of_another_kind_is_refused_and_reported(root, clock, name, kind):
     settings, path = small_settings(root), root / name
     path.parent.mkdir(exist_ok=True)
-    if path.exists():
+    if path.is_dir():
         shutil.rmtree(path)
+    path.unlink(missing_ok=True)
     KINDS[kind](path)
     before = kinds_of(root)
     for inspects in (True, False):

@@ -47,8 +47,8 @@ class Command(PlainCommand):
         if live is not None and options["apply"]:
             raise CommandError(f"a broker runs on {root}: stop it, then repair")
         tell = _Teller(self, options) if options["progress"] else None
-        levels = options["delay_levels"] or run_file.delay_levels(root, data)
         try:
+            levels = options["delay_levels"] or run_file.delay_levels(root, data)
             delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
             given = {"on_progress": tell, "log_end": None if live is None else live.dispatched, "delay_levels_ms": delays}
             given |= {"noted": run_file.noted_sizes(root, data), "last_start_ms": run_file.last_start_ms(root, data)}
