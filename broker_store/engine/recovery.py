@@ -801,28 +801,49 @@ class Recovery:
 
     def _end_to_redo(self, queue: ConsumeQueue, end: QueueEnd, compared_from: int) -> QueueEnd | None:
         """Where the compared units end of a queue that ends at `end`; None when no unit is to be written once more."""
-        suspect = self._suspects.get(queue)
-        if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or (end.log_end <= compared_from and suspect is None):
+        suspect, agreed = self._suspects.get(queue), queue.row[c.Q_AGREED]
+        if queue.topic.startswith(queue_unit.LIGHT_QUEUE):
             return None
-        unit = queue.row[c.Q_AGREED] or self._units_below(queue, queue.files, compared_from)[0]
+        unit = agreed or self._units_below(queue, queue.files, compared_from)[0]
+        stated = None if agreed else self._number_before(queue, unit, compared_from)
+        if stated is None and end.log_end <= compared_from and suspect is None:
+            return None
         believed = self._believed.get(queue)
         if believed is not None and believed.behind == unit and (self._settings.accept_damage or suspect is not None or self._is_disproved(queue, believed)):
             unit = believed.first  # no record behind the bad part has shown that they are right: `Bridge.fill` makes them again, or the start is refused
-        if suspect is not None and not queue.row[c.Q_AGREED]:
+        if suspect is not None and not agreed:
             unit = suspect.first  # it may hold another queue's units, and those of records below the log show no number
+        if stated is not None:
+            unit = min(unit, stated)
         if unit >= end.following:
             return None
         before = queue.unit(unit - 1) if unit else None
         return QueueEnd(unit, before.log_offset + before.size if before is not None and before.is_data and not before.is_pre_blank else 0)
 
+    def _number_before(self, queue: ConsumeQueue, unit: int, compared_from: int) -> int | None:
+        """Number that the queue's first record from `compared_from` on states, where it is below `unit`: the units before that one are another queue's.
+
+        None where unit `unit` - 1 leads to a record that states it, or no such record follows within _LOOK_AHEAD bytes.
+        """
+        if not unit or self._states_unit(queue, unit - 1):
+            return None
+        stated = self._first_stated(queue, compared_from)
+        return stated if stated is not None and stated < unit else None
+
     def _is_disproved(self, queue: ConsumeQueue, believed: Believed) -> bool:
         """Whether the queue's next record behind the bad part states the number of one of the believed units: they are not this queue's."""
-        begin = believed.log_offset
-        if begin not in self._stated_from:  # one walk for all queues
+        stated = self._first_stated(queue, believed.log_offset)
+        return stated is not None and stated < believed.behind
+
+    def _first_stated(self, queue: ConsumeQueue, begin: int) -> int | None:
+        """As `_next_stated`, with one walk over the log for all queues that are asked about from the same log offset on."""
+        if begin not in self._stated_from:
             first = self._stated_from[begin] = {}
             for found in self._records_from(begin):
-                first.setdefault((found.topic, found.queue_id), found.queue_offset)
-        return self._stated_from[begin].get((queue.topic, queue.queue_id), believed.behind) < believed.behind
+                topic = self._context.topics.get(found.topic)
+                if topic is None or found.log_offset >= topic.row[c.T_DELETED_BEFORE]:
+                    first.setdefault((found.topic, found.queue_id), found.queue_offset)
+        return self._stated_from[begin].get((queue.topic, queue.queue_id))
 
     def _drop_if_deleted(self, queue: ConsumeQueue) -> None:
         """A queue of a deleted topic whose files a crash left, or brought back, holds nothing that may be served."""
