@@ -9,6 +9,7 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
+from broker_store.engine import start_records
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePosition, read_live_page
@@ -58,6 +59,11 @@ def noted_sizes(store: Path, data: Path) -> CheckSizes:
 def last_start_ms(store: Path, data: Path) -> int | None:
     """When the newest start of a broker on `store` began that opened it; None when the data directory has no record of one."""
     return time_of_last_start((data / "recoveries").absolute(), store.absolute())
+
+
+def is_same_boot(store: Path, data: Path) -> bool:
+    """Whether this machine was not restarted since the newest start of a broker on `store`; False where the data directory does not say it."""
+    return start_records.is_same_boot((data / "recoveries").absolute(), store.absolute())
 
 
 def live_position(store: Path, data: Path) -> LivePosition | None:

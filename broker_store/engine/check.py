@@ -341,6 +341,7 @@ class StoreCheck:
         *,
         noted: CheckSizes | None = None,
         last_start_ms: int | None = None,
+        is_same_boot: bool = False,
         log_directory: Path | None = None,
         log_end: int | None = None,
         delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
@@ -348,10 +349,12 @@ class StoreCheck:
         disk: Disk | None = None,
     ):
         """`noted` are the sizes that the last start of a broker on this store used, `last_start_ms` when it began, where that is known (see `file_sizes.py`).
+        `is_same_boot`: this machine was not restarted since that start, so all that was written is there.
 
         `config_readers` are those of the broker (broker/config_readers.py), by the name of the file in config/."""
         self.root, self.disk = Path(root), disk or Disk()
         self.wanted, self.noted, self._last_start_ms = sizes, noted or CheckSizes(), last_start_ms
+        self._is_same_boot = is_same_boot
         self.on_progress, self.should_stop = on_progress, should_stop
         self.log_directory = log_directory or self.root / "commitlog"
         self._records_to_read = check_rules.MOST_CONTRADICTED
@@ -385,6 +388,8 @@ class StoreCheck:
         self._check_names()
         # What a start mends by itself after such a stop is no error.
         self.behind = check_rules.late_severity(self.unclean or self.limit is not None)
+        # A unit is written behind its record: a kill leaves none beyond the log, where the machine was not restarted since (decision 57).
+        self._beyond = ERROR if self._is_same_boot and self.limit is None else self.behind
         self._load()
         return self.report
 
@@ -683,7 +688,7 @@ class StoreCheck:
             self.stretches.append(Stretch(offset, file.base + file.size, is_tail=True))
             return None
         if following is None and not self._later_records(file):
-            severity = self.behind if self.referenced_to > offset else WARNING
+            severity = self._beyond if self.referenced_to > offset else WARNING
             self._broken(severity, file, at, f"{REASONS[reason]}; nothing good follows, the log ends here", "torn-tail")
             self._lost(offset, file.base + file.size, is_tail=True)
             return None
@@ -1091,7 +1096,7 @@ class StoreCheck:
             what = check_rules.offsets_in_no_record(low, high, f"{queue.key[0]}/{queue.key[1]}")
             self.report.add(ERROR, check_rules.QUEUE_OFFSET, str(file.path), int(offsets[low - first]) - file.base, what, queue=queue.key)
         for mask, severity, what in (
-            (beyond, self.behind, "behind the end of the log"),
+            (beyond, self._beyond, "behind the end of the log"),
             (wrong & ~beyond & ~elsewhere, ERROR, "at no record of this queue"),
         ):
             for low, high in _runs(np.flatnonzero(mask) + first):
@@ -1141,7 +1146,8 @@ class StoreCheck:
         stamps = checkpoint.decode(content)
         if self.limit is not None:
             return
-        self.is_synced_beyond = self.log_end > self.log_start and stamps.physic_msg_timestamp > self.newest_ms
+        known_ms = stamps.physic_msg_timestamp if self.unclean else max(stamps.physic_msg_timestamp, stamps.logics_msg_timestamp)
+        self.is_synced_beyond = self.log_end > self.log_start and known_ms > self.newest_ms
         for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
             at, value = checkpoint.LAYOUT.offset[name], getattr(stamps, name)
             if value > self.newest_ms and self.log_end > self.log_start:

@@ -267,9 +267,12 @@ def queue_place(
 
 
 def _log_offsets(disk: Disk, path: Path) -> np.ndarray | None:
-    """Log offsets to which the first units of a queue file lead; None when one of them has no size of a record."""
-    with disk.open_reader(path) as reader:
-        raw = reader.read(0, MAX_UNITS_READ * queue_unit.SIZE)
+    """Log offsets to which the first units of a queue file lead; None when one of them has no size of a record, or the file cannot be read."""
+    try:
+        with disk.open_reader(path) as reader:
+            raw = reader.read(0, MAX_UNITS_READ * queue_unit.SIZE)
+    except StoreError:
+        return None  # the check of the queue says so
     units = np.frombuffer(raw[: len(raw) // queue_unit.SIZE * queue_unit.SIZE], dtype=_UNIT)
     units = units[(units["size"] != 0) & (units["size"] != queue_unit.PRE_BLANK_SIZE)]
     is_possible = (units["size"] >= record.MIN_RECORD) & (units["size"] <= MAX_RECORD) & (units["log_offset"] >= 0)

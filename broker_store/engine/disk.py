@@ -387,6 +387,8 @@ class StoreLock:
         try:
             os.pwrite(descriptor, b"lock", 0)
         except OSError as error:
+            if os.fstat(descriptor).st_size == 0:
+                self.path.unlink(missing_ok=True)  # of this try: a file without the lock's holder would count as another process's
             os.close(descriptor)
             raise _store_error(error, "writing the lock", self.path) from error
         return descriptor
@@ -433,7 +435,11 @@ class StoreLock:
 def _holder_of_removed(path: Path) -> int | None:
     """The process that has a file open which had this name and was removed; None without one, or where that is not shown to this user."""
     name = f"{os.path.realpath(path)} (deleted)"
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        processes = os.listdir("/proc")
+    except OSError:
+        return None
+    for pid in filter(str.isdigit, processes):
         try:
             for descriptor in os.listdir(f"/proc/{pid}/fd"):
                 if os.readlink(f"/proc/{pid}/fd/{descriptor}") == name:
@@ -495,8 +501,16 @@ class Disk:
 
     def demand_directory(self, path: Path) -> None:
         """See that a directory, a link to one or nothing is there. Raises DamagedStoreError for anything else."""
-        if os.path.isdir(path) or not os.path.lexists(path):
-            return
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            if not os.path.lexists(path):
+                return
+        except OSError as error:
+            raise _store_error(error, "looking at it", path) from error
+        else:
+            if stat.S_ISDIR(found.st_mode):
+                return
         if os.path.islink(path) and not os.path.exists(path):
             raise DamagedStoreError("is a link that leads nowhere", file=str(path), advice="Mount what it leads to, or move it out of the store.")
         raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.")
@@ -519,7 +533,13 @@ class Disk:
             raise _store_error(error, "listing", path) from error
 
     def is_directory(self, path: Path) -> bool:
-        return os.path.isdir(path) and not os.path.islink(path)
+        """Whether a directory is there, and no link to one. Raises StoreError where that cannot be seen."""
+        try:
+            return stat.S_ISDIR(os.lstat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise _store_error(error, "looking at it", path) from error
 
     def exists(self, path: Path) -> bool:
         return os.path.lexists(path)
@@ -943,7 +963,8 @@ class InspectDisk(Disk):
         pass
 
     def lock(self, path: Path) -> _NoLock:
-        if not os.path.isdir(path.parent):
+        self.demand_directory(path.parent)
+        if not self.exists(path.parent):
             raise StoreError(f"{path.parent} is no store directory: there is nothing to inspect")
         return _NoLock(StoreLock.is_held(path))
 

@@ -9,8 +9,9 @@ The log alone decides what exists. In order:
    (spec/store-behaviour.md 4.2, 4.3);
 4. scan from there, record by record, to the first that is not good: the log's end. On the way each record is compared
    with its unit and its index entries, up to the first of which anything is missing (`engine/agreement.py`);
-5. decide what that end is. Above the checkpoint's log stamp it is the ordinary end of a crash. Below, bytes that were
-   on disk have changed: damage, and the start stops, unless told to accept it (DESIGN section 5);
+5. decide what that end is. Above the checkpoint's log stamp it is the ordinary end of a crash, unless the process was killed
+   on this machine as it runs and records or units lie behind it. Below, bytes that were on disk have changed: damage, and the
+   start stops, unless told to accept it (DESIGN section 5);
    Then rehearse step 7 without a change (`engine/rehearsal.py`): a start that is refused has changed no file;
 6. cut the log there, keep copies of what goes, zero the tail; cut the queues there, and the index where it stopped to agree;
 7. dispatch again from where queues or index stopped to agree: mostly there is nothing left to do. A queue that turns out
@@ -417,23 +418,27 @@ class Recovery:
             self._is_end_lost = True
 
     def _demand_all(self, end: int) -> None:
-        """The log must reach to where the record says that it was on the disk."""
+        """The log must reach to where it was: by the record of ends, by the checkpoint, or by units that are behind their records."""
         last = self._log.files[-1]
         is_closed = last.base <= end <= last.end - record.BLANK_BYTES and self._is_blank(last, end - last.base)
         reached = last.end if is_closed else end
         stamps = self._checkpoint.stamps
-        # A record is dispatched after it is in the log. The stamp of the queues is synced by a stop in order; at other times it may be older.
-        stamp = max(stamps.physic_msg_timestamp if is_closed else 0, stamps.logics_msg_timestamp if self._was_clean else 0)
         if self._ends.position > reached:
             units = sum(self._units_beyond(queue, end) for queue in self._queues)
             what = f"the log ends at {end:,}, but it was on the disk up to {self._ends.position:,}: what lay between is missing"
-        elif not self._ends.found and self.last_store_ms < stamp:
+        elif is_closed and not self._ends.found and self.last_store_ms < stamps.physic_msg_timestamp:
             units = sum(self._units_beyond(queue, end) for queue in self._queues)
-            what = f"the log ends at {end:,} with a record of {time_text(self.last_store_ms)}, but the checkpoint says that it held records up to {time_text(stamp)}: a file is missing or empty"
+            what = self._ends_before(end, stamps.physic_msg_timestamp)
+        # The times of a sound log may go back, and one stamp or unit may be damaged: the stamp of the queues counts where their units say the same.
+        elif (
+            self._was_clean and not self._ends.found and self.last_store_ms < stamps.logics_msg_timestamp
+            and (units := sum(self._units_beyond(queue, end) for queue in self._queues))
+        ):  # fmt: skip
+            what = self._ends_before(end, stamps.logics_msg_timestamp)
         elif self._was_clean and not self._proof.is_exact and self._is_end(end) and any(self._has_unit_of(queue, end) for queue in self._queues):
             units = sum(self._units_beyond(queue, end) for queue in self._queues)
             what = f"the log ends at {end:,}, where by the queues a record began when the store was closed: nothing lies there"
-        elif self._keeps_what_was_written and any(self._has_unit_of(queue, reached) for queue in self._queues):
+        elif self._keeps_what_was_written and any(self._goes_on_at(queue, reached) for queue in self._queues):
             units = sum(self._units_beyond(queue, end) for queue in self._queues)
             gone = f"the log file behind {last.path.name} is missing" if is_closed else "nothing whole lies there"
             what = f"the log ends at {end:,}, but by the queues a record began at {reached:,}, and this machine was not restarted since it was written: {gone}"
@@ -446,6 +451,10 @@ class Recovery:
         for queue in self._queues:
             queue.row[c.Q_RECORDED] = 0  # its files and sums left the record: the next round records them
         self._is_end_lost = True
+
+    def _ends_before(self, end: int, stamp_ms: int) -> str:
+        what = f"the log ends at {end:,} with a record of {time_text(self.last_store_ms)}, but the checkpoint says that it held records up to {time_text(stamp_ms)}"
+        return what + ": a file is missing, or what it held"
 
     def _keep_next_offsets(self, end: int) -> None:
         """Record the numbers of units beyond the log's end before they are cut: without a record of ends nothing else has them."""
@@ -505,6 +514,13 @@ class Recovery:
     def _has_unit_of(self, queue: ConsumeQueue, log_end: int) -> bool:
         """Whether the first unit of a record at or beyond `log_end` is of one that begins there: no damage of a unit says that."""
         unit = queue.unit_in_files(self._units_below(queue, queue.files, log_end)[0])
+        return unit is not None and unit.is_data and not unit.is_pre_blank and unit.log_offset == log_end
+
+    def _goes_on_at(self, queue: ConsumeQueue, log_end: int) -> bool:
+        """As `_has_unit_of`, from the queue's last unit back: after a kill few lie beyond the log's end."""
+        if not queue.files:
+            return False
+        unit = queue.unit_in_files(max(self._end_within(queue, log_end).following, queue.files[0].base // UNIT))
         return unit is not None and unit.is_data and not unit.is_pre_blank and unit.log_offset == log_end
 
     def _end_beyond(self, queue: ConsumeQueue) -> int:

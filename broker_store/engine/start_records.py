@@ -32,8 +32,9 @@ ENDED_MIDWAY = "ended midway"
 class StartRecords:
     """Writes the record of one start. `store` is told in it, as seen from the data directory when it lies there."""
 
-    def __init__(self, directory: Path, store: Path, disk: Disk | None = None, every_s: float = EVERY_S):
-        self.directory, self._disk, self._every_s = directory, disk or Disk(), every_s
+    def __init__(self, directory: Path, store: Path, disk: Disk | None = None, every_s: float = EVERY_S, keeps: bool = True):
+        """Without `keeps` no record is written; those that are there are read."""
+        self.directory, self._disk, self._every_s, self._keeps = directory, disk or Disk(), every_s, keeps
         self._store = _name_of(store, directory)
         self._path: Path | None = None
         self._written = 0.0
@@ -41,6 +42,8 @@ class StartRecords:
 
     def begin(self, report: RecoveryReport) -> None:
         """Give the start an id and write its record; the oldest go when there are too many."""
+        if not self._keeps:
+            return
         try:
             self._disk.make_directory(self.directory)
             self._mark_dead()
@@ -122,6 +125,11 @@ def levels_of_last_start(directory: Path, store: Path, disk: Disk | None = None)
 def time_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> int | None:
     """When the newest start of a broker on `store` began that opened it, in ms; None when none is recorded."""
     return next(_starts(disk or Disk(), directory, _name_of(store, directory)), {}).get("started_ms")
+
+
+def is_same_boot(directory: Path, store: Path, disk: Disk | None = None) -> bool:
+    """Whether this machine was not restarted since the newest start of a broker that opened `store`; False where that is not known."""
+    return next(_starts(disk or Disk(), directory, _name_of(store, directory)), {}).get("boot") == processes.boot_id() != ""
 
 
 def store_gone(last_start_ms: int) -> str:

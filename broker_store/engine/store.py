@@ -56,6 +56,7 @@ from broker_store.errors import (
     MisuseError,
     StoreClosedError,
     StoreError,
+    StoreLockedError,
     SyncError,
 )
 from broker_store.formats import properties, timer_check, timer_log
@@ -672,7 +673,7 @@ class MessageStore:
             return False
 
     def _look_at_disk(self, now_ms: int) -> bool:
-        self._lock.demand_in_place()
+        self._look_at_lock()
         self.log.current.map().demand_in_place()  # each sync of the log looks too, but without messages there is none
         try:
             older, names = [file.path.name for file in self.log.files[:-1]], set(self._disk.list_names(self.log.directory))
@@ -683,6 +684,18 @@ class MessageStore:
             return False  # nothing is known now, and the next look is near
         self._wake(lambda: self._clean(decision))
         return False
+
+    def _look_at_lock(self) -> None:
+        """Raises StoreLockedError. Another failure, as of a disk that is full, may pass: the flag says it until then."""
+        try:
+            self._lock.demand_in_place()
+        except StoreLockedError:
+            raise
+        except StoreError as error:
+            cause = f"the lock was removed and cannot be made again, so another process could open the store: {error}"
+            self._wake(lambda: self._set_flag("lock_gone", cause))
+        else:
+            self._wake(lambda: self._clear_flag("lock_gone"))
 
     def _name_removed(self, names: list[str]) -> None:
         """Set the flag of removed log files, on the loop. `names` were missing from the directory; files that retention removed are no longer in `log.files`."""

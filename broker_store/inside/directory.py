@@ -389,9 +389,8 @@ class StoreDirectory:
         """As the disk says. StoreError for a directory above that this user may not enter: nothing is known of what is in it."""
         try:
             return self.disk.is_directory(path)
-        except OSError as error:
-            advice = f"look at the store as the user that owns it, or let this user read and enter {path.parent}"
-            raise StoreError(f"{path}: looking at it failed: {error.strerror or error}; {advice}") from error
+        except StoreError as error:
+            raise StoreError(f"{error}; look at the store as the user that owns it, or let this user read and enter {path.parent}") from error
 
 
 def _commonest(sizes: list[int]) -> int:

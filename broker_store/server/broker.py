@@ -264,9 +264,7 @@ class Broker:
 
     def _save_missing(self) -> list[str]:
         """Have the tables of config/ written of which neither the file nor its .bak is there; the names of those that were there before."""
-        tables = {topics.FILE_NAME: self.parts.topics, groups.FILE_NAME: self.parts.groups, offsets.FILE_NAME: self.parts.offsets}
-        if self._delivers:
-            tables[delay.FILE_NAME] = self.parts.delay
+        tables = {topics.FILE_NAME: self.parts.topics, groups.FILE_NAME: self.parts.groups, offsets.FILE_NAME: self.parts.offsets, delay.FILE_NAME: self.parts.delay}
         missing = [name for name in tables if not self.parts.store.has_config(name)]
         for name in missing:
             tables[name].dirty = True

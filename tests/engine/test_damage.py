@@ -5,7 +5,7 @@ import random
 import pytest
 
 from broker_store import processes
-from broker_store.engine.check import check_store
+from broker_store.engine.check import StoreCheck, check_store
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import EndsFile
 from broker_store.engine.start_records import StartRecords
@@ -231,6 +231,11 @@ def test_a_log_that_ends_before_what_its_queues_have_is_damage_where_the_machine
     with pytest.raises(DamagedStoreError, match="by the queues a record began at .*, and this machine was not restarted"):
         _started_again(store)
     assert {each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"} == before
+    for is_same_boot in (True, False):
+        check = StoreCheck(store.root, small_settings(store.root), is_same_boot=is_same_boot)
+        check.run()
+        extra = {finding.severity for finding in check.report.findings if finding.kind in ("unit-extra", "torn-tail")}
+        assert extra == {"error" if is_same_boot else "warning"}, "the check says of it what the start does"
     again = _started_again(store, accept_damage=True)
     assert again.put(message("T", 0)).queue_offset >= len(offsets), "no number is given twice"
     again.close()

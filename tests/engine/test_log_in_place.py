@@ -1,5 +1,6 @@
 """A file that is removed, replaced or cut under a running store: nothing more is acknowledged, no other bytes are served, and a sentence says why."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -160,6 +161,27 @@ def test_a_lock_that_was_removed_is_made_again(tmp_path):
         assert _tries_to_open(store.root).endswith("lock is locked by another process")
         store.look_at_disk()
         assert store.put(message()).ok
+    finally:
+        store.die()
+
+
+def test_a_lock_that_cannot_be_made_again_is_told_and_tried_once_more(tmp_path, monkeypatch):
+    """A full disk at that moment made the store read-only for good."""
+
+
+    def no_room(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store, _ = written(tmp_path)
+    try:
+        (store.root / "lock").unlink()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwrite", no_room)
+            store.look_at_disk()
+        assert [flag["cause"] for flag in store.snapshot()["flags"] if flag["name"] == "lock_gone" and "no room on the disk" in flag["cause"]]
+        assert store.put(message()).ok
+        store.look_at_disk()
+        assert (store.root / "lock").exists() and store.snapshot()["flags"] == [] and store.put(message()).ok
     finally:
         store.die()
 

@@ -1,10 +1,13 @@
 """A store that was written on since the record of ends, or has none, as Apache's broker leaves it: queues and index are compared with the log."""
 
+from dataclasses import asdict
+
 import pytest
 
-from broker_store.formats import record
+from broker_store.formats import checkpoint, record
 from broker_store.messages import GetRequest, GetStatus
 from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, flip, poke, queue_file
+from tests.support import stores
 from tests.support.hand_store import HandStore, message, small_settings
 
 _ENTRIES_AT = 40 + 4 * 16  # of the small index files: behind header and slots
@@ -177,4 +180,16 @@ def test_accepting_that_the_end_of_the_log_is_lost_gives_no_offset_twice(directo
         store = HandStore(small_settings(store.root), clock).begin()
         assert store.recovery_report()["kind"] == "normal"
     assert_next_is_new(store, stored)
+    store.close()
+
+
+def test_a_stamp_of_the_queues_beyond_the_last_record_alone_stops_no_start(tmp_path, clock):
+    """Times of a log go back where the clock was set back, and Apache's broker keeps the stamp of before; a bit of the stamp may be damaged too."""
+    root = stores.unpack("clean-small", tmp_path)
+    path = root / "checkpoint"
+    stamps = checkpoint.decode(path.read_bytes())
+    path.write_bytes(checkpoint.encode(stamps._replace(logics_msg_timestamp=stamps.logics_msg_timestamp + 600_000)))
+    clock.advance(10**9)
+    store = HandStore(small_settings(root, **asdict(stores.SIZES["clean-small"])), clock).begin()
+    assert store.recovery_report()["kind"] == "normal" and store.recovery_report()["cut"]["consumequeue"]["units"] == 0
     store.close()

@@ -102,15 +102,17 @@ def test_records_are_listed_newest_first_and_what_is_none_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("closed", ["", "consumequeue"])
-def test_a_store_that_this_user_may_not_enter_is_refused_with_what_to_do(tmp_path, closed):
+def test_a_store_that_this_user_may_not_enter_is_refused_with_what_to_do(tmp_path, monkeypatch, closed):
     """It was a traceback of `is_dir`, which lets only a missing file pass."""
 
-    class Closed(Disk):
-        def is_directory(self, path):
-            if path.parent == root / closed:
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-            return super().is_directory(path)
+    lstat = os.lstat
+
+    def of_a_closed_directory(path, **more):
+        if str(path).startswith(f"{root / closed}/"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return lstat(path, **more)
 
     root = stores.unpack("clean-small", tmp_path)
     with pytest.raises(StoreError, match="looking at it failed: Permission denied; look at the store as the user that owns it, or let this user read and enter "):
-        recoveries.settings_for(StoreDirectory(root, Closed()))
+        monkeypatch.setattr(os, "lstat", of_a_closed_directory)
+        recoveries.settings_for(StoreDirectory(root, Disk()))

@@ -65,7 +65,7 @@ def dry_run(command, options) -> None:
         os.nice(19)
     directory = command.directory(options)
     settings = kept.settings_for(directory, _settings(directory.root, command.data, options["accept_damage"]))
-    records = StartRecords(command.data / "recoveries", directory.root.absolute(), every_s=PROGRESS_SECONDS) if options["keep"] else None
+    records = StartRecords(command.data / "recoveries", directory.root.absolute(), every_s=PROGRESS_SECONDS, keeps=options["keep"])
     report = kept.dry_run(settings, on_change=_Teller(command) if options["progress"] else None, records=records)
     if options["progress"]:
         command.stdout.write(json.dumps({"result": report}))
