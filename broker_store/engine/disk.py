@@ -536,9 +536,11 @@ class Disk:
         """Whether a directory is there, and no link to one. Raises StoreError where that cannot be seen."""
         try:
             return stat.S_ISDIR(os.lstat(path).st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return False  # ValueError: a name with a NUL, as a damaged record may state for its topic, is that of nothing
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return False
             raise _store_error(error, "looking at it", path) from error
 
     def exists(self, path: Path) -> bool:

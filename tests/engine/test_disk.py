@@ -281,3 +281,8 @@ def test_a_map_that_the_system_refuses_says_what_to_raise(tmp_path, monkeypatch)
     monkeypatch.setattr(disk_module, "_mapped_files", lambda: 4_570)
     with pytest.raises(MapLimitError, match=r"4,570 files are mapped, and the system allows a process 5,000 maps; raise it \(sysctl -w vm.max_map_count=20000\)"):
         disk.open_region(tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["with\0nul", "n" * 300])
+def test_a_name_that_no_file_can_have_is_no_directory(disk, tmp_path, name):
+    assert not disk.is_directory(tmp_path / name)
