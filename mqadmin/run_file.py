@@ -9,11 +9,10 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
-from broker_store.engine import start_records
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePosition, read_live_page
-from broker_store.engine.start_records import levels_of_last_start, sizes_of_last_start, time_of_last_start
+from broker_store.engine.start_records import last_start, levels_of_last_start, sizes_of_last_start
 
 
 def read(data: Path) -> dict | None:
@@ -56,14 +55,9 @@ def noted_sizes(store: Path, data: Path) -> CheckSizes:
     return CheckSizes(**told) if told else sizes_of_last_start((data / "recoveries").absolute(), store.absolute())
 
 
-def last_start_ms(store: Path, data: Path) -> int | None:
-    """When the newest start of a broker on `store` began that opened it; None when the data directory has no record of one."""
-    return time_of_last_start((data / "recoveries").absolute(), store.absolute())
-
-
-def is_same_boot(store: Path, data: Path) -> bool:
-    """Whether this machine was not restarted since the newest start of a broker on `store`; False where the data directory does not say it."""
-    return start_records.is_same_boot((data / "recoveries").absolute(), store.absolute())
+def last_start_of(store: Path, data: Path) -> tuple[int | None, bool]:
+    """When the newest start of a broker on `store` began that opened it, and whether the machine was not restarted since; (None, False) without a record."""
+    return last_start((data / "recoveries").absolute(), store.absolute())
 
 
 def live_position(store: Path, data: Path) -> LivePosition | None:

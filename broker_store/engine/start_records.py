@@ -30,7 +30,7 @@ ENDED_MIDWAY = "ended midway"
 
 
 class StartRecords:
-    """Writes the record of one start. `store` is told in it, as seen from the data directory when it lies there."""
+    """Writes the record of one start. `store` is named in it, as seen from the data directory when it lies there."""
 
     def __init__(self, directory: Path, store: Path, disk: Disk | None = None, every_s: float = EVERY_S, keeps: bool = True):
         """Without `keeps` no record is written; those that are there are read."""
@@ -78,11 +78,10 @@ class StartRecords:
         if self.failure:
             return None, False
         try:
-            newest = next(_starts(self._disk, self.directory, self._store), {})
+            return _last_start(self._disk, self.directory, self._store)
         except StoreError as error:
             self._give_up(report, error)
             return None, False
-        return newest.get("started_ms"), newest.get("boot") == processes.boot_id() != ""
 
     def _bytes(self, facts: dict) -> bytes:
         return json.dumps(facts | {"store": self._store, "pid": os.getpid(), "boot": processes.boot_id()}).encode()
@@ -122,14 +121,14 @@ def levels_of_last_start(directory: Path, store: Path, disk: Disk | None = None)
     return levels if isinstance(levels, str) and levels else None
 
 
-def time_of_last_start(directory: Path, store: Path, disk: Disk | None = None) -> int | None:
-    """When the newest start of a broker on `store` began that opened it, in ms; None when none is recorded."""
-    return next(_starts(disk or Disk(), directory, _name_of(store, directory)), {}).get("started_ms")
+def last_start(directory: Path, store: Path, disk: Disk | None = None) -> tuple[int | None, bool]:
+    """As `StartRecords.last_start`. Raises StoreError where the records cannot be read."""
+    return _last_start(disk or Disk(), directory, _name_of(store, directory))
 
 
-def is_same_boot(directory: Path, store: Path, disk: Disk | None = None) -> bool:
-    """Whether this machine was not restarted since the newest start of a broker that opened `store`; False where that is not known."""
-    return next(_starts(disk or Disk(), directory, _name_of(store, directory)), {}).get("boot") == processes.boot_id() != ""
+def _last_start(disk: Disk, directory: Path, store: str) -> tuple[int | None, bool]:
+    newest = next(_starts(disk, directory, store), {})
+    return newest.get("started_ms"), newest.get("boot") == processes.boot_id() != ""
 
 
 def store_gone(last_start_ms: int) -> str:

@@ -7,7 +7,7 @@ import pytest
 from broker_store.broker.config_readers import READERS
 from broker_store.engine.check import StoreCheck
 from broker_store.engine.check_report import ERROR, WARNING
-from broker_store.engine.start_records import StartRecords, time_of_last_start
+from broker_store.engine.start_records import StartRecords, last_start
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import config_json
 from broker_store.inside.doctor import findings_of
@@ -34,7 +34,7 @@ def starting(root, **changes) -> HandStore:
 
 
 def checked(root, **changes) -> StoreCheck:
-    given = {"last_start_ms": time_of_last_start(root.parent / "recoveries", root), "config_readers": READERS} | changes
+    given = {"last_start_ms": last_start(root.parent / "recoveries", root)[0], "config_readers": READERS} | changes
     check = StoreCheck(root, **given)
     check.run()
     findings_of(check.report, root, check.unclean)  # each kind has a meaning, else KeyError
