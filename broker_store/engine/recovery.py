@@ -10,8 +10,8 @@ The log alone decides what exists. In order:
 4. scan from there, record by record, to the first that is not good: the log's end. On the way each record is compared
    with its unit and its index entries, up to the first of which anything is missing (`engine/agreement.py`);
 5. decide what that end is. Above the checkpoint's log stamp it is the ordinary end of a crash, unless the process was killed
-   on this machine as it runs and records or units lie behind it. Below, bytes that were on disk have changed: damage, and the
-   start stops, unless told to accept it (DESIGN section 5);
+   since the machine was started, and good records or units of them follow. Below, bytes that were on disk have changed: damage,
+   and the start stops, or goes on with `accept_damage` (DESIGN section 5);
    Then rehearse step 7 without a change (`engine/rehearsal.py`): a start that is refused has changed no file;
 6. cut the log there, keep copies of what goes, zero the tail; cut the queues there, and the index where it stopped to agree;
 7. dispatch again from where queues or index stopped to agree: mostly there is nothing left to do. A queue that turns out
@@ -142,6 +142,7 @@ class Recovery:
         self._max_record = settings.max_message_size + MAX_BEYOND_BODY
         self.last_store_ms = 0
         self._was_clean = False
+        self._was_recorded = False  # whether the record of ends was there before this start wrote in it
         self.was_closed = False  # by this engine, by the last block of the record of ends
         self._queue_files_gone = 0
         self._is_end_lost = False  # of the log, which was accepted
@@ -262,7 +263,7 @@ class Recovery:
 
     @property
     def _keeps_what_was_written(self) -> bool:
-        """Whether a process was killed on this machine as it runs: each of its writes is in the page cache, in the order of its program."""
+        """Whether the last run was killed and the machine was not restarted since: then all that was written is there."""
         return self._is_same_boot and not self._was_clean and not self._report.in_use
 
     # 1 --------------------------------------------------------------------------------------------------------------
@@ -299,6 +300,7 @@ class Recovery:
         report = self._report
         with report.step("load the record of ends") as step:
             self._ends.load()
+            self._was_recorded = self._ends.found
             self.was_closed = self._was_clean and self._ends.is_final
             queues, noun = len(self._ends.queues), self._ends.note
             step.detail = (
@@ -418,39 +420,39 @@ class Recovery:
             self._is_end_lost = True
 
     def _demand_all(self, end: int) -> None:
-        """The log must reach to where it was: by the record of ends, by the checkpoint, or by units that are behind their records."""
-        last = self._log.files[-1]
-        is_closed = last.base <= end <= last.end - record.BLANK_BYTES and self._is_blank(last, end - last.base)
-        reached = last.end if is_closed else end
-        stamps = self._checkpoint.stamps
-        if self._ends.position > reached:
-            units = sum(self._units_beyond(queue, end) for queue in self._queues)
-            what = f"the log ends at {end:,}, but it was on the disk up to {self._ends.position:,}: what lay between is missing"
-        elif is_closed and not self._ends.found and self.last_store_ms < stamps.physic_msg_timestamp:
-            units = sum(self._units_beyond(queue, end) for queue in self._queues)
-            what = self._ends_before(end, stamps.physic_msg_timestamp)
-        # The times of a sound log may go back, and one stamp or unit may be damaged: the stamp of the queues counts where their units say the same.
-        elif (
-            self._was_clean and not self._ends.found and self.last_store_ms < stamps.logics_msg_timestamp
-            and (units := sum(self._units_beyond(queue, end) for queue in self._queues))
-        ):  # fmt: skip
-            what = self._ends_before(end, stamps.logics_msg_timestamp)
-        elif self._was_clean and not self._proof.is_exact and self._is_end(end) and any(self._has_unit_of(queue, end) for queue in self._queues):
-            units = sum(self._units_beyond(queue, end) for queue in self._queues)
-            what = f"the log ends at {end:,}, where by the queues a record began when the store was closed: nothing lies there"
-        elif self._keeps_what_was_written and any(self._goes_on_at(queue, reached) for queue in self._queues):
-            units = sum(self._units_beyond(queue, end) for queue in self._queues)
-            gone = f"the log file behind {last.path.name} is missing" if is_closed else "nothing whole lies there"
-            what = f"the log ends at {end:,}, but by the queues a record began at {reached:,}, and this machine was not restarted since it was written: {gone}"
-        else:
+        """The log must reach to where it was: by the record of ends, by the checkpoint, or by units, which are written after their records."""
+        what = self._missing_at_end(end)
+        if what is None:
             return
-        file = self._log.file_at(end) or last
+        units = sum(self._units_beyond(queue, end) for queue in self._queues)
+        file = self._log.file_at(end) or self._log.files[-1]
         self._refuse(not_there(what, units), file.path, end - file.base)
         self._recorded_to = {queue: max(row.log_end for row in rows.values()) for queue, rows in self._ends.queues.items()}
         self._ends.lower(end, self._log.minimum)
         for queue in self._queues:
             queue.row[c.Q_RECORDED] = 0  # its files and sums left the record: the next round records them
         self._is_end_lost = True
+
+    def _missing_at_end(self, end: int) -> str | None:
+        """Say what the log lacks that ends at `end`; None where nothing is known to be missing."""
+        last = self._log.files[-1]
+        is_closed = last.base <= end <= last.end - record.BLANK_BYTES and self._is_blank(last, end - last.base)
+        reached = last.end if is_closed else end
+        stamps = self._checkpoint.stamps
+        if self._ends.position > reached:
+            return f"the log ends at {end:,}, but it was on the disk up to {self._ends.position:,}: what lay between is missing"
+        if is_closed and not self._ends.found and self.last_store_ms < stamps.physic_msg_timestamp:
+            return self._ends_before(end, stamps.physic_msg_timestamp)
+        # The times of a sound log may go back, and one stamp or unit may be damaged: the stamp of the queues counts where their units say the same.
+        is_stamp_ahead = self._was_clean and not self._ends.found and self.last_store_ms < stamps.logics_msg_timestamp
+        if is_stamp_ahead and any(self._units_beyond(queue, end) for queue in self._queues):
+            return self._ends_before(end, stamps.logics_msg_timestamp)
+        if self._was_clean and not self._proof.is_exact and self._is_end(end) and any(self._has_unit_of(queue, end) for queue in self._queues):
+            return f"the log ends at {end:,}, where by the queues a record began when the store was closed: nothing lies there"
+        if self._keeps_what_was_written and any(self._goes_on_at(queue, reached) for queue in self._queues):
+            gone = f"the log file behind {last.path.name} is missing" if is_closed else "nothing whole lies there"
+            return f"the log ends at {end:,}, but by the queues a record began at {reached:,}, and this machine was not restarted since it was written: {gone}"
+        return None
 
     def _ends_before(self, end: int, stamp_ms: int) -> str:
         what = f"the log ends at {end:,} with a record of {time_text(self.last_store_ms)}, but the checkpoint says that it held records up to {time_text(stamp_ms)}"
@@ -513,15 +515,15 @@ class Recovery:
 
     def _has_unit_of(self, queue: ConsumeQueue, log_end: int) -> bool:
         """Whether the first unit of a record at or beyond `log_end` is of one that begins there: no damage of a unit says that."""
-        unit = queue.unit_in_files(self._units_below(queue, queue.files, log_end)[0])
-        return unit is not None and unit.is_data and not unit.is_pre_blank and unit.log_offset == log_end
+        return self._leads_exactly_to(log_end, queue, self._units_below(queue, queue.files, log_end)[0])
 
     def _goes_on_at(self, queue: ConsumeQueue, log_end: int) -> bool:
-        """As `_has_unit_of`, from the queue's last unit back: after a kill few lie beyond the log's end."""
-        if not queue.files:
-            return False
-        unit = queue.unit_in_files(max(self._end_within(queue, log_end).following, queue.files[0].base // UNIT))
-        return unit is not None and unit.is_data and not unit.is_pre_blank and unit.log_offset == log_end
+        """As `_has_unit_of`, from the queue's last unit back: after a kill few lead beyond the log's end."""
+        return bool(queue.files) and self._leads_exactly_to(log_end, queue, max(self._end_within(queue, log_end).following, queue.files[0].base // UNIT))
+
+    def _leads_exactly_to(self, log_offset: int, queue: ConsumeQueue, number: int) -> bool:
+        unit = queue.unit_in_files(number)
+        return unit is not None and unit.is_data and not unit.is_pre_blank and unit.log_offset == log_offset
 
     def _end_beyond(self, queue: ConsumeQueue) -> int:
         """Where the record of the first unit ends that points beyond the log, 0 without one."""
@@ -818,11 +820,13 @@ class Recovery:
     def _end_to_redo(self, queue: ConsumeQueue, end: QueueEnd, compared_from: int) -> QueueEnd | None:
         """Where the compared units end of a queue that ends at `end`; None when no unit is to be written once more."""
         suspect, agreed = self._suspects.get(queue), queue.row[c.Q_AGREED]
-        if queue.topic.startswith(queue_unit.LIGHT_QUEUE):
+        is_quiet = end.log_end <= compared_from and suspect is None
+        # Sums of the record of ends tell whose units they are: a queue without a record in the part that was compared is not read.
+        if queue.topic.startswith(queue_unit.LIGHT_QUEUE) or (is_quiet and (agreed or self._was_recorded)):
             return None
         unit = agreed or self._units_below(queue, queue.files, compared_from)[0]
-        stated = None if agreed else self._number_before(queue, unit, compared_from)
-        if stated is None and end.log_end <= compared_from and suspect is None:
+        stated = None if agreed or self._was_recorded else self._number_before(queue, unit, compared_from)
+        if stated is None and is_quiet:
             return None
         believed = self._believed.get(queue)
         if believed is not None and believed.behind == unit and (self._settings.accept_damage or suspect is not None or self._is_disproved(queue, believed)):
@@ -1741,7 +1745,7 @@ class Recovery:
             stated = None if near is None or near.size < MIN_RECORD else self._record_at(near.log_offset)
             if stated is not None and (stated.topic, stated.queue_id) == (queue.topic, queue.queue_id):
                 return stated.queue_offset == number
-        return True
+        return self._next_stated(queue, at + self._record_at(at).size) != unit + 1  # neither unit says it
 
     def _is_contradicted(self, queue: ConsumeQueue, following: int, unit: int, at: int, is_log_damaged: bool) -> bool:
         """Whether the record at `at` states `unit`, where `following` follows, and cannot be right.

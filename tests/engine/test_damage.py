@@ -11,6 +11,8 @@ from broker_store.engine.ends import EndsFile
 from broker_store.engine.start_records import StartRecords
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import record
+from broker_store.inside.recoveries import dry_run
+from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest, Message
 from tests.support.hand_store import Clock, HandStore, message, opened, small_settings
 
@@ -236,8 +238,25 @@ def test_a_log_that_ends_before_what_its_queues_have_is_damage_where_the_machine
         check.run()
         extra = {finding.severity for finding in check.report.findings if finding.kind in ("unit-extra", "torn-tail")}
         assert extra == {"error" if is_same_boot else "warning"}, "the check says of it what the start does"
+    dry = dry_run(store.settings, records=StartRecords(store.root.parent / "recoveries", store.root, keeps=False))
+    assert dry["state"] == "failed" and "this machine was not restarted" in dry["error"], "so does a dry run that leaves no record"
+    assert len(list((store.root.parent / "recoveries").iterdir())) == 2
     again = _started_again(store, accept_damage=True)
     assert again.put(message("T", 0)).queue_offset >= len(offsets), "no number is given twice"
+    again.close()
+
+
+@pytest.mark.parametrize("lose", [_last_file, _last_record, _half_of_last_record])
+def test_a_repair_names_what_was_behind_the_end_of_a_log_after_a_kill_and_the_store_starts(tmp_path, lose):
+    store, offsets = _killed(tmp_path)
+    lose(store, offsets)
+    check = StoreCheck(store.root, small_settings(store.root), is_same_boot=True)
+    check.run()
+    plan = make_plan(check, store.settings)
+    Repair(plan).run()
+    again = _started_again(store)
+    assert again.max_offset("T", 0) == len(offsets) and again.put(message("T", 0)).queue_offset == len(offsets)
+    assert plan.losses.messages == sum(offset >= check.log_end for offset in offsets)
     again.close()
 
 
