@@ -68,7 +68,7 @@ def end(entry: LogEntry, outcome: str, detail: dict | None = None) -> None:
 
 
 def _message(action: str, kind: str, outcome: str, detail: dict | None, **more: str) -> str:
-    """The entry's text, of at most MAX_DETAIL characters. What is too long in `detail` is told by its begin and its length."""
+    """The entry's text, of at most MAX_DETAIL characters. Of a value of `detail` that is too long it has the first characters and the length."""
     head, detail = {"action": action, "kind": kind, "outcome": outcome, **more}, detail or {}
     text = json.dumps(head | {"detail": detail}, default=str)
     room = MAX_DETAIL

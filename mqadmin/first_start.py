@@ -16,7 +16,7 @@ from pathlib import Path
 
 KEY_FILE = "secret_key"
 SECRET_BYTES = 48
-# Commands that ask a broker, or look into its database or a store: nobody logs in at them, so they make no key where there is none.
+# Commands that ask a broker, or read its database or a store. They serve no login, so they make no key where there is none.
 MAKE_NO_KEY = frozenset({"topic", "group", "message", "store", "token", "check_store", "crash_lab", "demo", "pipeline"})
 ADMIN = "admin"
 # Letters and digits that are not mistaken for one another when typed from a terminal.
@@ -34,7 +34,7 @@ def make_directory(path: Path) -> Path:
 
 def key_for(command: str, data_directory: Path) -> str:
     """The secret key for a command of manage.py ("" for another program); one that lasts as long as the process where nothing may be made."""
-    if os.path.lexists(data_directory) and not data_directory.is_dir():
+    if os.path.lexists(data_directory) and not os.path.isdir(data_directory):
         raise SystemExit(f"the data directory {data_directory} cannot be used: it is no directory")
     if command in MAKE_NO_KEY and not os.path.lexists(data_directory / KEY_FILE):
         return secrets.token_urlsafe(SECRET_BYTES)

@@ -388,7 +388,7 @@ class StoreLock:
             os.pwrite(descriptor, b"lock", 0)
         except OSError as error:
             if os.fstat(descriptor).st_size == 0:
-                self.path.unlink(missing_ok=True)  # of this try: a file without the lock's holder would count as another process's
+                self.path.unlink(missing_ok=True)  # this call made it: left here, the next one would take it for another process's lock
             os.close(descriptor)
             raise _store_error(error, "writing the lock", self.path) from error
         return descriptor
@@ -502,18 +502,15 @@ class Disk:
     def demand_directory(self, path: Path) -> None:
         """See that a directory, a link to one or nothing is there. Raises DamagedStoreError for anything else."""
         try:
-            found = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            if not os.path.lexists(path):
-                return
+            is_directory = stat.S_ISDIR(os.stat(path).st_mode)
         except OSError as error:
-            raise _store_error(error, "looking at it", path) from error
-        else:
-            if stat.S_ISDIR(found.st_mode):
-                return
-        if os.path.islink(path) and not os.path.exists(path):
-            raise DamagedStoreError("is a link that leads nowhere", file=str(path), advice="Mount what it leads to, or move it out of the store.")
-        raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.")
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise _store_error(error, "looking at it", path) from error
+            if os.path.lexists(path):
+                raise DamagedStoreError("is a link that leads nowhere", file=str(path), advice="Mount what it leads to, or move it out of the store.") from None
+            return
+        if not is_directory:
+            raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.")
 
     def demand_file(self, path: Path) -> None:
         """See that a regular file or nothing is there: to open a FIFO would wait for its other end. Raises DamagedStoreError, StoreError."""
@@ -537,7 +534,7 @@ class Disk:
         try:
             return stat.S_ISDIR(os.lstat(path).st_mode)
         except (FileNotFoundError, NotADirectoryError, ValueError):
-            return False  # ValueError: a name with a NUL, as a damaged record may state for its topic, is that of nothing
+            return False  # ValueError: a name with a NUL, which a damaged record may state for its topic
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 return False

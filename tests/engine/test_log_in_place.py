@@ -165,9 +165,8 @@ def test_a_lock_that_was_removed_is_made_again(tmp_path):
         store.die()
 
 
-def test_a_lock_that_cannot_be_made_again_is_told_and_tried_once_more(tmp_path, monkeypatch):
-    """A full disk at that moment made the store read-only for good."""
-
+def test_a_lock_that_cannot_be_made_again_sets_a_flag_and_is_tried_once_more(tmp_path, monkeypatch):
+    """A full disk at that moment made the store read-only until the next start."""
 
     def no_room(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -171,7 +171,7 @@ def test_a_request_cannot_write_another_name_into_its_record(administrator):
         ({"k" * 500: "v" * 5_000}, {"k" * 80}),
     ],
 )
-def test_a_detail_that_is_too_long_is_told_by_its_begin(administrator, long, kept):
+def test_of_a_detail_that_is_too_long_the_first_characters_are_kept(administrator, long, kept):
     """All of it was dropped: the trail said that something had been changed, and not what."""
     with audit.audited(roles.caller_of(get_user_model().objects.get(username="the-admin")), "update", "topic", "orders", short=7, **long):
         pass
