@@ -1,7 +1,8 @@
 """Sends a group's dead letters once more, with the client that everybody uses.
 
 They stay where they are; how far they were taken up is the place of RESENDER in their queue, so that a second run goes on where
-the first ended. It moves behind messages that the broker has: one that is killed between may send up to a pull's again.
+the first ended. It moves behind messages that the broker has: a run that is killed between, or whose database fails, may send up to
+AT_ONCE again.
 A message keeps its id, keys, tag and body. It goes to the group alone, by way of its retry topic, or to its topic, where
 every group sees it. What a group that consumes in order is sent by its retry topic comes back as a dead letter: while such
 a group holds its queues the broker takes a send to that topic for a message given up, as Apache's does.
@@ -31,6 +32,7 @@ from mqadmin.left_out import Range, ranges_of, within
 RESENDER = "CID_RMQ_SYS_DEAD_LETTERS"
 TO = ("group", "topic")
 MAX_MESSAGES = 100_000  # of one run
+AT_ONCE = 32  # letters of one pull
 MAX_LOOKED = 10_000  # records read for a plan: about a tenth of a second
 NO_RETRY_TOPIC = "no retry topic that takes messages: it comes when a consumer of the group connects. Send them to their topics meanwhile"
 # What told the broker to keep it back, or was the broker's note of a try that is over.
@@ -40,10 +42,10 @@ OVER = (properties.DELAY, properties.REAL_TOPIC, properties.REAL_QUEUE_ID, prope
 async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callable[[int, int], None], left_out: Keeper) -> dict:
     """Send at most `limit` dead letters that were not sent again yet: first those that earlier runs left out, then the others, oldest first.
 
-    `tell(sent, of)` follows it, `left_out` notes what is left out. {"sent", "left", "came_back": dead letters that came meanwhile, "skipped":
-    those that do not say which topic they are of, "without_topic": those of topics that do not exist or take no messages}. Each is sent
-    once, also where a later one is refused. MisuseError when the group has none, or no retry topic to send them to; ClientError when the
-    broker does not take one, or none at all: what was sent before it counts.
+    `tell(sent, of)` follows it, `left_out` notes what is left out. {"sent", "left": those that the limit kept back, "came_back": dead
+    letters that came meanwhile, "skipped": those that do not say which topic they are of, "without_topic": those of topics that do not
+    exist or take no messages}. Each is sent once, also where a later one is refused. MisuseError when the group has none, or no retry
+    topic to send them to; ClientError when the broker does not take one, or none at all: what was sent before it counts.
     """
     letters = dead_letter_topic(group)
     async with PullConsumer(RESENDER, nameserver) as reader, Producer(nameserver, RESENDER) as producer, Admin(nameserver) as admin:
@@ -63,7 +65,7 @@ async def resend(nameserver: str, group: str, to: str, limit: int, tell: Callabl
         of = min(limit, sum(end - at for _, at, end in (*again, *stretches)))
         run = _Run(reader, producer, taken, left_out, group, to, limit, lambda sent: tell(sent, of))
         for queue, at, end in again:
-            await run.take(queue, at, end, is_again=True)
+            run.found["left"] += end - await run.take(queue, at, end, is_again=True)
         for queue, at, end in stretches:
             run.found["left"] += end - await run.take(queue, at, end)
             run.found["came_back"] += await reader.max_offset(queue) - end
@@ -90,9 +92,12 @@ class _Run:
         """Send the letters [at, end) of a queue, as far as the limit allows; where that ended. `is_again`: earlier runs left them out."""
         while at < end and self._room > 0:
             begin, kept = at, []
-            result = await self._reader.pull(queue, at, max_count=min(self._room, 32, end - at))
+            # Letters that are left out once more take no room, so as many are read as may be of that kind.
+            result = await self._reader.pull(queue, at, max_count=min(AT_ONCE if is_again else self._room, AT_ONCE, end - at))
             try:
                 for message in result.messages:
+                    if not self._room:
+                        break
                     became = await _send(self._producer, self._taken, self._group, self._to, message)
                     self.found[became] += 1
                     if became != "sent":
@@ -100,7 +105,8 @@ class _Run:
                     if became == "sent" or not is_again:  # those left out before never keep back the letters behind them
                         self._room -= 1
                     at = message.queue_offset + 1
-                at = min(max(at if result.messages else at + 1, result.next_offset), end)
+                else:
+                    at = min(max(at if result.messages else at + 1, result.next_offset), end)
             finally:
                 if at > begin and (kept or is_again):
                     # Before the place is noted: a run that ends between the two meets these letters once more.
@@ -119,10 +125,11 @@ def plan(
 
     `places` has for each queue of the dead letters how far they were taken up before, `left_out` what was left out of these; `topics` are the
     names of those that exist; `is_taken(topic)` is whether messages of it are taken. {"messages" that are taken up, "to_send": of these those
-    that are not left out (as far as was looked), "left": beyond the limit, "sent_before", "left_out_before": of "messages" those that earlier
-    runs left out, "topics": [{"topic", "messages", "exists", "is_taken"}] of those that were looked at, "skipped": of these without a topic,
-    "without_topic": of these whose topic does not exist or takes no messages, where they go to it, "complete", "oldest_ms", "newest_ms",
-    "goes_to": the one topic they go to, None for their own, "cannot": why nothing can be sent, "" where it can}.
+    that are not left out (as far as was looked), "left": beyond the limit, "of_limit": how much of the limit they use, so that a run with this
+    limit sends no others, "sent_before", "left_out_before": those that earlier runs left out and are still there, "topics": [{"topic",
+    "messages", "exists", "is_taken"}] of those that were looked at, "skipped": of these without a topic, "without_topic": of these whose topic
+    does not exist or takes no messages, where they go to it, "complete", "oldest_ms", "newest_ms", "goes_to": the one topic they go to, None
+    for their own, "cannot": why nothing can be sent, "" where it can}.
     """
     topic, look = dead_letter_topic(group), _Look(store, dead_letter_topic(group))
     found = {"group": group, "to": to, "limit": limit, "goes_to": retry_topic(group) if to == "group" else None, "messages": 0, "left": 0, "sent_before": 0, "left_out_before": 0}
@@ -140,12 +147,16 @@ def plan(
     def sendable() -> int:
         return sum(count for name, count in look.counts.items() if name and (to == "group" or is_taken(name)))
 
-    found["left_out_before"] = found["messages"] = sum(end - first for _, first, end in again)
-    found["sent_before"] -= found["messages"]
+    found["left_out_before"] = sum(end - first for _, first, end in again)
+    found["sent_before"] -= found["left_out_before"]
+    found["left"] = max(0, sendable() - limit)
+    found["messages"] = found["left_out_before"] - found["left"]
     room, taken_up = max(0, limit - sendable()), list(again)
+    of_limit = min(limit, sendable())
     for queue_id, at, end in others:
         count = min(room, end - at)
         room -= count
+        of_limit += count
         found["messages"] += count
         found["left"] += end - at - count
         if count:
@@ -155,15 +166,20 @@ def plan(
     names = [(name, count) for name, count in look.counts.most_common() if name]
     without_topic = sum(count for name, count in names if to == "topic" and not is_taken(name))
     cannot = f"The group has {NO_RETRY_TOPIC}." if to == "group" and found["messages"] and not is_taken(retry_topic(group)) else ""
-    times = [store.store_time_at(topic, queue_id, offset) for queue_id, first, end in taken_up for offset in (first, end - 1)]
+    stretches: dict[int, list[int]] = {}  # store times rise with the offsets of a queue
+    for queue_id, first, end in taken_up:
+        stretches.setdefault(queue_id, []).extend((first, end - 1))
+    times = [store.store_time_at(topic, queue_id, offset) for queue_id, offsets in stretches.items() for offset in (offsets[0], offsets[-1])]
     known = [time_ms for time_ms in times if time_ms is not None and time_ms > 0]
+    is_complete = look.counts.total() >= found["messages"]
     return found | {
         "topics": [{"topic": name, "messages": count, "exists": name in topics, "is_taken": is_taken(name)} for name, count in names],
         "skipped": skipped,
         "without_topic": without_topic,
         "to_send": 0 if cannot else min(limit, found["messages"] - skipped - without_topic),
         "cannot": cannot,
-        "complete": look.counts.total() >= found["messages"],
+        "complete": is_complete,
+        "of_limit": of_limit if is_complete else min(limit, found["messages"]),  # topics of those left out before were not all read
         "oldest_ms": min(known, default=None),
         "newest_ms": max(known, default=None),
     }

@@ -35,6 +35,7 @@ from typing import IO, Any
 
 import redis
 from django.conf import settings
+from django.db import DatabaseError
 from rq import Worker, get_current_job, serializers
 from rq.command import send_stop_job_command
 from rq.exceptions import DeserializationError, InvalidJobOperation, NoSuchJobError
@@ -256,6 +257,10 @@ def resend_dead_letters(group: str, to: str, limit: int) -> dict:
     except (ClientError, MisuseError) as error:
         before = f"; {sent_so_far:,} were sent before it, and are not sent again" if sent_so_far else ""
         raise JobFailed(f"{error}{before}") from None
+    except DatabaseError as error:
+        raise JobFailed(
+            f"the database failed: {error}; {sent_so_far:,} were sent before it, and the next run may send up to {dead_letters.AT_ONCE} others once more"
+        ) from None
     progress("done", 1, 1, last=True)
     return sent
 

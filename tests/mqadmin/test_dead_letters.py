@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import DatabaseError
 
 from broker_store.broker.topics import TopicConfig
 from broker_store.client import ClientError, MessageQueue, NoRouteError
@@ -37,7 +38,7 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
     assert plan == {
         "group": "billing", "to": "group", "limit": 100, "goes_to": "%RETRY%billing", "messages": 4, "left": 0, "sent_before": 2, "left_out_before": 0, "skipped": 1,
         "topics": [{"topic": "payments", "messages": 2, "exists": False, "is_taken": False}, {"topic": "orders", "messages": 1, "exists": True, "is_taken": True}],
-        "without_topic": 0, "to_send": 3, "cannot": "", "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
+        "without_topic": 0, "to_send": 3, "of_limit": 4, "cannot": "", "complete": True, "oldest_ms": times[2], "newest_ms": times[5],
     }  # fmt: skip
     few = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1, {})
     assert (few["messages"], few["left"], few["goes_to"], few["topics"]) == (1, 3, None, [{"topic": "orders", "messages": 1, "exists": True, "is_taken": True}])
@@ -213,8 +214,60 @@ async def test_the_plan_counts_what_was_left_out_and_is_tried_again(cluster):  #
     assert await planned(100, was) == {"messages": 4, "to_send": 2, "left": 0, "sent_before": 2, "left_out_before": 2, "without_topic": 2, "oldest_ms": times[2]}
     assert await planned(1, was) == {"messages": 3, "to_send": 1, "left": 1, "sent_before": 2, "left_out_before": 2, "without_topic": 2, "oldest_ms": times[2]}
     cluster._process.parts.topics.put(TopicConfig("payments", 1, 1))
-    assert await planned(1, was) == {"messages": 2, "to_send": 1, "left": 2, "sent_before": 2, "left_out_before": 2, "without_topic": 0, "oldest_ms": times[2]}
+    assert await planned(1, was) == {"messages": 1, "to_send": 1, "left": 3, "sent_before": 2, "left_out_before": 2, "without_topic": 0, "oldest_ms": times[2]}
     assert (await planned(100, {0: [(2, 60)], 7: [(0, 9)]}))["left_out_before"] == 2  # what lies behind the place is still to come
+
+
+async def test_a_run_with_the_limit_of_its_plan_sends_what_the_plan_says(cluster, monkeypatch):  # noqa: F811
+    """The page's form sent the count of the letters instead, of which those left out before use nothing: more was sent than was typed."""
+    _give_up(cluster, 3, RETRY_TOPIC="payments")
+    _give_up(cluster, 2, RETRY_TOPIC="orders")
+    cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 3)
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 1, {0: [(0, 3)]})
+    assert (plan["messages"], plan["to_send"], plan["of_limit"], plan["left"]) == (4, 1, 1, 1)
+    reader, producer, kept = _Reader(["payments"] * 3 + ["orders"] * 2, {"orders", "%DLQ%billing"}), _Producer(), _Kept({0: [(0, 3)]})
+    reader.place = 3
+    found = await _resend(monkeypatch, reader, producer, left_out=kept, limit=plan["of_limit"])
+    assert (found["sent"], found["left"], kept) == (plan["to_send"], plan["left"], {0: [(0, 3)]})
+
+
+async def test_a_limit_larger_than_a_run_takes_is_not_planned_for_letters_left_out_before(cluster, monkeypatch):  # noqa: F811
+    _give_up(cluster, 5, RETRY_TOPIC="payments")
+    cluster._process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 5)
+    monkeypatch.setattr(dead_letters, "MAX_LOOKED", 3)
+    plan = await asyncio.to_thread(cluster.dead_letters, "billing", "topic", 4, {0: [(0, 5)]})
+    assert (plan["messages"], plan["of_limit"], plan["complete"]) == (5, 4, False)
+
+
+async def test_letters_beyond_the_limit_of_those_left_out_before_are_left(monkeypatch):
+    reader, kept = _Reader(["Gone"] * 5, {"Gone", "%DLQ%billing"}), _Kept({0: [(0, 5)]})
+    reader.place = 5
+    found = await _resend(monkeypatch, reader, _Producer(), left_out=kept, limit=2)
+    assert (found["sent"], found["left"], kept) == (2, 3, {0: [(2, 5)]})
+
+
+async def test_letters_left_out_before_are_read_many_at_a_time_for_a_small_limit(monkeypatch):
+    reader, kept = _Reader(["Gone"] * 64 + ["orders"], {"orders", "%DLQ%billing"}), _Kept({0: [(0, 64)]})
+    reader.place, pulls, pull = 64, [], reader.pull
+
+    async def counted(queue, offset, max_count):
+        pulls.append(offset)
+        return await pull(queue, offset, max_count)
+
+    reader.pull = counted
+    found = await _resend(monkeypatch, reader, _Producer(), left_out=kept, limit=1)
+    assert (found["sent"], found["without_topic"], pulls) == (1, 64, [0, 32, 64])
+
+
+def test_a_database_that_fails_in_a_run_is_told_with_what_may_be_sent_twice(monkeypatch):
+    async def failing(nameserver, group, to, limit, tell, left_out):
+        tell(3, 9)
+        raise DatabaseError("database is locked")
+
+    monkeypatch.setattr(jobs.run_file, "read", lambda directory: {"nameserver": "127.0.0.1:9876"})
+    monkeypatch.setattr(dead_letters, "resend", failing)
+    with pytest.raises(jobs.JobFailed, match="the database failed: database is locked; 3 were sent before it, and the next run may send up to 32 others once more"):
+        jobs.resend_dead_letters("billing", "group", 9)
 
 
 @pytest.mark.django_db
@@ -286,7 +339,7 @@ def test_the_page_shows_the_plan_and_asks_for_the_name(client_of_role, fake_clus
     client = client_of_role("operator")
     address = "/groups/billing/dead-letters/"
     html = client.get(address).content.decode()
-    assert "<strong>27</strong>" in html and "%RETRY%billing" in html and "Type <strong>billing</strong> to confirm" in html and "orders" in html
+    assert 'name="limit" value="27"' in html and "<strong>27</strong>" in html and "%RETRY%billing" in html and "Type <strong>billing</strong> to confirm" in html and "orders" in html
     refused = client.post(address, {"to": "topic", "limit": "20", "confirm": "billin"}).content.decode()
     assert "Type billing to confirm." in refused and 'value="billin"' in refused and "their own topics" in refused and started == []
     wrong = client.get(address + "?limit=many&to=topic").content.decode()

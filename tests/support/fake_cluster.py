@@ -632,7 +632,7 @@ class FakeCluster:
         facts, now_ms = self.group(group)["dead"], self._now_ms()
         count = min(limit, max(0, facts["messages"] - 4))
         return {"group": group, "to": to, "limit": limit, "goes_to": f"%RETRY%{group}" if to == "group" else None, "messages": count, "left": max(0, facts["messages"] - 4) - count,
-                "sent_before": min(4, facts["messages"]), "left_out_before": 0, "skipped": 0, "without_topic": 0, "to_send": count, "topics": [{"topic": "orders", "messages": count, "exists": True, "is_taken": True}] if count else [], "complete": True, "cannot": "",
+                "sent_before": min(4, facts["messages"]), "left_out_before": 0, "skipped": 0, "without_topic": 0, "to_send": count, "of_limit": count, "topics": [{"topic": "orders", "messages": count, "exists": True, "is_taken": True}] if count else [], "complete": True, "cannot": "",
                 "oldest_ms": now_ms - 7_200_000 if count else None, "newest_ms": now_ms - 5_400_000 if count else None}  # fmt: skip
 
     def fate(self, stored) -> dict | None:

@@ -25,7 +25,7 @@ SWITCH_INTERVAL_S = 0.0005  # a busy Python thread (a page) then holds up the lo
 PART_STOP_SECONDS = 2.0
 NEW_DATABASE = (
     "The dashboard's database was not there, though a broker has run on this data directory: an empty one is made."
-    " Accounts, tokens, schedules and the audit trail of one that was lost are not in it."
+    " Accounts, tokens, schedules, the audit trail and the list of dead letters that were left out are not in it."
 )
 MANAGE = Path(__file__).resolve().parents[3] / "manage.py"
 
