@@ -26,7 +26,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 from rq import Worker, requeue_job
+from rq.command import send_stop_job_command
 from rq.exceptions import InvalidJobOperation, NoSuchJobError
+from rq.job import JobStatus
 
 from broker_store.errors import NameError_
 from broker_store.formats.names import check_group
@@ -43,6 +45,8 @@ MAX_IDS = 20
 MAX_ID_CHARACTERS = 40
 MAX_DESCRIBED = 8
 MAX_PARAMETERS_CHARACTERS = 200
+
+UNDER_WAY = "The job runs, or waits for a worker, already: started again it would run twice."
 
 View = Callable[..., HttpResponse]
 
@@ -121,9 +125,35 @@ def _change(view: View, name: str, request: HttpRequest, named: dict, record: di
     if "job_id" in named:
         job = _fetch(named["queue_index"], named["job_id"])
         record |= _described(job)
+        if name == "stop_job":
+            _stop(request, named["queue_index"], [job], record)
+            return redirect("admin:django_rq_job_detail", named["queue_index"], job.id)
         if name in START_AGAIN and _wants_name(job):
             raise _Refused([job])
+        if name in START_AGAIN and _is_under_way(job):
+            raise Problem("conflict", UNDER_WAY, "Stop it first, or wait for its end.")
     return view(request, **named)
+
+
+def _is_under_way(job: jobs.AllowedJob) -> bool:
+    return job.get_status(refresh=False) in (JobStatus.STARTED, JobStatus.QUEUED)
+
+
+def _stop(request: HttpRequest, queue_index: int, found: list[jobs.AllowedJob], record: dict) -> None:
+    """Tell the workers of running jobs to stop them. Raises Problem where none of the jobs runs."""
+    queue, told = get_queue_by_index(queue_index), 0
+    for job in found:
+        if job.get_status(refresh=False) is not JobStatus.STARTED:
+            continue
+        try:
+            send_stop_job_command(queue.connection, job.id, serializer=queue.serializer)
+            told += 1
+        except (InvalidJobOperation, NoSuchJobError):  # it ended meanwhile
+            continue
+    if not told:
+        raise Problem("conflict", "The job does not run." if len(found) == 1 else "None of the chosen jobs runs.", "Only a running job can be stopped.")
+    record["told_to_stop"] = told
+    messages.info(request, f"{told} of {len(found)} jobs told to stop.")
 
 
 def _act_on_chosen(view: View, request: HttpRequest, named: dict, record: dict) -> HttpResponse:
@@ -132,7 +162,8 @@ def _act_on_chosen(view: View, request: HttpRequest, named: dict, record: dict) 
     found = _fetch_many(named["queue_index"], ids)
     if ids and not found:
         raise Problem("not_found", "None of the chosen jobs is there (any more).", "The list of their queue shows those that there are.")
-    if found and request.POST.get("action") == "requeue":
+    action = request.POST.get("action")
+    if found and action == "requeue":
         found = _startable(request, found, record)
     record["jobs"] = [{"id": job.id, **_described(job)} for job in found[:MAX_DESCRIBED]]
     posted = request.POST.copy()
@@ -140,6 +171,9 @@ def _act_on_chosen(view: View, request: HttpRequest, named: dict, record: dict) 
     if not url_has_allowed_host_and_scheme(posted.get("next_url"), request.get_host()):
         posted.pop("next_url", None)
     request.POST = posted
+    if found and action == "stop":
+        _stop(request, named["queue_index"], found, record)
+        return redirect(posted.get("next_url") or reverse("admin:django_rq_jobs", args=[named["queue_index"]]))
     return view(request, **named)
 
 
@@ -162,6 +196,12 @@ def _requeue_all(request: HttpRequest, queue_index: int, record: dict) -> HttpRe
 
 def _startable(request: HttpRequest, found: list[jobs.AllowedJob], record: dict) -> list[jobs.AllowedJob]:
     """Those that may be started again here; a message and the record name the others. Raises Problem when there are none."""
+    if under_way := [job for job in found if _is_under_way(job)]:
+        record["under_way"] = [job.id for job in under_way[:MAX_DESCRIBED]]
+        if len(under_way) == len(found):
+            raise Problem("conflict", UNDER_WAY, "Stop it first, or wait for its end.")
+        messages.warning(request, f"Left out {len(under_way)} of {len(found)} jobs, which run or wait already.")
+        found = [job for job in found if not _is_under_way(job)]
     left_out = [job for job in found if _wants_name(job)]
     if not left_out:
         return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -30,6 +31,8 @@ MAX_SAID_CHARACTERS = 200
 MAX_LIST_BYTES = 64 << 10
 # Of what was there before and after, in one record: an entry of the audit trail has 4,000 characters.
 MAX_PICTURE_CHARACTERS = 2_500
+MAX_COMPARED = 500  # items of a list whose settings are read before and after
+_SETTING = re.compile(rb"\s*([A-Za-z][A-Za-z0-9._-]{0,99})\s*=\s*[^\s=]")  # Base64 has an equals sign only at its end
 
 Handler = Callable[[Command, Channel], Command | None]
 
@@ -83,37 +86,31 @@ def recorded(parts: BrokerParts, code: int, handler: Handler) -> Handler:
     audited = BROKER[code]
 
     def handle(command: Command, channel: Channel) -> Command | None:
-        names, detail = _subject(audited, command)
-        name = names[0] if names else ""
-        look = _look(parts, audited, command, names, detail)
-        before = look()
+        begun = _Begun(parts, audited, command)
         try:
             answer = handler(command, channel)
         except Exception as error:
-            _note(parts, command, channel, audited, name, detail | _said(error), _outcome_of(error))
+            _note(parts, command, channel, audited, begun.name, begun.detail | _said(error), _outcome_of(error))
             raise
-        detail |= _compared(before, look())
-        _note_answer(command, channel, name, detail, answer)
+        _note_answer(command, channel, begun, answer)
         return answer
 
     async def handle_later(command: Command, channel: Channel) -> Command | None:
-        names, detail = _subject(audited, command)
-        name = names[0] if names else ""
-        look = _look(parts, audited, command, names, detail)
-        before = look()
+        begun = _Begun(parts, audited, command)
         try:
             answer = await handler(command, channel)
         except Exception as error:
-            _note(parts, command, channel, audited, name, detail | _said(error), _outcome_of(error))
+            _note(parts, command, channel, audited, begun.name, begun.detail | _said(error), _outcome_of(error))
             raise
-        detail |= _compared(before, look())
-        _note_answer(command, channel, name, detail, answer)
+        _note_answer(command, channel, begun, answer)
         return answer
 
-    def _note_answer(command: Command, channel: Channel, name: str, detail: dict, answer: Command | None) -> None:
-        if answer is not None and answer.code and answer.remark:
+    def _note_answer(command: Command, channel: Channel, begun: _Begun, answer: Command | None) -> None:
+        code = 0 if answer is None else answer.code
+        detail = begun.detail | begun.compared() | (begun.gone if not code else {})
+        if answer is not None and code and answer.remark:
             detail["said"] = answer.remark[:MAX_SAID_CHARACTERS]
-        _note(parts, command, channel, audited, name, detail, _outcome(0 if answer is None else answer.code))
+        _note(parts, command, channel, audited, begun.name, detail, _outcome(code))
 
     return handle_later if inspect.iscoroutinefunction(handler) else handle
 
@@ -193,10 +190,10 @@ def _names_in(body: bytes, list_name: str, name: str) -> list[str] | None:
 
 
 def _keys_in(body: bytes) -> dict:
-    """The first keys of a body of lines `key=value`. Their values stay out of the record: they may be secrets."""
-    *lines, rest = body[:MAX_LIST_BYTES].split(b"\n", MAX_NAMES)
-    keys = [text_excerpt(line.partition(b"=")[0].decode(errors="replace").strip(), MAX_NAME_CHARACTERS) for line in (*lines, rest)[:MAX_NAMES]]
-    return {"keys": [key for key in keys if key]}
+    """The first keys of a body of lines `key=value`, and how many of these lines are none. All else stays out of the record: it may be a secret."""
+    lines = [line for line in body[:MAX_LIST_BYTES].split(b"\n", MAX_NAMES)[:MAX_NAMES] if line.strip()]
+    keys = [setting[1].decode() for line in lines if (setting := _SETTING.match(line))]
+    return {"keys": keys} | ({"other_lines": len(lines) - len(keys)} if len(keys) < len(lines) else {})
 
 
 def _items_of(body: bytes, list_name: str) -> list[dict] | None:
@@ -222,10 +219,25 @@ class _Of:
     more: int = 0
 
 
-def _look(parts: BrokerParts, audited: Audited, command: Command, names: list[str], detail: dict) -> Callable[[], _Of | None]:
+class _Begun:
+    """What a record says of a request before it is handled: `gone` is what goes with its subject where it is done."""
+
+    def __init__(self, parts: BrokerParts, audited: Audited, command: Command):
+        names, self.detail = _subject(audited, command)
+        self.name = names[0] if names else ""
+        self._look = _look(parts, audited, command, names)
+        self._before = self._look()
+        takes_offsets = audited.kind == "group" and audited.action == "delete" and str((command.fields or {}).get("cleanOffset", "")).lower() == "true"
+        self.gone = _offsets_of(parts, self.name) if takes_offsets else {}
+
+    def compared(self) -> dict:
+        return _compared(self._before, self._look())
+
+
+def _look(parts: BrokerParts, audited: Audited, command: Command, names: list[str]) -> Callable[[], _Of | None]:
     """A function that says what is known of the subject now; None where a record shows no before and after.
 
-    What it is about is chosen here, once, so that both answers are about the same. What a deletion takes along goes into `detail`.
+    What it is about is chosen here, once, so that both answers are about the same.
     """
     name, topic = names[0] if names else "", (command.fields or {}).get("topic", "")
     if audited.action == "reset_offset":
@@ -238,9 +250,9 @@ def _look(parts: BrokerParts, audited: Audited, command: Command, names: list[st
     config_of = {"topic": parts.topics.get, "group": parts.groups.get}.get(audited.kind)
     if config_of is None or audited.action not in ("update", "delete") or not name:
         return lambda: None
-    if audited.action == "delete" and str((command.fields or {}).get("cleanOffset", "")).lower() == "true":
-        detail |= _offsets_of(parts, name)
-    return lambda: _Of({one: _json_of(config_of(one)) for one in names}, is_one=len(names) == 1)
+    compared = list(dict.fromkeys(names))
+    more = max(0, len(compared) - MAX_COMPARED)
+    return lambda: _Of({one: _json_of(config_of(one)) for one in compared[:MAX_COMPARED]}, is_one=len(names) == 1, more=more)
 
 
 def _json_of(config: object) -> dict | None:

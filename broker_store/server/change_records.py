@@ -60,6 +60,7 @@ class ChangeRecord:
     def has_effect(self) -> bool:
         """Whether something was changed, as far as the record tells."""
         is_the_same = "after" in self.detail and self.detail["before"] == self.detail["after"] and not self.detail.get("not_shown")
+        is_the_same |= self.detail.get("topics") == 0  # a permission of a broker without topics
         return self.outcome == "done" and not is_the_same
 
 

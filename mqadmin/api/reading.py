@@ -23,8 +23,8 @@ class OneValueParser(Parser):
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = text_excerpt(next(name for name in found if names.count(name) > 1), 100)
+        seen: set[str] = set()
+        repeated = text_excerpt(next(name for name, _ in pairs if name in seen or seen.add(name)), 100)
         reason = "is given more than once; give it one value"
         raise Problem("invalid_fields", f"{repeated}: {reason}", errors=[{"field": repeated, "reason": reason}])
     return found

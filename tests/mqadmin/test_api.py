@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -11,7 +12,9 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group as UserGroup
 from django.test import AsyncClient
 
+from broker_store.server.problems import Problem
 from mqadmin import clusters, tokens
+from mqadmin.api.reading import OneValueParser
 from tests.support.fake_cluster import FakeCluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -445,6 +448,13 @@ async def test_a_body_that_gives_a_field_twice_is_refused(cluster, local):
     assert answer.json()["errors"] == [{"field": "dry_run", "reason": "is given more than once; give it one value"}]
     assert cluster.asked == []
     assert (await local.post("/api/v1/topics", b'{"name": ', content_type="application/json")).status_code == 400
+
+
+def test_a_repeated_name_among_many_is_found_in_one_pass():
+    """Names were counted one by one, on the loop: 4,000 took 0.4 s, and this many take 4 minutes."""
+    body = "{" + ",".join(f'"n{number}":1' for number in range(100_000)) + ',"n99999":2}'
+    with pytest.raises(Problem, match="n99999: is given more than once"):
+        OneValueParser().parse_body(SimpleNamespace(body=body.encode()))
 
 
 async def test_every_reference_of_the_contract_leads_to_a_part_of_it(remote, cluster):

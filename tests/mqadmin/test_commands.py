@@ -11,6 +11,7 @@ import shutil
 from contextlib import asynccontextmanager
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
@@ -19,7 +20,7 @@ from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePage
 from broker_store.engine.start_records import StartRecords
 from broker_store.messages import Message
-from mqadmin import clusters, tokens, web
+from mqadmin import audit, clusters, tokens, web
 from mqadmin.management.base import cell, printable, table
 from mqadmin.management.commands import demo
 from mqadmin.management.store_verbs import files as store_verb_files
@@ -384,8 +385,9 @@ def test_tokens_are_made_listed_and_revoked():
 def test_a_token_with_a_wrong_value_is_not_made_and_the_value_is_named(arguments, said):
     with pytest.raises(CommandError) as refused:
         offline("token", "create", *arguments)
-    assert str(refused.value) == f"no token is made: {said}"
+    assert str(refused.value) == f"no token is made: {said} (invalid)"
     assert not tokens.ApiToken.objects.exists()
+    assert audit.read(LogEntry.objects.get())["outcome"] == "invalid"
 
 
 @pytest.mark.django_db

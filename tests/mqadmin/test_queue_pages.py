@@ -154,6 +154,53 @@ def test_a_requeue_of_a_job_that_did_not_fail_is_a_conflict(admin, queue):
     assert (record()["outcome"], record()["detail"]["kind"]) == ("conflict", "check_store")
 
 
+def running(queue) -> str:
+    """The id of a job that a worker has begun."""
+    job_id = jobs.start("check_store", {}, ADMIN)["id"]
+    job = jobs._fetch(job_id)
+    queue.remove(job_id)
+    job.prepare_for_execution("somebody", queue.connection)
+    return job_id
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_job_that_runs_or_waits_is_not_started_a_second_time(admin, queue, is_running):
+    job_id = running(queue) if is_running else jobs.start("check_store", {}, ADMIN)["id"]
+    waiting = queue.job_ids
+    assert admin.post(f"{PAGES}/queues/0/{job_id}/enqueue/").status_code == 409
+    assert admin.post(f"{PAGES}/queues/actions/0/", {"action": "requeue", "job_ids": [job_id]}).status_code == 409
+    assert queue.job_ids == waiting
+    assert [audit.read(entry)["outcome"] for entry in LogEntry.objects.all()] == ["conflict", "conflict"]
+
+
+def test_a_bulk_requeue_leaves_out_what_runs_and_says_so(admin, queue):
+    begun, failed = running(queue), ended(queue, "check_store", state=JobStatus.FAILED)
+    answer = admin.post(f"{PAGES}/queues/actions/0/", {"action": "requeue", "job_ids": [begun, failed]}, follow=True)
+    assert queue.job_ids == [failed] and "Left out 1 of 2 jobs, which run or wait already." in answer.content.decode()
+    assert (record()["outcome"], record()["detail"]["under_way"]) == ("done", [begun])
+
+
+def test_a_stop_of_a_job_that_does_not_run_is_a_conflict(admin, queue):
+    """It was recorded as done."""
+    check = ended(queue, "check_store")
+    assert admin.post(f"{PAGES}/queues/0/{check}/stop/").status_code == 409
+    assert admin.post(f"{PAGES}/queues/actions/0/", {"action": "stop", "job_ids": [check, ended(queue, "check_store")]}).status_code == 409
+    assert [audit.read(entry)["outcome"] for entry in LogEntry.objects.all()] == ["conflict", "conflict"]
+
+
+@pytest.mark.parametrize("page", ["0/{}/stop/", "actions/0/"])
+def test_the_worker_of_a_running_job_is_told_to_stop_it(admin, queue, page):
+    begun = running(queue)
+    heard = queue.connection.pubsub()
+    heard.subscribe("rq:pubsub:somebody")
+    assert heard.get_message(timeout=5)["type"] == "subscribe"
+    answer = admin.post(f"{PAGES}/queues/" + page.format(begun), {"action": "stop", "job_ids": [begun]}, follow=True)
+    assert b"stop-job" in heard.get_message(timeout=5)["data"] and answer.status_code == 200
+    assert "1 of 1 jobs told to stop." in answer.content.decode()
+    assert (record()["outcome"], record()["detail"]["told_to_stop"]) == ("done", 1)
+    heard.close()
+
+
 def test_nothing_is_read_as_a_pickle(admin, queue, tmp_path):
     class Bomb:
         def __reduce__(self):
@@ -161,8 +208,8 @@ def test_nothing_is_read_as_a_pickle(admin, queue, tmp_path):
 
     failed = ended(queue, "check_store", state=JobStatus.FAILED)
     queue.connection.hset(f"rq:job:{failed}", "meta", pickle.dumps(Bomb()))
-    for page in (f"{failed}/stop/", "failed/clear/"):
-        assert admin.post(f"{PAGES}/queues/0/{page}").status_code == 302
+    for page, status in ((f"{failed}/stop/", 409), ("failed/clear/", 302)):
+        assert admin.post(f"{PAGES}/queues/0/{page}").status_code == status
     assert not (tmp_path / "owned").exists()
 
 

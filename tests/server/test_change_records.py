@@ -2,6 +2,7 @@
 
 import json
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,11 +78,37 @@ async def test_a_prohibition_says_what_the_group_might_do_before(harness):
     assert harness.records[-1].detail == {"topic": "Orders", "readable": "false", "before": {"readable": True}, "after": {"readable": False}}
 
 
-@pytest.mark.parametrize(("body", "keys"), [(b"storePathRootDir=/tmp/x\nbrokerPermission = 4\n", ["storePathRootDir", "brokerPermission"]), (b"", []), (b"\xff[", ["\ufffd["]), (b"a=1\n" * 1000, ["a"] * MAX_NAMES)])
+@pytest.mark.parametrize(("body", "keys"), [(b"storePathRootDir=/tmp/x\nbrokerPermission = 4\n", ["storePathRootDir", "brokerPermission"]), (b"", []), (b"\xff[", []), (b"a=1\n" * 1000, ["a"] * MAX_NAMES)])
 async def test_a_refused_configuration_leaves_its_keys_and_no_value(harness, body, keys):
     await harness.ask(25, body)
     (record,) = harness.records
     assert record.outcome == "no_permission" and record.detail["keys"] == keys and "/tmp/x" not in str(record.detail)
+
+
+async def test_lines_of_a_configuration_that_are_no_keys_are_counted_and_not_kept(harness):
+    """A secret on a line of its own, as a value that was pasted with its line breaks, stood in the audit trail."""
+    await harness.ask(25, b"accessKey=admin\n-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkq==\nsecret words = 1\n\n")
+    assert harness.records[0].detail["keys"] == ["accessKey"] and harness.records[0].detail["other_lines"] == 3
+    assert "MIIE" not in str(harness.records[0].detail) and "secret" not in str(harness.records[0].detail)
+
+
+async def test_a_list_that_repeats_a_group_reads_its_settings_twice_and_no_more(harness, monkeypatch):
+    reads, get = [], harness.parts.groups.get
+    monkeypatch.setattr(harness.parts.groups, "get", lambda name: reads.append(name) or get(name))
+    group = get("CG").to_json()
+    asked = json.dumps({"groupConfigList": [group] * 50}).encode()
+    names, detail = audited_requests._subject(audited_requests.BROKER[225], SimpleNamespace(fields={}, body=asked))
+    look = audited_requests._look(harness.parts, audited_requests.BROKER[225], SimpleNamespace(fields={}), names)
+    look()
+    assert (detail["items"], reads) == (50, ["CG"])
+
+
+async def test_of_a_long_list_as_many_are_compared_as_the_bound_allows(harness, monkeypatch):
+    monkeypatch.setattr(audited_requests, "MAX_COMPARED", 2)
+    topics = [TopicConfig(f"L{number}", 4, 4).to_json() for number in range(5)]
+    await harness.ask(18, json.dumps({"topicConfigList": topics}).encode())
+    (record,) = harness.records
+    assert record.detail["before"] == {"L0": None, "L1": None} and record.detail["not_shown"] == 3
 
 
 async def test_a_refused_change_says_why(harness):
@@ -146,6 +173,10 @@ async def test_the_deletion_of_a_group_says_which_offsets_went(harness):
     await harness.ask(207, groupName="CG", cleanOffset="true")
     kept, _, gone = harness.records
     assert "offsets" not in kept.detail
+    await harness.ask(207, groupName="CG", cleanOffset="true")
+    harness.parts.offsets.commit("%bad group", "Orders", 0, 3)
+    await harness.ask(207, groupName="%bad group", cleanOffset="true")
+    assert [(one.outcome, "offsets" in one.detail) for one in harness.records[4:]] == [("invalid_parameter", False)]
     assert (len(gone.detail["offsets"]), gone.detail["offset_topics"]) == (MAX_NAMES, 30)
     assert all(queues == {0: int(topic[1:])} for topic, queues in gone.detail["offsets"].items())
 

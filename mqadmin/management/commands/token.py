@@ -4,6 +4,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 
 from broker_store.server.http import ROLES, Caller
+from broker_store.server.problems import Problem
 from mqadmin import tokens
 from mqadmin.api.system import token_facts
 from mqadmin.audit import audited
@@ -42,9 +43,9 @@ class Command(BrokerCommand):
             try:
                 token, text = tokens.issue(options["name"], options["role"], caller.name, options["days"])
             except tokens.TooManyTokens as error:
-                raise CommandError(str(error)) from None
+                raise Problem("limit_reached", str(error)) from None
             except ValidationError as error:
-                raise CommandError(f"no token is made: {tokens.what_is_wrong(error)}") from None
+                raise Problem("invalid", f"no token is made: {tokens.what_is_wrong(error)}") from None
             record["id"] = token.pk
         self.show(token_facts(token) | {"token": text}, text)
 
