@@ -1082,7 +1082,7 @@ class EmbeddedCluster:
         parts = self._parts
         config = self._topic_config(topic)
         if parts.topics.is_system(topic) or topic in FORBIDDEN_TO_SEND:
-            raise Problem("not_writable", f"topic {topic} belongs to the broker, which alone writes to it", "send to a topic of your own")
+            raise Problem("not_writable", f"topic {topic} belongs to the broker: REST and pages send nothing to it", "send to a topic of your own")
         if not config.writable or not parts.settings.broker_permission & PERM_WRITE or config.write_queues < 1:
             raise Problem("not_writable", f"topic {topic} takes no messages")
         now_ms = parts.clock()

@@ -1171,8 +1171,8 @@ class StoreCheck:
             if bad is None:
                 if self.disk.exists(path):
                     self.report.count("config_files")
-                elif reader is not None and reader.is_of_each_stop and self._was_closed_by_broker:
-                    self.report.add(WARNING, "config-missing", str(path), None, reader.gone)
+                elif reader is not None and self._was_closed_by_broker and (gone := reader.gone({topic for topic, _ in self.queues})):
+                    self.report.add(WARNING, "config-missing", str(path), None, gone)
             elif bad.is_in_the_way:
                 self.report.add(ERROR, "unreadable", str(path), None, bad.problem)
             elif reader is None and self._knows_readers:

@@ -11,7 +11,7 @@ What was taken from a `.bak` is older: a group's offsets then lie further back, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,17 +29,20 @@ _MISSING = "is missing"
 class ConfigReader(NamedTuple):
     """How a start reads a file: `read` raises FormatError for a bad one. One that is not needed never stops a start.
 
-    `without` says what happens without the file; `is_of_each_stop`: a stop always writes it.
+    `without` says what happens without the file; `is_of_each_stop`: a stop always writes it. `of_topic`: nothing depends on the file
+    while this topic has no queue.
     """
 
     read: Callable[[str], object]
     is_needed: bool = True
     without: str = ""
     is_of_each_stop: bool = False
+    of_topic: str = ""
 
-    @property
-    def gone(self) -> str:
-        """Say that the file is not there though the last stop wrote it."""
+    def gone(self, topics: Container[str]) -> str:
+        """Say that the file is not there though the last stop wrote it; "" where that means nothing. `topics` are those that have queues."""
+        if not self.is_of_each_stop or (self.of_topic and self.of_topic not in topics):
+            return ""
         return f"{_MISSING}, though each stop writes it: {self.without}"
 
 

@@ -78,9 +78,10 @@ class Broker:
             delay.FILE_NAME: parts.delay,
             transaction_metrics.FILE_NAME: parts.transactions.metrics,
         }
+        with_queues = {topic for topic, _ in parts.store.queues()}
         for name, table in tables.items():
             reader = READERS[name]
-            if what := load(name, table.load, is_needed=reader.is_needed, when_gone=reader.gone if reader.is_of_each_stop else ""):
+            if what := load(name, table.load, is_needed=reader.is_needed, when_gone=reader.gone(with_queues)):
                 log.warning("%s", what)
         adopted = parts.topics.adopt(parts.store.queues())
         if adopted:
@@ -311,14 +312,14 @@ _WHAT_WAITS = {
 class _Steps:
     """Repeats the `step(now_ms)` of one kind of work: it says when to come again (ms), None when its `on_ready` will tell.
 
-    While a file of the store fails it, the store has a flag that says what waits, and the step is tried each STEP_RETRY_S.
+    While a file of the store fails it, the store has a flag that says what waits, and the step is tried each STEP_RETRY_S, whatever arrives.
     """
 
     def __init__(self, name: str, kind, parts: BrokerParts):
         self._name, self._kind, self._parts = name, kind, parts
         self._failed_s: float | None = None  # on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
-        self._at_s = 0.0
+        self._at_s = self._not_before_s = 0.0
 
     def start(self) -> None:
         self._kind.on_ready = self._soon
@@ -343,15 +344,15 @@ class _Steps:
         self._in(PAUSE_MS / 1000)
 
     def _in(self, wait_s: float) -> None:
-        """Have the next step no later than in `wait_s`."""
+        """Have the next step no later than in `wait_s`, or than STEP_RETRY_S after one that failed."""
         loop = asyncio.get_running_loop()
-        at_s = loop.time() + wait_s
+        at_s = max(loop.time() + wait_s, self._not_before_s)
         if self._timer is not None:
             if self._at_s <= at_s:
                 return
             self._timer.cancel()
         self._at_s = at_s
-        self._timer = loop.call_later(wait_s, self._run)
+        self._timer = loop.call_at(at_s, self._run)
 
     def _run(self) -> None:
         self._timer = None
@@ -360,10 +361,11 @@ class _Steps:
             self.now()
         except StoreError as error:
             self._failed_s = asyncio.get_running_loop().time()
+            self._not_before_s = self._failed_s + STEP_RETRY_S
             self._parts.store.trouble(f"{self._name}_failed", f"{_WHAT_WAITS[self._name]}: {error}")
             self._timer.cancel()
             self._timer = None
-            self._in(STEP_RETRY_S)
+            self._in(0.0)
         else:
             # A step may have left out what failed before.
             if self._failed_s is not None and asyncio.get_running_loop().time() - self._failed_s > 2 * STEP_RETRY_S:

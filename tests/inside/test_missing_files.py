@@ -10,6 +10,7 @@ from broker_store.engine.check_report import ERROR, WARNING
 from broker_store.engine.start_records import StartRecords, last_start
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import config_json
+from broker_store.formats.queue_unit import SCHEDULE_TOPIC
 from broker_store.inside.doctor import findings_of
 from broker_store.inside.repair import make_plan
 from tests.support.hand_store import HandStore, message, small_settings
@@ -98,14 +99,19 @@ def test_a_log_that_lost_its_first_file_and_its_record_of_ends_is_no_silent_rete
 
 def test_tables_of_config_that_are_gone_are_named_by_start_and_check(closed):
     shutil.rmtree(closed / "config")
+    assert [severity for severity, _ in told(checked(closed), "config-missing")] == [WARNING] * (len(TABLES) - 1)  # no message was ever delayed
+    store = starting(closed)
+    store.put(message(SCHEDULE_TOPIC, 2, b"x"))
+    store.close()
     assert [severity for severity, _ in told(checked(closed), "config-missing")] == [WARNING] * len(TABLES)
     check = checked(closed)
     assert {finding["grade"] for finding in findings_of(check.report, closed, check.unclean)} == {"lost"} and make_plan(check).actions == []
     assert told(checked(closed, last_start_ms=None), "config-missing") == []
     store = starting(closed)
     for name in TABLES:
-        said = store.load_config(name, lambda text: None, when_gone=READERS[name].gone)
-        assert said == f"config/{name} {READERS[name].gone}" and "is missing, though each stop writes it" in said
+        gone = READERS[name].gone({SCHEDULE_TOPIC})
+        said = store.load_config(name, lambda text: None, when_gone=gone)
+        assert said == f"config/{name} {gone}" and "is missing, though each stop writes it" in said
     assert [finding["file"] for finding in store.recovery_report()["findings"]] == [f"config/{name}" for name in TABLES]
     store.close()
 

@@ -536,4 +536,4 @@ async def test_what_belongs_to_the_broker_is_refused_with_that_reason(cluster):
         with pytest.raises(Problem) as refused:
             await cluster.send(topic, b"x")
         assert (refused.value.code, refused.value.hint) == ("not_writable", "send to a topic of your own")
-        assert refused.value.detail == f"topic {topic} belongs to the broker, which alone writes to it"
+        assert refused.value.detail == f"topic {topic} belongs to the broker: REST and pages send nothing to it"

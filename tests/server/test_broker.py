@@ -23,7 +23,7 @@ from broker_store.protocol import bodies
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
 from broker_store.server import keeper, registration
-from broker_store.server.broker import FLAG_LOG_MS, Broker, NameServerPort
+from broker_store.server.broker import FLAG_LOG_MS, STEP_RETRY_S, Broker, NameServerPort
 from broker_store.server.parts import build_parts
 from broker_store.server.transport import bind, connect
 from tests.support.memory_store import MemoryStore
@@ -265,6 +265,24 @@ async def test_a_step_that_a_file_of_the_store_fails_is_noted_and_tried_again(br
     assert broker.parts.store.flags["timer_failed"].startswith("messages with a time wait;") and "timerlog/0" in broker.parts.store.flags["timer_failed"]
     await until(lambda: not broker.parts.store.flags)
     assert len(taken) > 3 and not [one for one in caplog.records if one.exc_info]
+
+
+async def test_a_step_that_fails_is_not_tried_at_each_arrival(brokers, monkeypatch):
+    broker = await brokers()
+    taken = []
+
+    def step(now_ms):
+        taken.append(now_ms)
+        raise StoreError("timerlog/0: No such file or directory")
+
+    monkeypatch.setattr(broker.parts.timer, "step", step)
+    broker._timer_steps._soon()
+    await until(lambda: taken)
+    for _ in range(20):
+        broker._timer_steps._soon()
+        await asyncio.sleep(0)
+    broker._timer_steps.shortly()
+    assert len(taken) == 1 and broker._timer_steps._at_s > asyncio.get_running_loop().time() + STEP_RETRY_S / 2
 
 
 # Saving
