@@ -156,6 +156,8 @@ def prepare(argv: list[str]) -> Launch:
 
 def _demand_room_for_run_file(disk: Disk, directory: Path) -> None:
     """Refuse a run directory in which the run file cannot be replaced. The file is written last: the store would be opened and served until then."""
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        raise StoreError(f"{directory}: its file system is mounted read-only, and the broker keeps its run file and sockets there; mount it for writing, or use another --data")
     if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
         what = "this user may not make files there, and the broker keeps its run file and sockets there"
         raise StoreError(f"{directory}: {what}; give it the right (chmod u+rwx), or use another --data")

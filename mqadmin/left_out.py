@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from django.db import models, transaction
 
-Range = tuple[int, int]  # first offset and the one behind the last
+Range = tuple[int, int]  # first offset, and the offset after the last
 
 
 class LeftOutLetters(models.Model):

@@ -113,6 +113,15 @@ def test_a_run_directory_that_may_not_be_written_is_refused_before_the_store_is_
     assert not (tmp_path / "data" / "store").exists()
 
 
+def test_a_run_directory_on_a_file_system_that_is_mounted_read_only_is_refused_with_that(prepare, tmp_path, monkeypatch):
+    statvfs, read_only = os.statvfs, (4096, 4096, 1000, 600, 200, 0, 0, 0, os.ST_RDONLY, 255)
+    run = tmp_path / "data" / "run"
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(read_only) if path == run else statvfs(path))
+    with pytest.raises(StoreError, match="data/run: its file system is mounted read-only.*another --data"):
+        prepare()
+    assert not (tmp_path / "data" / "store").exists()
+
+
 def test_a_run_file_that_a_killed_broker_had_begun_is_written_again(prepare, tmp_path):
     (tmp_path / "data" / "run").mkdir(parents=True)
     (tmp_path / "data" / "run" / f"{launch.RUN_FILE}.tmp").write_bytes(b"{")

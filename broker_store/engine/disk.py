@@ -412,7 +412,12 @@ class StoreLock:
             os.close(descriptor)
 
     def demand_in_place(self) -> None:
-        """See that the file still has its name, and make it again where it was removed. StoreLockedError when another process took the name meanwhile."""
+        """See that the file still has its name, and make it again where it was removed. StoreLockedError when another process took the name meanwhile.
+
+        Nothing is done for a lock that was released: its file may be another process's by then.
+        """
+        if self._descriptor < 0:
+            return
         try:
             found = os.lstat(self.path)
         except FileNotFoundError:

@@ -29,7 +29,7 @@ def bucket_of(value: int) -> int:
 
 
 def lowest_of(bucket: int) -> int:
-    """The smallest value of a bucket; of the one behind the last what no value reaches."""
+    """The smallest value of a bucket; for the index after the last bucket, a value that is never reached."""
     if bucket < 8:
         return bucket
     shift = bucket // 4 - 1

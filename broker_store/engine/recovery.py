@@ -478,7 +478,7 @@ class Recovery:
             self._ends.bound(following, self._ends.position)
 
     def _number_behind_gone(self, queue: ConsumeQueue, number: int, end: int, believed_to: int) -> int:
-        """`number`, or the one behind the last unit in the queue's files behind a missing one, of a record from `end` to `believed_to` of the log.
+        """`number`, or the number after the last unit in the queue's files behind a missing one, of a record from `end` to `believed_to` of the log.
 
         Where a file's name is not that of its first unit each of these units counts one.
         """
@@ -859,10 +859,13 @@ class Recovery:
         """As `_next_stated`, with one walk over the log for all queues that are asked about from the same log offset on."""
         if begin not in self._stated_from:
             first = self._stated_from[begin] = {}
-            for found in self._records_from(begin):
-                topic = self._context.topics.get(found.topic)
-                if topic is None or found.log_offset >= topic.row[c.T_DELETED_BEFORE]:
-                    first.setdefault((found.topic, found.queue_id), found.queue_offset)
+            with self._report.step("read the numbers that records behind a bad part state") as step:
+                step.detail = f"from {begin:,} on"
+                for found in self._records_from(begin):
+                    topic = self._context.topics.get(found.topic)
+                    if topic is None or found.log_offset >= topic.row[c.T_DELETED_BEFORE]:
+                        first.setdefault((found.topic, found.queue_id), found.queue_offset)
+                    step.bytes, step.messages = found.log_offset + found.size - begin, step.messages + 1
         return self._stated_from[begin].get((queue.topic, queue.queue_id))
 
     def _drop_if_deleted(self, queue: ConsumeQueue) -> None:

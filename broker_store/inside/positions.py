@@ -160,7 +160,7 @@ class Positions:
         return found
 
     def ends(self, queue: Queue) -> tuple[int, int]:
-        """The lowest offset that may be read, and the one behind the last; equal when there is nothing."""
+        """The lowest offset that may be read, and the offset after the last; equal when there is nothing."""
         if queue not in self._given:
             self._given[queue] = self._find_ends(queue)
         return self._given[queue]
@@ -182,7 +182,7 @@ class Positions:
         return unit is not None and unit.size != queue_unit.PRE_BLANK_SIZE and unit.log_offset >= self.log_minimum
 
     def first_from(self, queue: Queue, log_offset: int) -> int:
-        """The first message of a queue that lies at or behind a place of the log; the one behind the last when none does."""
+        """The first message of a queue that lies at or behind a place of the log; the offset after the last when none does."""
         found = self._found.get((queue, log_offset))
         if found is None:
             found = self._found[queue, log_offset] = self._find_first_from(queue, log_offset)
@@ -205,7 +205,7 @@ class Positions:
         return unit is None or unit.log_offset >= log_offset
 
     def first_since(self, queue: Queue, time_ms: int) -> int:
-        """The first message of a queue that was stored at `time_ms` or later; the one behind the last when none was.
+        """The first message of a queue that was stored at `time_ms` or later; the offset after the last when none was.
 
         Where times go back it is one of those that follow an older one: the caller says so."""
         low, high = self.ends(queue)

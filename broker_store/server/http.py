@@ -312,6 +312,7 @@ def query_int(asked: dict[str, str], name: str, default: int | None, most: int, 
 # In texts, where they count as nothing, and elsewhere. A text longer than one match is gone through piece by piece.
 _TEXT_OR_VALUE = re.compile(rb'"(?:[^"\\]{1,1024}+|\\.){0,64}+"|[\[{,"]', re.DOTALL)
 _TEXT_OR_NAMED = re.compile(rb'"(?:[^"\\]{1,1024}+|\\.){0,64}+"|[:"]', re.DOTALL)
+_ESCAPED_COLON = re.compile(rb"\\u003[aA]")  # a colon of the text that was read, none of the body
 _PIECE_OF_TEXT = re.compile(rb'(?:[^"\\]{1,1024}+|\\.){0,64}+', re.DOTALL)
 _COUNTED_AT_ONCE = 1 << 20
 
@@ -323,11 +324,23 @@ def check_values(body: bytes) -> None:
         raise Problem("too_large", f"the body has more than {MAX_VALUES} values", "send fewer messages in one request")
 
 
-def _check_names(body: bytes, members: int) -> None:
-    """A Problem when an object of a body names a field twice, of which the reader took the last: it has more names than `members`, which
-    were read."""
-    if _count_with_texts(body, b":") > members and _count_outside_texts(body, _TEXT_OR_NAMED, members) > members:
+def _check_names(body: bytes, messages: list[dict]) -> None:
+    """A Problem when an object of a body names a field twice, of which the reader took the last: the body has more colons than the fields
+    and texts of `messages`, which were read, have."""
+    members = sum(len(message) + len(message.get("properties") or ()) for message in messages)
+    colons = _count_with_texts(body, b":")
+    if colons <= members or (colons == members + sum(map(_colons_in_texts, messages)) and not _ESCAPED_COLON.search(body)):
+        return
+    if _count_outside_texts(body, _TEXT_OR_NAMED, members) > members:
         raise Problem("invalid_fields", "a field is given more than once in one object; give it one value")
+
+
+def _colons_in_texts(message: dict) -> int:
+    """How many colons the texts of a message have."""
+    keys, properties = message.get("keys") or (), message.get("properties") or {}
+    count = message["body"].count(":") + (message.get("tag") or "").count(":")
+    count += keys.count(":") if isinstance(keys, str) else sum(key.count(":") for key in keys)
+    return count + sum(name.count(":") + value.count(":") for name, value in properties.items())
 
 
 def _count_with_texts(body: bytes, *marks: bytes) -> int:
@@ -363,7 +376,7 @@ def read_messages(body: bytes) -> tuple[list[NewMessage], bool]:
         messages, is_list = [read_message(item, f"[{index}]") for index, item in enumerate(value)], True
     else:
         messages, is_list, value = [read_message(value, "")], False, [value]
-    _check_names(body, sum(len(item) + len(item.get("properties") or ()) for item in value))
+    _check_names(body, value)
     return messages, is_list
 
 
@@ -378,14 +391,14 @@ def read_message(value: object, place: str) -> NewMessage:
     body, body_error = _read_body(value.get("body"), value.get("body_encoding", "utf-8"))
     if body_error:
         wrong.append(_wrong(place, "body", body_error))
-    tag = _or_none(value.get("tag"), "")
+    tag = _or_default(value.get("tag"), "")
     if not _is_text(tag, MAX_TAG):
         wrong.append(_wrong(place, "tag", f"want a string of at most {MAX_TAG} characters without control characters"))
-    keys = _or_none(value.get("keys"), [])
+    keys = _or_default(value.get("keys"), [])
     keys = ([keys] if keys else []) if isinstance(keys, str) else keys
     if not isinstance(keys, list) or not all(_is_text(key, 1024) and key and " " not in key for key in keys):
         wrong.append(_wrong(place, "keys", "want strings without blanks, none empty"))
-    properties = _or_none(value.get("properties"), {})
+    properties = _or_default(value.get("properties"), {})
     if isinstance(properties, dict) and len(properties) > MAX_PROPERTIES:
         wrong.append(_wrong(place, "properties", f"has {len(properties)} names, at most {MAX_PROPERTIES} fit into a message"))
     elif not isinstance(properties, dict) or not all(_is_text(k, 255) and k and _is_text(v, 32767) and v for k, v in properties.items()):
@@ -413,9 +426,9 @@ def _read_body(text: object, encoding: object) -> tuple[bytes, str]:
         return b"", "is not base64"
 
 
-def _or_none(value: object, none: object) -> object:
-    """The value of a field that may be left out; null is as if it were. Other empty values are of a type, which is checked."""
-    return none if value is None else value
+def _or_default(value: object, default: object) -> object:
+    """The value of a field, `default` where it is null or absent. Other empty values are kept: their types are checked."""
+    return default if value is None else value
 
 
 def _is_text(value: object, limit: int) -> bool:

@@ -116,7 +116,7 @@ def sentence_of(problem: Problem) -> str:
 
 
 def show_problem(request: HttpRequest, problem: Problem) -> None:
-    """Have the next page show a problem. One of what is not there is raised: its own page says so, and the next one would say it again."""
+    """Show a problem as a message on the next page. Raises `not_found` problems: their own page tells of them."""
     if problem.code == "not_found":
         raise problem
     messages.error(request, f"{capital(said(problem))}.")

@@ -231,6 +231,15 @@ def test_whether_somebody_has_the_lock_is_asked_without_taking_it(disk, tmp_path
     assert asked() == (False, "False")
 
 
+def test_a_lock_that_was_released_is_not_taken_again(disk, tmp_path):
+    """A worker may look at the lock once more while the store closes; the file may be another process's by then."""
+    lock = disk.lock(tmp_path / "lock")
+    lock.release()
+    (tmp_path / "lock").unlink()
+    lock.demand_in_place()
+    assert not (tmp_path / "lock").exists()
+
+
 def test_a_reader_is_closed_with_its_last_reference(disk, region):
     readers = [disk.open_reader(region.path) for _ in range(20)]
     held = len(os.listdir("/proc/self/fd"))

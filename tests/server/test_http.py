@@ -347,6 +347,8 @@ async def test_null_is_as_a_field_that_is_left_out():
         b'{"body":"x","tag":null,"tag":"t"}',
         b'[{"body":"a:b"},{"body":"x","flag":1,"flag":2}]',
         b'{"body":"' + b":" * 200_000 + b'\\"","tag":"a","tag":"b"}',
+        b'{"body":":\\u003a:","tag":"a:","tag":"b","keys":["k:"],"properties":{"p:":"v:"}}',
+        b'{"body":"\\u003a","keys":"a:","keys":"b"}',
     ],
 )
 async def test_a_message_that_gives_a_field_twice_is_refused(body):
