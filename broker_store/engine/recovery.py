@@ -266,6 +266,11 @@ class Recovery:
         """Whether the last run was killed and the machine was not restarted since: then all that was written is there."""
         return self._is_same_boot and not self._was_clean and not self._report.in_use
 
+    @property
+    def _was_closed_here(self) -> bool:
+        """Whether a broker of ours opened the store before this start, and it was closed in order."""
+        return self._was_clean and self._last_start_ms is not None
+
     # 1 --------------------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
@@ -316,7 +321,7 @@ class Recovery:
     @property
     def _is_record_gone(self) -> bool:
         """Whether the record of ends was taken away since the last stop, which wrote one."""
-        return self._was_clean and not self._ends.is_there and self._last_start_ms is not None
+        return self._was_closed_here and not self._ends.is_there
 
     def _empty_log(self) -> int:
         """No log file at all: the log begins, in a store that had one behind where that ended. Queues and index stay as they are.
@@ -1234,7 +1239,8 @@ class Recovery:
         last = self._log.files[-1]
         lost = max(last.base + last.map().data_end() - file.base - at, 0)
         if behind is not None:
-            why = f"a good record follows at {behind:,}, and this machine was not restarted since they were written: no crash leaves that, so it is damage"
+            since = "the store was closed in order" if self._was_clean else "this machine was not restarted since they were written"
+            why = f"a good record follows at {behind:,}, and {since}: no crash leaves that, so it is damage"
         else:
             why = (
                 f"the checkpoint says that records up to store time {time_text(stamp)} were on disk"
@@ -1260,9 +1266,10 @@ class Recovery:
     def _cannot_be_lost(self, file: MappedFile, at: int) -> int | None:
         """The log offset of a good record behind byte `at` where only a power cut could have spared it and not what lies before; else None.
 
-        Records are written one behind the other. A process that is killed leaves the last one in part, and all before it whole.
+        Records are written one behind the other. A process that is killed leaves the last one in part, and all before it whole; a
+        broker of ours that closes a store syncs all of it, and leaves no good record behind the end.
         """
-        if not self._keeps_what_was_written:
+        if not (self._keeps_what_was_written or self._was_closed_here):
             return None
         files = self._log.files
         for later in files[files.index(file) :]:

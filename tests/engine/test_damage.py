@@ -189,6 +189,25 @@ def test_after_a_restart_of_the_machine_the_same_may_be_what_a_power_cut_left(tm
     again.close()
 
 
+def test_a_bad_record_before_good_ones_is_damage_in_a_closed_store_whose_checkpoint_and_ends_are_gone(tmp_path, monkeypatch):
+    """Nothing says any more which records were on the disk, so the log was cut as after a power cut. A close syncs all of it."""
+    store, offsets = _killed(tmp_path)
+    _started_again(store).close()
+    path = sorted((store.root / "commitlog").iterdir())[len(offsets) * 400 // 16384]
+    bad = next(number for number, offset in enumerate(offsets) if offset > int(path.name) + 1_000)
+    raw = bytearray(path.read_bytes())
+    raw[offsets[bad] - int(path.name) + 100] ^= 1
+    path.write_bytes(raw)
+    (store.root / "checkpoint").write_bytes(bytes((store.root / "checkpoint").stat().st_size))
+    (store.root / "ends").write_bytes(b"")
+    monkeypatch.setattr(processes, "boot_id", lambda: "another")
+    with pytest.raises(DamagedStoreError, match=f"a good record follows at {offsets[bad + 1]:,}, and the store was closed in order"):
+        _started_again(store)
+    again = _started_again(store, accept_damage=True)
+    assert again.put(message("T", 0)).queue_offset >= len(offsets) - 1, "no number is given twice"
+    again.close()
+
+
 @pytest.mark.parametrize("left", [0, 4, 60, 200])
 def test_the_part_of_a_record_that_a_kill_leaves_is_cut_as_before(tmp_path, left):
     """A unit is written behind its record, so that one is not there."""

@@ -12,6 +12,8 @@ from broker_store.engine import disk as disk_module
 from broker_store.engine.disk import PAGE, Disk, InspectDisk, StoreLock
 from broker_store.errors import DamagedStoreError, DiskFullError, MapLimitError, OtherDiskError, StoreError, StoreLockedError, SyncError
 
+pytestmark = pytest.mark.on_disk
+
 
 @pytest.fixture
 def disk():

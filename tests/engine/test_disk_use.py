@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from broker_store.config import BrokerSettings, StoreSettings
 from tests.support.hand_store import HandStore, message
+
+pytestmark = pytest.mark.on_disk
 
 MB = 1_000_000
 

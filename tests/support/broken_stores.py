@@ -14,6 +14,8 @@ one of these must hold of each message that the store had:
   log's end, as after a power cut, the report says which units of queues went with it. Without a record of ends a log whose
   first files are lost is one that retention shortened; then the report says how many messages the queues know before it.
 
+Of every second store the last start is known, and the machine was not restarted since: then a start cuts nothing good.
+
 The plan of a repair need not name a message before the first file of the log where the record of ends is gone too: retention
 leaves such a store, and no file tells the two apart. The check counts them.
 
@@ -46,6 +48,7 @@ from broker_store.engine.check import StoreCheck
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.consume_queue import UNIT
 from broker_store.engine.ends import EndsFile
+from broker_store.engine.report import RecoveryReport
 from broker_store.errors import StoreError
 from broker_store.formats import record
 from broker_store.formats.record import StoredMessage
@@ -53,7 +56,7 @@ from broker_store.inside.losses import Losses
 from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest, GetStatus, PutStatus
 from tests.support import stores
-from tests.support.hand_store import Clock, HandStore, HandWorker, message, small_settings
+from tests.support.hand_store import START_MS, Clock, HandStore, HandWorker, message, small_settings
 from tests.support.stores import StoreSizes
 
 QUEUES = (("orders", 0), ("orders", 1), ("payments", 0), ("%RETRY%group", 0), ("quiet", 0))
@@ -62,6 +65,7 @@ APACHE = "clean-small"  # written and closed by Apache's broker
 MENDED = ("repaired", "accepted")  # closed, broken, mended in this way, and closed again
 MENDED_FROM = 20_000_000  # seeds below it keep the stores that tests name
 MOVED_FROM = 30_000_000  # the same of seeds below it, in which no file is moved over another
+RECORDED_FROM = 33_000_000  # seeds below it have no record of the last start; of those from it on every second one of ours
 MAX_CHANGED_BYTES = 600
 MAX_BREAKS = 3
 MAX_ORIGINALS = 20  # of each kind; making one takes longer than judging a broken one
@@ -105,6 +109,7 @@ class Broken:
     choose: random.Random
     within: str = ""  # only files below it are broken
     breaks: list[str] = field(default_factory=list)
+    is_same_boot: bool = False  # the last start is known, and the machine was not restarted since: what was written is there
 
     def pick(self, prefix: str = "") -> str | None:
         """A file below `prefix`; each directory of the store is as likely as the others."""
@@ -142,16 +147,24 @@ class Broken:
         bases = [int(name.split("/")[1]) for name, content in self.files.items() if name.startswith("commitlog/") and content]
         return not self.ends.found and bool(bases) and found.log_offset < min(bases)
 
+    @functools.cached_property
+    def known_end(self) -> int:
+        """Log offset behind all that records, units and the record of ends say to have been there."""
+        return max([self.ends.position, *(found.log_offset + found.size for of_queue in self.known.values() for found in of_queue)])
+
+    @functools.cached_property
+    def known(self) -> dict[tuple[str, int], list[StoredMessage]]:
+        """By (topic, queue id) the messages of which the record or a unit is left."""
+        alive = readable(self.files, self.original)
+        known: dict[tuple[str, int], list[StoredMessage]] = {}
+        for found in self.original.messages:
+            if found.log_offset in alive or self.has_own_unit(found):
+                known.setdefault((found.topic, found.queue_id), []).append(found)
+        return known
+
     def known_next(self, topic: str, queue_id: int, cut_at: int | None = None) -> int:
         """The least next offset that can be known of a queue: from records, units and the record of ends that are left below a cut of the log."""
-        alive = readable(self.files, self.original)
-        known = [
-            found.queue_offset + 1
-            for found in self.original.messages
-            if (found.topic, found.queue_id) == (topic, queue_id)
-            and (cut_at is None or found.log_offset < cut_at)
-            and (found.log_offset in alive or self.has_own_unit(found))
-        ]
+        known = (found.queue_offset + 1 for found in self.known.get((topic, queue_id), ()) if cut_at is None or found.log_offset < cut_at)
         return max([self.ends.next_offset(topic, queue_id), *known])
 
     def overwrite(self, name: str, at: int, data: bytes) -> None:
@@ -167,6 +180,21 @@ class _OneFile:
 
     def read_file(self, path: Path, at_most: int) -> bytes | None:
         return self._content
+
+
+class SameBoot:
+    """In the place of `StartRecords`: the last start is known, and the machine was not restarted since."""
+
+    failure = ""
+
+    def begin(self, report: RecoveryReport) -> None:
+        pass
+
+    def write(self, report: RecoveryReport, at_once: bool = False) -> None:
+        pass
+
+    def last_start(self, report: RecoveryReport) -> tuple[int, bool]:
+        return START_MS, True
 
 
 Break = Callable[[Broken], str | None]
@@ -391,6 +419,8 @@ def _mended_original(directory: Path, name: str, choose: random.Random) -> Origi
         write_out(broken, root)
         if (made := _mended(root, name, broken, choose)) is not None:
             return made
+        for left in directory.iterdir():
+            shutil.rmtree(left)  # lost+found too, which each start reads
 
 
 def _mended(root: Path, name: str, broken: Broken, choose: random.Random) -> Original | None:
@@ -538,7 +568,8 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept
     clock = Clock()
     clock.advance(10**9)
     before = tree(root)
-    store = HandStore(replace(original.settings(root), accept_damage=accept_damage), clock)
+    records = SameBoot() if broken.is_same_boot else None
+    store = HandStore(replace(original.settings(root), accept_damage=accept_damage), clock, records=records)
     try:
         try:
             store.begin()
@@ -550,6 +581,8 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept
         cut_at = _reported_cut(store, with_index=not was_repaired)
         if was_repaired and cut_at is not None:
             raise Violation(f"the repaired store is cut at {cut_at}")
+        if cut_at is not None and broken.is_same_boot and not accept_damage and (good := {at for at in alive if at >= cut_at}):
+            raise Violation(f"no kill leaves a bad record before a good one, and {len(good)} good ones are cut, first at {min(good)}")
         named = _named_parts(store)
         lost = _judge_queues(store, broken, alive, cut_at, named, losses)
         is_index_lost = _judge_keys(store, original, alive, cut_at)
@@ -560,7 +593,7 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept
     finally:
         store.die()
     before = tree(root)
-    again = HandStore(original.settings(root), clock)
+    again = HandStore(original.settings(root), clock, records=records)
     try:
         again.begin()
         _judge_queues(again, broken, alive, cut_at, named, losses)
@@ -698,6 +731,8 @@ def _is_named(losses: Losses | None, found: StoredMessage, broken: Broken) -> bo
         return False
     if any((one.topic, one.queue_id) == (found.topic, found.queue_id) and one.first <= found.queue_offset <= one.last for one in losses.ranges):
         return True
+    if found.log_offset >= broken.known_end:
+        return True  # of a killed store whose last log file is gone nothing says how far it went
     if broken.may_be_expired(found) or (losses.perhaps_expired and found.log_offset < losses.log_begin):
         return True
     if broken.has_own_unit(found):
@@ -811,7 +846,8 @@ def judge_repair(root: Path, broken: Broken) -> Judgement:
     """Let the doctor plan and apply, then start the engine. Raises Violation."""
     before = tree(root)
     try:
-        check = StoreCheck(root, noted=_noted(broken.original))
+        last_start_ms = START_MS if broken.is_same_boot else None
+        check = StoreCheck(root, noted=_noted(broken.original), last_start_ms=last_start_ms, is_same_boot=broken.is_same_boot)
         check.run()
         plan = make_plan(check, broken.original.settings(root))
         if tree(root) != before:
@@ -864,7 +900,9 @@ WAYS = {"start": judge_start, "repair": judge_repair, "accept": judge_accepted}
 def broken_store(seed: int, kind: str = "", within: str = "") -> Broken:
     """The broken store of a seed. `kind` is the store that is broken (of all kinds without it), `within` where its broken files lie, or STATED."""
     original = make_original(kind, seed % MAX_ORIGINALS) if kind else make_original(*_original_of(seed))
-    return break_store(original, random.Random(seed), within, moves=seed >= MOVED_FROM)
+    broken = break_store(original, random.Random(seed), within, moves=seed >= MOVED_FROM)
+    broken.is_same_boot = seed >= RECORDED_FROM and original.name != APACHE and seed // 10 % 2 == 1
+    return broken
 
 
 def run_case(
