@@ -926,7 +926,7 @@ def run_case(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=MENDED_FROM, help="of the first case; each following case has the next number")
+    parser.add_argument("--seed", type=int, default=RECORDED_FROM, help="of the first case; each following case has the next number")
     parser.add_argument("--kind", default="", choices=("", "clean", "killed", APACHE, *MENDED), help="of the stores; all without it")
     parser.add_argument("--within", default="", help=f"the directory of the store whose files are broken, or {STATED!r}: what a record states")
     parser.add_argument("--way", default="", choices=("", *WAYS), help="that a store is judged by; both without it")
