@@ -12,7 +12,7 @@ from pathlib import Path
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePosition, read_live_page
-from broker_store.engine.start_records import last_start, levels_of_last_start, sizes_of_last_start
+from broker_store.engine.start_records import LastStart, last_start, levels_of_last_start, sizes_of_last_start
 
 
 def read(data: Path) -> dict | None:
@@ -55,8 +55,8 @@ def noted_sizes(store: Path, data: Path) -> CheckSizes:
     return CheckSizes(**told) if told else sizes_of_last_start((data / "recoveries").absolute(), store.absolute())
 
 
-def last_start_of(store: Path, data: Path) -> tuple[int | None, bool]:
-    """When the newest start of a broker on `store` began that opened it, and whether the machine was not restarted since; (None, False) without a record."""
+def last_start_of(store: Path, data: Path) -> LastStart:
+    """The newest start of a broker that opened `store`."""
     return last_start((data / "recoveries").absolute(), store.absolute())
 
 

@@ -39,7 +39,7 @@ from broker_store.engine.file_facts import LOST_AND_FOUND
 from broker_store.engine.file_sizes import NamedFile, likely_size
 from broker_store.engine.log_begin import holds_nothing, missing_log
 from broker_store.engine.record_room import MAX_RECORD, ColumnRoom
-from broker_store.engine.start_records import store_gone
+from broker_store.engine.start_records import LastStart, store_gone
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
@@ -340,21 +340,18 @@ class StoreCheck:
         should_stop: Callable[[], bool] | None = None,
         *,
         noted: CheckSizes | None = None,
-        last_start_ms: int | None = None,
-        is_same_boot: bool = False,
+        last_start: LastStart | None = None,
         log_directory: Path | None = None,
         log_end: int | None = None,
         delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
         config_readers: Mapping[str, ConfigReader] = MappingProxyType({}),
         disk: Disk | None = None,
     ):
-        """`noted` are the sizes that the last start of a broker on this store used, `last_start_ms` when it began, where that is known (see `file_sizes.py`).
-        `is_same_boot`: this machine was not restarted since that start, so all that was written is there.
+        """`last_start` is the newest start of a broker that opened this store, `noted` are the sizes that it used (see `file_sizes.py`).
 
         `config_readers` are those of the broker (broker/config_readers.py), by the name of the file in config/."""
         self.root, self.disk = Path(root), disk or Disk()
-        self.wanted, self.noted, self._last_start_ms = sizes, noted or CheckSizes(), last_start_ms
-        self._is_same_boot = is_same_boot
+        self.wanted, self.noted, self._last_start = sizes, noted or CheckSizes(), last_start or LastStart()
         self.on_progress, self.should_stop = on_progress, should_stop
         self.log_directory = log_directory or self.root / "commitlog"
         self._records_to_read = check_rules.MOST_CONTRADICTED
@@ -388,8 +385,8 @@ class StoreCheck:
         self._check_names()
         # What a start mends by itself after such a stop is no error.
         self.behind = check_rules.late_severity(self.unclean or self.limit is not None)
-        # A unit is written behind its record: a kill leaves none beyond the log, where the machine was not restarted since (decision 57).
-        self._beyond = ERROR if self._is_same_boot and self.limit is None else self.behind
+        # Units that lead beyond the log: an error where their records were there (decision 57).
+        self.beyond = ERROR if self._last_start.units_prove_records and self.limit is None else self.behind
         self._load()
         return self.report
 
@@ -412,7 +409,7 @@ class StoreCheck:
             self.load()
             self._check_log()
             was_clean = not self.unclean and self.limit is None
-            self.ends.finish(self.log_directory, self.log_start, self.file_sizes.get(self.log_directory, 0), was_clean, self._is_end, self._last_start_ms)
+            self.ends.finish(self.log_directory, self.log_start, self.file_sizes.get(self.log_directory, 0), was_clean, self._is_end, self._last_start.started_ms)
             self._check_queue_ends()
             self._count_deleted()
             self.index.finish()
@@ -466,8 +463,8 @@ class StoreCheck:
         messages = sum(max(queue.end, self.ends.next_offset(*key)) - queue.first for key, queue in self.queues.items())
         messages += self.ends.missing_messages(self.queues)
         what = missing_log(self.ends.position, self.stamps()[1].physic_msg_timestamp, messages)
-        if what is None and self._last_start_ms is not None and holds_nothing(self.disk, self.root, self.log_directory):
-            what = store_gone(self._last_start_ms)
+        if what is None and self._last_start.started_ms is not None and holds_nothing(self.disk, self.root, self.log_directory):
+            what = store_gone(self._last_start.started_ms)
         if what is None:
             self.report.add(NOTE, "empty", where, None, "there is no commit log file")
         else:
@@ -688,7 +685,7 @@ class StoreCheck:
             self.stretches.append(Stretch(offset, file.base + file.size, is_tail=True))
             return None
         if following is None and not self._later_records(file):
-            severity = self._beyond if self.referenced_to > offset else WARNING
+            severity = self.beyond if self.referenced_to > offset else WARNING
             self._broken(severity, file, at, f"{REASONS[reason]}; nothing good follows, the log ends here", "torn-tail")
             self._lost(offset, file.base + file.size, is_tail=True)
             return None
@@ -1096,7 +1093,7 @@ class StoreCheck:
             what = check_rules.offsets_in_no_record(low, high, f"{queue.key[0]}/{queue.key[1]}")
             self.report.add(ERROR, check_rules.QUEUE_OFFSET, str(file.path), int(offsets[low - first]) - file.base, what, queue=queue.key)
         for mask, severity, what in (
-            (beyond, self._beyond, "behind the end of the log"),
+            (beyond, self.beyond, "behind the end of the log"),
             (wrong & ~beyond & ~elsewhere, ERROR, "at no record of this queue"),
         ):
             for low, high in _runs(np.flatnonzero(mask) + first):
@@ -1197,7 +1194,7 @@ class StoreCheck:
 
     @property
     def _was_closed_by_broker(self) -> bool:
-        return self.ends.is_final and self._last_start_ms is not None and not self.unclean and self.limit is None
+        return self.ends.is_final and self._last_start.started_ms is not None and not self.unclean and self.limit is None
 
     def _check_lock(self) -> None:
         if self.disk.exists(self.root / "lock"):

@@ -52,7 +52,7 @@ from broker_store.engine.record_room import MAX_RECORD
 from broker_store.engine.rehearsal import Disowned, QueueEnd, Rehearsal, WayBack, missing_units
 from broker_store.engine.report import SCAN, RecoveryReport, time_text
 from broker_store.engine.rows import Words, WriterContext
-from broker_store.engine.start_records import ends_gone
+from broker_store.engine.start_records import SYNC_FLUSH, LastStart, ends_gone
 from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.engine.tombstones import Tombstones
@@ -110,17 +110,13 @@ class Recovery:
         read_config: Callable[[str], str | None],
         report: RecoveryReport,
         root: Path,
-        last_start_ms: int | None,
-        is_same_boot: bool,
+        last_start: LastStart,
     ):
-        """`last_start_ms` is when the newest start before this one began, None where none is known.
-
-        `is_same_boot`: the machine was not restarted since, so all that was written is there, whether it was synced or not.
-        """
+        """`last_start` is the newest start before this one of a broker that opened the store."""
         self._disk, self._settings, self._context = disk, settings, context
         self._log, self._queues, self._index, self._dispatcher = log, queues, index, dispatcher
         self._checkpoint, self._report, self._root = checkpoint_file, report, root
-        self._last_start_ms, self._is_same_boot = last_start_ms, is_same_boot
+        self._last_start = last_start
         self._ends, self._tombstones, self._times, self._read_config = ends, tombstones, times, read_config
         self._proof = Proof(ends, 0, False, False)
         self._suspects: dict[ConsumeQueue, Suspect] = {}
@@ -225,6 +221,11 @@ class Recovery:
             cut = sum(self._cut_queue(queue, kept[queue]) for queue in self._queues if queue in kept)
             report.cut["consumequeue"]["files"] = self._queue_files_gone
             step.detail = f"{cut:,} units pointed at or beyond {end:,}" if cut else "nothing beyond the log's end"
+        if not clean and self._settings.flush_disk_type == SYNC_FLUSH:
+            with report.step("sync the log before units are written"):
+                for file in self._log.files[self._log.files.index(start) :]:
+                    if file.base < end:
+                        file.map().sync(0, min(file.size, end - file.base))
         dispatch_from = self._mend_index(start.base, agreement.index_place(agreed), end, place, agreement)
         for queue in self._shortened.keys() | headless:  # units that agreed are among those that went
             dispatch_from = min(dispatch_from, max(self._log.minimum, queue.row[c.Q_LOG_END]))
@@ -264,12 +265,17 @@ class Recovery:
     @property
     def _keeps_what_was_written(self) -> bool:
         """Whether the last run was killed and the machine was not restarted since: then all that was written is there."""
-        return self._is_same_boot and not self._was_clean and not self._report.in_use
+        return self._last_start.is_same_boot and not self._was_clean and not self._report.in_use
+
+    @property
+    def _units_prove_records(self) -> bool:
+        """Whether the last run was ended by a kill or a power cut, and a unit that it wrote says that its record was there."""
+        return self._last_start.units_prove_records and not self._was_clean and not self._report.in_use
 
     @property
     def _was_closed_here(self) -> bool:
         """Whether a broker of ours opened the store before this start, and it was closed in order."""
-        return self._was_clean and self._last_start_ms is not None
+        return self._was_clean and self._last_start.started_ms is not None
 
     # 1 --------------------------------------------------------------------------------------------------------------
 
@@ -314,7 +320,7 @@ class Recovery:
                 else f"{noun or 'it holds no whole block'}, so how far queues and index reach is read from their files"
             )
             if self._is_record_gone:
-                report.finding("warning", ends_gone(self._last_start_ms), FILE_NAME)
+                report.finding("warning", ends_gone(self._last_start.started_ms), FILE_NAME)
             if self._ends.is_there and noun:
                 report.finding("warning", noun, FILE_NAME, self._ends.good_bytes)
 
@@ -454,9 +460,10 @@ class Recovery:
             return self._ends_before(end, stamps.logics_msg_timestamp)
         if self._was_clean and not self._proof.is_exact and self._is_end(end) and any(self._has_unit_of(queue, end) for queue in self._queues):
             return f"the log ends at {end:,}, where by the queues a record began when the store was closed: nothing lies there"
-        if self._keeps_what_was_written and any(self._goes_on_at(queue, reached) for queue in self._queues):
+        if self._units_prove_records and any(self._goes_on_at(queue, reached) for queue in self._queues):
             gone = f"the log file behind {last.path.name} is missing" if is_closed else "nothing whole lies there"
-            return f"the log ends at {end:,}, but by the queues a record began at {reached:,}, and this machine was not restarted since it was written: {gone}"
+            why = "this machine was not restarted since it was written" if self._keeps_what_was_written else "with SYNC_FLUSH a record is synced before its unit is written"
+            return f"the log ends at {end:,}, but by the queues a record began at {reached:,}, and {why}: {gone}"
         return None
 
     def _ends_before(self, end: int, stamp_ms: int) -> str:
@@ -1842,7 +1849,7 @@ class Recovery:
         """Nothing that the run before left in memory counts as flushed (see the module's first page)."""
         with self._report.step("sync what cannot wait for the flushers"):
             self._log.leave_unsynced(start.base)
-            if self._settings.flush_disk_type == "SYNC_FLUSH":
+            if self._settings.flush_disk_type == SYNC_FLUSH:
                 self._log.sync(end)
             for queue in self._queues:
                 if queue.files:

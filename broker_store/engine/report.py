@@ -53,6 +53,7 @@ class RecoveryReport:
     id: str = ""
     purpose: str = "start"  # or inspect, dry run, lab
     sizes: dict[str, int] | None = None  # the settings of file sizes that the store is opened with, for who finds files of other lengths
+    flush_disk_type: str = ""  # ASYNC_FLUSH or SYNC_FLUSH: whether a unit of this run says that its record was synced
     delay_levels: str = ""  # messageDelayLevel, by which the units of waiting messages are judged
     kind: str = "unknown"
     state: str = "running"
@@ -168,6 +169,7 @@ class RecoveryReport:
             "purpose": self.purpose,
             "sizes": self.sizes,
             "delay_levels": self.delay_levels,
+            "flush_disk_type": self.flush_disk_type,
             "started_ms": self.started_ms,
             "finished_ms": self.finished_ms,
             "before_ms": self.before_ms,

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import NamedTuple
 
 from broker_store import processes
 from broker_store.engine.check_report import CheckSizes
@@ -22,11 +23,25 @@ from broker_store.engine.disk import Disk
 from broker_store.engine.report import RecoveryReport, time_text
 from broker_store.errors import StoreError
 
+SYNC_FLUSH = "SYNC_FLUSH"
 MOST_RECORDS = 200
 MOST_BYTES = 16 << 20  # of all together; one has a few KB, and at most some hundred
 EVERY_S = 2.0  # while a start goes on
 ID = re.compile(r"\d{1,15}(-\d{1,3})?")
 ENDED_MIDWAY = "ended midway"
+
+
+class LastStart(NamedTuple):
+    """The newest start of a broker that opened a store, as its record says; as here without a record."""
+
+    started_ms: int | None = None
+    is_same_boot: bool = False  # this machine was not restarted since: all that was written is there
+    is_sync_flush: bool = False  # a queue unit was written after its record had been synced
+
+    @property
+    def units_prove_records(self) -> bool:
+        """Whether a unit that the run behind this start wrote says that its record was there."""
+        return self.is_same_boot or self.is_sync_flush
 
 
 class StartRecords:
@@ -69,19 +84,15 @@ class StartRecords:
         except StoreError as error:
             self._give_up(report, error)
 
-    def last_start(self, report: RecoveryReport) -> tuple[int | None, bool]:
-        """When the newest start of a broker began that opened this store, and whether this machine was not restarted since.
-
-        Without a restart nothing that was written is lost. (None, False) without such a start, or where the records cannot be
-        read, which becomes a finding.
-        """
+    def last_start(self, report: RecoveryReport) -> LastStart:
+        """The newest start of a broker that opened this store. Records that cannot be read become a finding, and count as none."""
         if self.failure:
-            return None, False
+            return LastStart()
         try:
             return _last_start(self._disk, self.directory, self._store)
         except StoreError as error:
             self._give_up(report, error)
-            return None, False
+            return LastStart()
 
     def _bytes(self, facts: dict) -> bytes:
         return json.dumps(facts | {"store": self._store, "pid": os.getpid(), "boot": processes.boot_id()}).encode()
@@ -121,14 +132,16 @@ def levels_of_last_start(directory: Path, store: Path, disk: Disk | None = None)
     return levels if isinstance(levels, str) and levels else None
 
 
-def last_start(directory: Path, store: Path, disk: Disk | None = None) -> tuple[int | None, bool]:
+def last_start(directory: Path, store: Path, disk: Disk | None = None) -> LastStart:
     """As `StartRecords.last_start`. Raises StoreError where the records cannot be read."""
     return _last_start(disk or Disk(), directory, _name_of(store, directory))
 
 
-def _last_start(disk: Disk, directory: Path, store: str) -> tuple[int | None, bool]:
-    newest = next(_starts(disk, directory, store), {})
-    return newest.get("started_ms"), newest.get("boot") == processes.boot_id() != ""
+def _last_start(disk: Disk, directory: Path, store: str) -> LastStart:
+    newest = next(_starts(disk, directory, store), None)
+    if newest is None:
+        return LastStart()
+    return LastStart(newest["started_ms"], newest.get("boot") == processes.boot_id() != "", newest.get("flush_disk_type") == SYNC_FLUSH)
 
 
 def store_gone(last_start_ms: int) -> str:

@@ -42,7 +42,7 @@ from broker_store.engine.recovery import Recovery
 from broker_store.engine.report import RecoveryReport
 from broker_store.engine.retention import Retention
 from broker_store.engine.rows import WriterContext
-from broker_store.engine.start_records import StartRecords, store_gone
+from broker_store.engine.start_records import LastStart, StartRecords, store_gone
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.timer_files import TimerFiles
@@ -144,6 +144,7 @@ class MessageStore:
             purpose="inspect" if settings.inspect and purpose == "start" else purpose,
             sizes={field.name: getattr(settings, field.name) for field in fields(CheckSizes)},
             delay_levels=settings.message_delay_level,
+            flush_disk_type=settings.flush_disk_type,
         )
         self._records = records
         self.state = "opening"
@@ -205,9 +206,9 @@ class MessageStore:
                 if not clean:
                     self._disk.size_of(abort)  # refused when it is no regular file
                 report.abort_found = not clean
-                last_start_ms, is_same_boot = (None, False) if self._records is None else self._records.last_start(report)
-                if not self._demand_the_store(last_start_ms):
-                    last_start_ms = None  # nothing of what it left is expected
+                last_start = LastStart() if self._records is None else self._records.last_start(report)
+                if not self._demand_the_store(last_start.started_ms):
+                    last_start = last_start._replace(started_ms=None)  # nothing of what it left is expected
                 step.detail = "there is no abort: it was closed in order, or is new" if clean else "abort is there: whoever wrote last did not close it"
                 if clean:
                     # Before the first write of a run, so that no crash of recovery itself can pass for a clean stop.
@@ -228,8 +229,7 @@ class MessageStore:
                 self.read_config,
                 report,
                 self.root,
-                last_start_ms,
-                is_same_boot,
+                last_start,
             )
             try:
                 with report.step("load what this broker notes beside the log"):
@@ -238,7 +238,7 @@ class MessageStore:
                     if self.times.note:
                         report.finding("warning", self.times.note, f"config/{STORE_TIMES}")
                 end = recovery.run(clean)
-                self._config_files.expects_all = recovery.was_closed and last_start_ms is not None
+                self._config_files.expects_all = recovery.was_closed and last_start.started_ms is not None
             except BaseException:
                 if clean and not recovery.has_changed_files:
                     self._disk.unlink(abort)
@@ -261,7 +261,7 @@ class MessageStore:
             if self.settings.timer_wheel_enable:
                 with report.step("put timer messages on the wheel"):
                     self.timer_files.open(end, self.record_at, self.min_offset(timer_log.TIMER_TOPIC, 0))
-                    if self.timer_files.lacks_check and recovery.was_closed and last_start_ms is not None:
+                    if self.timer_files.lacks_check and recovery.was_closed and last_start.started_ms is not None:
                         report.finding("warning", _NO_TIMER_CHECK, timer_check.PATH)
                     if self.timer_files.taken_again_before:
                         report.finding("warning", _TAKEN_AGAIN, timer_log.PATH)

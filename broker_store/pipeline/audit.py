@@ -24,6 +24,7 @@ from broker_store.engine.check import StoreCheck
 from broker_store.engine.check_places import good_record
 from broker_store.engine.check_report import ERROR, NOTE, WARNING, CheckSizes
 from broker_store.engine.disk import Disk
+from broker_store.engine.start_records import LastStart
 from broker_store.formats import index_file, queue_unit
 from broker_store.pipeline import splits
 from broker_store.pipeline.options import PARTITION_BYTES
@@ -52,19 +53,20 @@ def audit(
     delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
     partition_bytes: int = PARTITION_BYTES,
     noted: CheckSizes | None = None,
+    last_start: LastStart | None = None,
 ) -> dict:
     """{"findings": [{severity, kind, file, offset, what}], "kinds": {kind: count}, "counts": {...}, "not_compared": [what], "ok"}.
 
-    Files are named as seen from the store. What is `not_compared` is left to `check_store`. `noted` are the sizes of files that
-    the last start of a broker on this store used, where that is known.
+    Files are named as seen from the store. What is `not_compared` is left to `check_store`. `last_start` is the newest start
+    of a broker that opened this store, `noted` are the sizes of files that it used.
     """
-    return _Audit(spark, store, live_page, tell, delay_levels_ms, partition_bytes, noted).run()
+    return _Audit(spark, store, live_page, tell, delay_levels_ms, partition_bytes, noted, last_start).run()
 
 
 class _Audit:
-    def __init__(self, spark, store: Path, live_page: Path | None, tell, delay_levels_ms, partition_bytes: int, noted: CheckSizes | None = None):
+    def __init__(self, spark, store: Path, live_page: Path | None, tell, delay_levels_ms, partition_bytes: int, noted: CheckSizes | None, last_start: LastStart | None):
         self.spark, self.store, self.live_page, self.tell = spark, store, live_page, tell
-        self.delay_levels_ms, self.partition_bytes, self.noted = delay_levels_ms, partition_bytes, noted
+        self.delay_levels_ms, self.partition_bytes, self.noted, self.last_start = delay_levels_ms, partition_bytes, noted, last_start
         self.disk = Disk()
         self.live = splits.position_of(live_page, self.disk)
         self.is_unclean = self.disk.exists(store / "abort")
@@ -77,7 +79,8 @@ class _Audit:
         self.tell("looking at the files", 0, 0)
         # First how far the log may be read, then what queues and index have: so they have all of it.
         self.files = splits.log_files(self.store, self.disk, self.live)
-        walk = StoreCheck(self.store, noted=self.noted, log_end=None if self.live is None else self.live.dispatched, disk=self.disk)
+        log_end = None if self.live is None else self.live.dispatched
+        walk = StoreCheck(self.store, noted=self.noted, last_start=self.last_start, log_end=log_end, disk=self.disk)
         self.walk = walk
         self._tell_names(walk)
         if self.live is None:
@@ -261,7 +264,7 @@ class _Audit:
         path, base, _ = self._file_of(at)
         torn = problem.startswith("torn end")
         reaches = torn and any(self._last_reference(queue) > at for queue in self.queues)
-        kind, severity = ("torn-tail", self.behind if reaches else WARNING) if torn else ("bad-record", ERROR)
+        kind, severity = ("torn-tail", self.walk.beyond if reaches else WARNING) if torn else ("bad-record", ERROR)
         self.add(severity, kind, path, at - base, problem)
 
     @staticmethod
@@ -311,7 +314,7 @@ class _Audit:
             what, kind = "missing, the log has the records", "unit-missing"
             severity = check_rules.missing_severity(self.behind, at_end, self.is_unclean)
         elif fault.kind == "unit-behind":
-            what, kind, severity = "pointing behind the end of the log", "unit-extra", self.behind
+            what, kind, severity = "pointing behind the end of the log", "unit-extra", self.walk.beyond
         elif fault.kind == "unit-extra":
             what, kind, severity = f"pointing at no record of this queue, the first to {found[0]}", "unit-extra", ERROR
         else:

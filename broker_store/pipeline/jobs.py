@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from broker_store.engine.check_report import CheckSizes
+    from broker_store.engine.start_records import LastStart
 
 NAMES = ("audit", "statistics", "lineage", "archive")
 MAX_LINEAGE = 10_000
@@ -53,7 +54,14 @@ def reader_of(spark: SparkSession, store: Path, live_page: Path | None, **always
 
 
 def audit(
-    spark: SparkSession, store: Path, live_page: Path | None = None, tell: Tell = quiet, *, noted: CheckSizes | None = None, **options: object
+    spark: SparkSession,
+    store: Path,
+    live_page: Path | None = None,
+    tell: Tell = quiet,
+    *,
+    noted: CheckSizes | None = None,
+    last_start: LastStart | None = None,
+    **options: object,
 ) -> dict:
     """See broker_store.pipeline.audit; `options` are those of the source, delay_levels and partition_bytes."""
     from broker_store.pipeline.audit import audit as run
@@ -61,7 +69,7 @@ def audit(
 
     given = read_options({"path": str(store), **options})
     with telling(spark, tell) as tell:
-        return run(spark, store, live_page, tell, given.delay_levels_ms, given.partition_bytes, noted)
+        return run(spark, store, live_page, tell, given.delay_levels_ms, given.partition_bytes, noted, last_start)
 
 
 def archive(spark: SparkSession, store: Path, out: Path, live_page: Path | None = None, tell: Tell = quiet, **limits: int) -> dict:

@@ -8,7 +8,7 @@ from broker_store import processes
 from broker_store.engine.check import StoreCheck, check_store
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import EndsFile
-from broker_store.engine.start_records import StartRecords
+from broker_store.engine.start_records import LastStart, StartRecords, last_start
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import record
 from broker_store.inside.recoveries import dry_run
@@ -253,7 +253,7 @@ def test_a_log_that_ends_before_what_its_queues_have_is_damage_where_the_machine
         _started_again(store)
     assert {each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"} == before
     for is_same_boot in (True, False):
-        check = StoreCheck(store.root, small_settings(store.root), is_same_boot=is_same_boot)
+        check = StoreCheck(store.root, small_settings(store.root), last_start=LastStart(1, is_same_boot))
         check.run()
         extra = {finding.severity for finding in check.report.findings if finding.kind in ("unit-extra", "torn-tail")}
         assert extra == {"error" if is_same_boot else "warning"}, "the check says of it what the start does"
@@ -265,11 +265,49 @@ def test_a_log_that_ends_before_what_its_queues_have_is_damage_where_the_machine
     again.close()
 
 
+def _bit_of_last_record(store, offsets):
+    path = max((store.root / "commitlog").iterdir())
+    raw = bytearray(path.read_bytes())
+    raw[offsets[-1] - int(path.name) + 100] ^= 1
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("lose", [_last_file, _last_record, _half_of_last_record, _bit_of_last_record])
+@pytest.mark.parametrize("is_sync", [True, False])
+def test_with_sync_flush_a_unit_says_after_a_restart_of_the_machine_too_that_its_record_was_there(tmp_path, monkeypatch, lose, is_sync):
+    """Its record was synced before. The log was cut, acknowledged messages with it, and their numbers were given again."""
+    store = HandStore(
+        small_settings(tmp_path / "store", flush_disk_type="SYNC_FLUSH" if is_sync else "ASYNC_FLUSH"),
+        records=StartRecords(tmp_path / "recoveries", tmp_path / "store"),
+    ).begin()
+    offsets = []
+    for number in range(120):
+        offsets.append(store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset)
+        store.flush()
+    assert store.confirmed == store.log.wrote
+    store.die()
+    lose(store, offsets)
+    monkeypatch.setattr(processes, "boot_id", lambda: "another")
+    if not is_sync:
+        _started_again(store).close()
+        return
+    before = {each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"}
+    with pytest.raises(DamagedStoreError, match="by the queues a record began at .*, and with SYNC_FLUSH a record is synced before its unit is written"):
+        _started_again(store)
+    assert {each: each.read_bytes() for each in store.root.rglob("*") if each.is_file() and each.name != "abort"} == before
+    check = StoreCheck(store.root, small_settings(store.root), last_start=last_start(tmp_path / "recoveries", store.root))
+    check.run()
+    assert {finding.severity for finding in check.report.findings if finding.kind in ("unit-extra", "torn-tail")} == {"error"}
+    again = _started_again(store, accept_damage=True)
+    assert again.put(message("T", 0)).queue_offset >= len(offsets), "no number is given twice"
+    again.close()
+
+
 @pytest.mark.parametrize("lose", [_last_file, _last_record, _half_of_last_record])
 def test_a_repair_names_what_was_behind_the_end_of_a_log_after_a_kill_and_the_store_starts(tmp_path, lose):
     store, offsets = _killed(tmp_path)
     lose(store, offsets)
-    check = StoreCheck(store.root, small_settings(store.root), is_same_boot=True)
+    check = StoreCheck(store.root, small_settings(store.root), last_start=LastStart(1, True))
     check.run()
     plan = make_plan(check, store.settings)
     Repair(plan).run()

@@ -35,7 +35,7 @@ def starting(root, **changes) -> HandStore:
 
 
 def checked(root, **changes) -> StoreCheck:
-    given = {"last_start_ms": last_start(root.parent / "recoveries", root)[0], "config_readers": READERS} | changes
+    given = {"last_start": last_start(root.parent / "recoveries", root), "config_readers": READERS} | changes
     check = StoreCheck(root, **given)
     check.run()
     findings_of(check.report, root, check.unclean)  # each kind has a meaning, else KeyError
@@ -73,14 +73,14 @@ def test_an_emptied_store_is_an_error_where_a_start_is_recorded_and_an_empty_one
     check = checked(closed)
     assert told(check, "log-missing") == [(ERROR, refused(closed).what)] and "its disk is not mounted" in refused(closed).what
     assert not check.report.ok and make_plan(check).left
-    assert [finding.kind for finding in checked(closed, last_start_ms=None).report.findings] == ["empty"]
+    assert [finding.kind for finding in checked(closed, last_start=None).report.findings] == ["empty"]
 
 
 def test_a_missing_record_of_ends_is_named_by_start_and_check(closed):
     (closed / "ends").unlink()
     ((severity, what),) = told(checked(closed), "ends-missing")
     assert severity == WARNING and what.startswith("is missing, though each stop writes it and the store was opened at 20")
-    assert told(checked(closed, last_start_ms=None), "ends-missing") == []
+    assert told(checked(closed, last_start=None), "ends-missing") == []
     store = starting(closed)
     assert [(finding["severity"], finding["file"], finding["what"]) for finding in store.recovery_report()["findings"]] == [("warning", "ends", what)]
     store.close()
@@ -106,7 +106,7 @@ def test_tables_of_config_that_are_gone_are_named_by_start_and_check(closed):
     assert [severity for severity, _ in told(checked(closed), "config-missing")] == [WARNING] * len(TABLES)
     check = checked(closed)
     assert {finding["grade"] for finding in findings_of(check.report, closed, check.unclean)} == {"lost"} and make_plan(check).actions == []
-    assert told(checked(closed, last_start_ms=None), "config-missing") == []
+    assert told(checked(closed, last_start=None), "config-missing") == []
     store = starting(closed)
     for name in TABLES:
         gone = READERS[name].gone({SCHEDULE_TOPIC})

@@ -11,6 +11,7 @@ import pytest
 from broker_store.engine.check import StoreCheck, check_store
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
+from broker_store.engine.start_records import LastStart
 from broker_store.formats import queue_unit, record
 from broker_store.inside.doctor import MEANINGS
 from broker_store.pipeline import audit, splits
@@ -19,7 +20,7 @@ from tests.engine.test_known_ends import filled, poke
 from tests.pipeline import plain
 from tests.support import stores
 from tests.support.faults import FAULTS, Scene
-from tests.support.hand_store import Clock, HandStore, small_settings
+from tests.support.hand_store import Clock, HandStore, message, small_settings
 from tests.support.reference import ReferenceStore
 
 STRETCH_BYTES = 1 << 16  # far less than a file of the log
@@ -35,8 +36,8 @@ class InOneProcess(audit._Audit):
         return [function(shared, item) for item in items]
 
 
-def audited(root: Path, partition_bytes: int = PARTITION_BYTES, noted: CheckSizes | None = None) -> dict:
-    return InOneProcess(None, root, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, partition_bytes, noted).run()
+def audited(root: Path, partition_bytes: int = PARTITION_BYTES, noted: CheckSizes | None = None, last_start: LastStart | None = None) -> dict:
+    return InOneProcess(None, root, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, partition_bytes, noted, last_start).run()
 
 
 @pytest.fixture(scope="module")
@@ -197,3 +198,31 @@ def test_a_zeroed_unit_of_a_record_that_retention_removed_is_named_alike(number,
     checked = {(one.severity, one.kind, one.offset) for one in StoreCheck(root, noted=noted).run().findings if one.kind not in NOT_COMPARED}
     assert checked
     assert {(one["severity"], one["kind"], one["offset"]) for one in audited(root, noted=noted)["findings"] if one["kind"] not in NOT_COMPARED} == checked
+
+
+LAST_STARTS = {"none": None, "another boot": LastStart(1), "same boot": LastStart(1, is_same_boot=True), "SYNC_FLUSH": LastStart(1, is_sync_flush=True)}
+
+
+@pytest.mark.parametrize("known", LAST_STARTS)
+@pytest.mark.parametrize("hurt", ["zeroed", "bit", "all gone"])
+def test_what_is_known_of_the_last_start_counts_alike(hurt, known, tmp_path):
+    """The audit was not given it: an error of check_store was its warning, and a store that had vanished was sound."""
+    root = tmp_path / "store"
+    store = HandStore(small_settings(root)).begin()
+    offsets = [store.put(message("T", 0, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset for number in range(60)]
+    store.die()
+    path = max((root / "commitlog").iterdir())
+    at, raw = offsets[-1] - int(path.name), bytearray(path.read_bytes())
+    if hurt == "all gone":
+        shutil.rmtree(root)
+        (root / "commitlog").mkdir(parents=True)
+    else:
+        raw[at:] = bytes(len(raw) - at) if hurt == "zeroed" else bytes([*raw[at : at + 100], raw[at + 100] ^ 1, *raw[at + 101 :]])
+        path.write_bytes(raw)
+    check = StoreCheck(root, small_settings(root), last_start=LAST_STARTS[known])
+    report = check.run()
+    result = audited(root, noted=CheckSizes(16384, 400, 16, 64), last_start=LAST_STARTS[known])
+    told = {(one["severity"], one["kind"]) for one in result["findings"] if one["kind"] not in NOT_COMPARED}
+    assert told == {(one.severity, one.kind) for one in report.findings if one.kind not in NOT_COMPARED}
+    proves = LAST_STARTS[known] is not None and (hurt == "all gone" or LAST_STARTS[known].units_prove_records)
+    assert result["ok"] == (not proves)

@@ -49,6 +49,7 @@ from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.consume_queue import UNIT
 from broker_store.engine.ends import EndsFile
 from broker_store.engine.report import RecoveryReport
+from broker_store.engine.start_records import LastStart
 from broker_store.errors import StoreError
 from broker_store.formats import record
 from broker_store.formats.record import StoredMessage
@@ -182,6 +183,9 @@ class _OneFile:
         return self._content
 
 
+SAME_BOOT = LastStart(START_MS, is_same_boot=True)
+
+
 class SameBoot:
     """In the place of `StartRecords`: the last start is known, and the machine was not restarted since."""
 
@@ -193,8 +197,8 @@ class SameBoot:
     def write(self, report: RecoveryReport, at_once: bool = False) -> None:
         pass
 
-    def last_start(self, report: RecoveryReport) -> tuple[int, bool]:
-        return START_MS, True
+    def last_start(self, report: RecoveryReport) -> LastStart:
+        return SAME_BOOT
 
 
 Break = Callable[[Broken], str | None]
@@ -846,8 +850,7 @@ def judge_repair(root: Path, broken: Broken) -> Judgement:
     """Let the doctor plan and apply, then start the engine. Raises Violation."""
     before = tree(root)
     try:
-        last_start_ms = START_MS if broken.is_same_boot else None
-        check = StoreCheck(root, noted=_noted(broken.original), last_start_ms=last_start_ms, is_same_boot=broken.is_same_boot)
+        check = StoreCheck(root, noted=_noted(broken.original), last_start=SAME_BOOT if broken.is_same_boot else None)
         check.run()
         plan = make_plan(check, broken.original.settings(root))
         if tree(root) != before:

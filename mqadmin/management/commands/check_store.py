@@ -51,8 +51,7 @@ class Command(PlainCommand):
             levels = options["delay_levels"] or run_file.delay_levels(root, data)
             delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
             given = {"on_progress": tell, "log_end": None if live is None else live.dispatched, "delay_levels_ms": delays}
-            last_start_ms, is_same_boot = run_file.last_start_of(root, data)
-            given |= {"noted": run_file.noted_sizes(root, data), "last_start_ms": last_start_ms, "is_same_boot": is_same_boot}
+            given |= {"noted": run_file.noted_sizes(root, data), "last_start": run_file.last_start_of(root, data)}
             result, plan = examine(root, with_plan=options["plan"] or options["apply"], **given)
             if options["apply"] and plan.actions:
                 repair = Repair(plan, on_step=lambda number, action: tell and tell(number, len(plan.actions), action.what, "steps"))

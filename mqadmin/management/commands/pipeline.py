@@ -109,8 +109,8 @@ class Command(BaseCommand):
         if options["verb"] == "statistics":
             return jobs.statistics(session, store, live, tell, **_only(options))
         levels = options["delay_levels"] or run_file.delay_levels(store, data)
-        noted = run_file.noted_sizes(store, data)
-        return jobs.audit(session, store, live, tell, noted=noted, **({"delay_levels": levels} if levels else {}))
+        noted, last_start = run_file.noted_sizes(store, data), run_file.last_start_of(store, data)
+        return jobs.audit(session, store, live, tell, noted=noted, last_start=last_start, **({"delay_levels": levels} if levels else {}))
 
     def _show_audit(self, result: dict) -> None:
         rows = ([one["severity"], one["kind"], one["file"], "" if one["offset"] is None else str(one["offset"]), one["what"]] for one in result["findings"])
