@@ -63,6 +63,7 @@ MAX_LISTED = 200  # newest jobs of each queue and state
 # Jobs that wait, of all queues: each holds its parameters and a row of every list until its turn comes.
 MAX_WAITING = 100
 MAX_WAITING_OF_USER = 20  # so that others find room
+_NO_ROOM = "wait until some have run, or cancel some"
 _starting = threading.Lock()  # counting and queueing are one step for the threads of requests
 PROGRESS_INTERVAL_SECONDS = 0.25
 JOB_ID = pipeline.RUN_ID
@@ -509,20 +510,24 @@ def start(kind_name: str, parameters: dict, caller: Caller, *, confirm: str | No
         return describe(job)
 
 
+def room() -> int:
+    """How many more jobs may wait, 1 or more. Raises Problem where none may."""
+    waiting = sum(queue.count for queue in _queues())
+    if waiting >= MAX_WAITING:
+        raise Problem("limit_reached", f"{waiting} jobs are waiting, at most {MAX_WAITING} may", _NO_ROOM)
+    return MAX_WAITING - waiting
+
+
 def _check_room(caller: Caller) -> None:
     """Refuse one more waiting job, of all or of this caller. Raises Problem."""
-    hint = "wait until some have run, or cancel some"
-    queues = _queues()
-    waiting = sum(queue.count for queue in queues)
-    if not waiting:
+    if room() == MAX_WAITING:
         return
-    if waiting >= MAX_WAITING:
-        raise Problem("limit_reached", f"{waiting} jobs are waiting, at most {MAX_WAITING} may", hint)
+    queues = _queues()
     ids = [job_id for queue in queues for job_id in queue.get_job_ids()]
     jobs = AllowedJob.fetch_many(ids, connection=queues[0].connection, serializer=JSONSerializer)
     own = sum(job is not None and isinstance(job.meta, dict) and job.meta.get("by") == caller.name for job in jobs)
     if own >= MAX_WAITING_OF_USER:
-        raise Problem("limit_reached", f"{own} jobs of {caller.name} are waiting, at most {MAX_WAITING_OF_USER} of one user may", hint)
+        raise Problem("limit_reached", f"{own} jobs of {caller.name} are waiting, at most {MAX_WAITING_OF_USER} of one user may", _NO_ROOM)
 
 
 def retry(job_id: str, caller: Caller, confirm: str | None = None, record: dict | None = None) -> dict:

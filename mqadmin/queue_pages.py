@@ -130,8 +130,10 @@ def _change(view: View, name: str, request: HttpRequest, named: dict, record: di
             return redirect("admin:django_rq_job_detail", named["queue_index"], job.id)
         if name in START_AGAIN and _wants_name(job):
             raise _Refused([job])
-        if name in START_AGAIN and _is_under_way(job):
-            raise Problem("conflict", UNDER_WAY, "Stop it first, or wait for its end.")
+        if name in START_AGAIN:
+            if _is_under_way(job):
+                raise Problem("conflict", UNDER_WAY, "Stop it first, or wait for its end.")
+            jobs.room()
     return view(request, **named)
 
 
@@ -204,7 +206,7 @@ def _startable(request: HttpRequest, found: list[jobs.AllowedJob], record: dict)
         found = [job for job in found if not _is_under_way(job)]
     left_out = [job for job in found if _wants_name(job)]
     if not left_out:
-        return found
+        return _as_many_as_may_wait(request, found, record)
     record["left_out"] = [job.id for job in left_out[:MAX_DESCRIBED]]
     if len(left_out) == len(found):
         raise _Refused(left_out)
@@ -212,7 +214,16 @@ def _startable(request: HttpRequest, found: list[jobs.AllowedJob], record: dict)
     links = format_html_join(", ", '<a href="{}">{}</a>', sorted(where))
     sentence = "Left out {} of {} jobs, which want a name typed since they cannot be taken back. Start them here: {}."
     messages.warning(request, format_html(sentence, len(left_out), len(found), links))
-    return [job for job in found if not _wants_name(job)]
+    return _as_many_as_may_wait(request, [job for job in found if not _wants_name(job)], record)
+
+
+def _as_many_as_may_wait(request: HttpRequest, found: list[jobs.AllowedJob], record: dict) -> list[jobs.AllowedJob]:
+    """The first of them, as many as may wait beside those that do; a message and the record count the others. Raises Problem where none may."""
+    room = jobs.room()
+    if len(found) > room:
+        record["no_room"] = len(found) - room
+        messages.warning(request, f"Left out {len(found) - room} of {len(found)} jobs: at most {jobs.MAX_WAITING} jobs may wait.")
+    return found[:room]
 
 
 class _Refused(Problem):

@@ -180,6 +180,21 @@ def test_a_bulk_requeue_leaves_out_what_runs_and_says_so(admin, queue):
     assert (record()["outcome"], record()["detail"]["under_way"]) == ("done", [begun])
 
 
+@pytest.mark.parametrize("page", ["0/requeue-all/", "actions/0/"])
+def test_a_bulk_requeue_starts_as_many_as_may_wait_and_counts_the_others(admin, queue, monkeypatch, page):
+    """Any number of failed jobs was queued again, past the bound of each other door."""
+    failed = [ended(queue, "check_store", state=JobStatus.FAILED) for _ in range(5)]
+    jobs.start("check_store", {}, ADMIN)
+    monkeypatch.setattr(jobs, "MAX_WAITING", 4)
+    admin.post(f"{PAGES}/queues/{page}", {"action": "requeue", "job_ids": failed})
+    assert queue.count == 4 and record()["detail"]["no_room"] == 2
+    left = queue.failed_job_registry.get_job_ids()
+    for again in (page, f"0/{left[0]}/requeue/"):
+        answer = admin.post(f"{PAGES}/queues/{again}", {"action": "requeue", "job_ids": left})
+        assert answer.status_code == 429 and "at most 4 may" in answer.content.decode()
+    assert queue.count == 4
+
+
 def test_a_stop_of_a_job_that_does_not_run_is_a_conflict(admin, queue):
     """It was recorded as done."""
     check = ended(queue, "check_store")
