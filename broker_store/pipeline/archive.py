@@ -41,7 +41,8 @@ DAY_UTC = "yyyy-MM-dd"
 def archive(read: Callable[..., DataFrame], store: Path, live_page: Path | None, out: Path, tell, step_bytes: int = STEP_BYTES) -> dict:
     """Bring the archive `out` up to the end of the store.
 
-    {"records", "bytes", "files", "from", "to", "missing", "days"} of this run; `days` are {topic, day, records, bytes, files}.
+    {"records", "bytes", "files", "from", "to", "missing", "days", "doubt"} of this run; `days` are {topic, day, records, bytes, files},
+    `doubt` says why a message may be in another day than its neighbours, None where nothing does.
     """
     disk = Disk()
     live = splits.position_of(live_page, disk)
@@ -76,6 +77,7 @@ def archive(read: Callable[..., DataFrame], store: Path, live_page: Path | None,
             if until == end:
                 break
         done["days"] = [days[key] for key in sorted(days)]
+        done["doubt"] = splits.time_doubt(begin, done["to"], store, live, disk)
     return done
 
 

@@ -207,11 +207,7 @@ def _within_times(splits: list[Split], tests: tuple[Test, ...], store: Path, liv
     least, most = bounds(tests, "store_time")
     if not any(name == "store_time" for name, _, _ in tests):
         return splits
-    order, ends = StoreTimes(disk, store / "config" / STORE_TIMES), EndsFile(disk, store / ENDS)
-    order.load()
-    ends.load()
-    # A running broker made its notes before it took messages, and writes no time that goes back.
-    own_position = ends.position if live is None else live.dispatched
+    order, own_position = _time_order(store, live, disk)
     times = [_store_time(split, disk) for split in splits]
 
     def may_hold(number: int) -> bool:
@@ -223,6 +219,28 @@ def _within_times(splits: list[Split], tests: tuple[Test, ...], store: Path, liv
         return begin_us <= most and next_us >= least
 
     return [split for number, split in enumerate(splits) if number + 1 == len(splits) or may_hold(number)]
+
+
+def _time_order(store: Path, live: LivePosition | None, disk: Disk) -> tuple[StoreTimes, int]:
+    """Where store times go back, as the store's note says, and up to where only a broker of ours wrote the log."""
+    order, ends = StoreTimes(disk, store / "config" / STORE_TIMES), EndsFile(disk, store / ENDS)
+    order.load()
+    ends.load()
+    # A running broker made its notes before it took messages, and writes no time that goes back.
+    return order, ends.position if live is None else live.dispatched
+
+
+def time_doubt(begin: int, end: int, store: Path, live: LivePosition | None, disk: Disk) -> str | None:
+    """Say that store times go back in [begin, end) of the log, or that this is not known; None where they are known to rise."""
+    order, own_position = _time_order(store, live, disk)
+    if begin >= end or order.is_known_to_rise(begin, end - 1, own_position):
+        return None
+    steps = [step for step in order.steps if begin < step.log_offset < end]
+    if steps:
+        first = steps[0]
+        times = "once" if len(steps) == 1 else f"{len(steps):,} times"
+        return f"store times go back {times}, first at {first.log_offset:,} of the log by {first.before_ms - first.own_ms:,} ms: each message is in the day that its own store time says"
+    return "whether store times go back in it is not known: each message is in the day that its own store time says"
 
 
 def _store_time(split: Split, disk: Disk) -> int | None:

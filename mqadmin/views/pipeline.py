@@ -299,6 +299,7 @@ def _archive(result: dict) -> dict:
     return {
         **{name: result[name] for name in ("records", "bytes", "files", "from", "to", "missing")},
         "log_bytes": result["to"] - result["from"],
+        "doubt": result.get("doubt"),  # runs of an earlier version have none
         "by_day": bars([{"name": day, "value": count, "tone": "flushed"} for day, count in newest]),
         "days": days[:MAX_ROWS],
         "left_out": max(0, len(days) - MAX_ROWS),

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from broker_store.engine.disk import Disk
 from broker_store.engine.store_times import FILE_NAME
 from broker_store.formats import record
 from broker_store.messages import Message
+from broker_store.pipeline.splits import time_doubt
 
 MINUTE = 60_000
 
@@ -166,3 +168,18 @@ def test_a_lookup_by_key_says_when_times_go_back_across_its_begin_or_end(stored,
     assert "ask without times" in store.key_times_doubt(times[30], times[50])
     assert store.key_times_doubt(0, 1 << 62) is None
     assert store.key_times_doubt(times[3], times[5]) is None
+
+
+def test_an_archive_of_a_part_in_which_times_go_back_or_may_go_back_says_so(stored, open_store):
+    """The day of a message in it is that of its own store time, which may be before that of the message before."""
+    root, places, times, set_times = stored
+    set_times({40: times[40] - 25 * MINUTE, 50: times[50] - 30 * MINUTE})
+    store = open_store()
+    end = store.log.wrote
+    store.close()
+    said = f"store times go back 2 times, first at {places[40]:,} of the log by {24 * MINUTE:,} ms: each message is in the day that its own store time says"
+    assert time_doubt(0, end, root, None, Disk()) == said
+    assert time_doubt(places[41], places[49], root, None, Disk()) is None
+    (root / "config" / FILE_NAME).unlink()
+    assert "is not known" in time_doubt(places[41], places[49], root, None, Disk())
+    assert time_doubt(end, end, root, None, Disk()) is None, "nothing was added"

@@ -70,7 +70,7 @@ def test_new_records_are_added_and_a_killed_run_leaves_nothing_doubled_or_missin
     assert len(content(out)) > 0 and json.loads((out / "manifest.json").read_text())["runs"] == []
     first = jobs.archive(spark, root, out)
     assert content(out) == expected(root)
-    assert (first["records"], first["from"]) == (30, 0)
+    assert (first["records"], first["from"], first["doubt"]) == (30, 0, None)
 
     # Killed before the manifest is written; then again in small steps.
     put(8)

@@ -77,6 +77,7 @@ LINEAGE = {
 }
 ARCHIVE = {
     "records": 1_402_118, "bytes": 210_884_120, "files": 14, "from": 201_326_592, "to": 357_564_416, "missing": [[67_108_864, 134_217_728]],
+    "doubt": "store times go back once, first at 301,989,888 of the log by 3,600,000 ms: each message is in the day that its own store time says",
     "days": [{"topic": topic, "day": f"2026-11-{day}", "records": 70_000 + day * 900 + len(topic) * 4_000, "bytes": 9_400_000 + day * 81_000, "files": 1 + (topic == "orders")}
              for topic in ("orders", "page-views", "payments") for day in range(17, 22)],
 }  # fmt: skip

@@ -147,6 +147,8 @@ class Command(BaseCommand):
     def _show_archive(self, result: dict) -> None:
         for begin, end in result["missing"]:
             self.stdout.write(f"missing: [{begin}, {end}) of the log was deleted before it was archived")
+        if result["doubt"]:
+            self.stdout.write(f"note: {result['doubt']}")
         self.stdout.write(f"{result['records']:,} records in {result['files']} files, {result['bytes']:,} bytes; the archive holds the log up to {result['to']}.")
 
 
