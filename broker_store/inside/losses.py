@@ -24,7 +24,7 @@ from broker_store.engine.record_room import MAX_RECORD
 from broker_store.formats import names, record
 from broker_store.formats.queue_unit import LIGHT_QUEUE, PRE_BLANK_SIZE
 
-MAX_RANGES = 1_000  # named one by one; the others are counted
+MAX_RANGES = 1_000  # of a document: pages and REST name these, and count the others
 _NEVER = 1 << 62
 _UNITS_AT_ONCE = 1 << 16
 _MOST_UNITS_BETWEEN = 1 << 20  # a number further from the queue's last sound record is that of a misnamed file, and would make 20 MB of empty units
@@ -58,7 +58,7 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """`ranges` are the first MAX_RANGES; `messages` counts all, `ranges_left_out` how many ranges are not named.
+    """`ranges` name each lost message of a queue that is known; `messages` is how many they are.
 
     `unnamed_bytes` are missing or damaged bytes of the log that held what no queue names; of a record that only the index or the
     checkpoint knows they count the least that a record has.
@@ -70,7 +70,6 @@ class Losses:
 
     ranges: tuple[LostRange, ...] = ()
     messages: int = 0
-    ranges_left_out: int = 0
     unnamed_bytes: int = 0
     next_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     perhaps_expired: int = 0
@@ -80,8 +79,8 @@ class Losses:
     def as_dict(self) -> dict:
         return {
             "messages": self.messages,
-            "ranges": [one.as_dict() for one in self.ranges],
-            "ranges_left_out": self.ranges_left_out,
+            "ranges": [one.as_dict() for one in self.ranges[:MAX_RANGES]],
+            "ranges_left_out": max(0, len(self.ranges) - MAX_RANGES),
             "unnamed_bytes": self.unnamed_bytes,
             "perhaps_expired": self.perhaps_expired,
             "log_begin": self.log_begin,
@@ -149,7 +148,7 @@ class _Finder:
                 following[key] = max(following.get(key, 0), one.last + 1)
         expired = self._check.units_before_log if _is_begin_unknown(self._check) else 0
         unknown = self._ends_unknown() if has_lost_end else ()
-        return Losses(tuple(ranges[:MAX_RANGES]), messages, max(0, len(ranges) - MAX_RANGES), unnamed, following, expired, self._check.log_start, unknown)
+        return Losses(tuple(ranges), messages, unnamed, following, expired, self._check.log_start, unknown)
 
     def _ends_unknown(self) -> tuple[str, ...]:
         """The queues whose units end before the log's last record of them, as those of a file that is zero."""

@@ -17,7 +17,7 @@ from broker_store.engine.store_times import StepBack
 from broker_store.engine.store_times import encode as encode_times
 from broker_store.errors import StoreError
 from broker_store.formats import properties, queue_unit, record
-from broker_store.inside import repair
+from broker_store.inside import losses, repair
 from broker_store.inside.repair import Place, Repair, make_plan, put_where_free
 from tests.engine.test_known_ends import assert_next_is_new, assert_served, filled, poke, queue_file
 from tests.support.failing_disk import FailingDisk
@@ -519,3 +519,20 @@ def test_properties_of_a_placeholder_say_that_it_is_one_as_soon_as_they_have_roo
     assert len(padding) == size
     pairs = properties.decode(padding.decode())
     assert pairs.get("REPAIRED", "").rstrip() == repair._REASON[: max(0, size - 10)].rstrip()
+
+
+def test_a_plan_names_each_lost_range_and_its_document_the_first_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(losses, "MAX_RANGES", 3)
+    store = HandStore(small_settings(tmp_path / "store"), Clock()).begin()
+    places = [store.put(message("T", queue_id, bytes(200))).log_offset for queue_id in (*range(5), *range(5))]
+    store.close()
+    path = store.root / "commitlog" / f"{0:020}"
+    raw = bytearray(path.read_bytes())
+    for place in places[:5]:
+        raw[place + 100] ^= 1
+    path.write_bytes(raw)
+    found = make_plan(checked(store.root), small_settings(store.root)).losses
+    assert [(one.queue_id, one.first, one.last) for one in found.ranges] == [(queue_id, 0, 0) for queue_id in range(5)]
+    document = found.as_dict()
+    assert (len(document["ranges"]), document["ranges_left_out"], document["messages"]) == (3, 2, 5)
+    repaired(store.root)

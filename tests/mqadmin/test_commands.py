@@ -19,6 +19,7 @@ from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.engine.disk import Disk
 from broker_store.engine.live_page import LivePage
 from broker_store.engine.start_records import StartRecords
+from broker_store.inside.repair import Repair
 from broker_store.messages import Message
 from mqadmin import audit, clusters, tokens, web
 from mqadmin.management.base import cell, printable, table
@@ -243,7 +244,7 @@ def test_check_store_names_bytes_of_files_that_are_gone_as_missing(tmp_path):
     assert re.search(r"^  [1-9][0-9,]* missing or damaged bytes held what no queue names$", output.getvalue(), re.MULTILINE), output.getvalue()
 
 
-def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings):
+def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings, monkeypatch):
     root = tmp_path / "store"
     with opened(root, Clock()) as store:
         places = [store.put(Message("T", 0, b"%d" % number * 60, b"KEYS\1k%d\2" % number)).log_offset for number in range(9)]
@@ -277,9 +278,14 @@ def test_check_store_plans_a_repair_and_does_it_when_told(tmp_path, settings):
         offline("check_store", root, "--apply")
     live.close()
 
-    said = offline("check_store", root, "--apply")
-    assert said.index("T/0: 1, offsets 4 to 4") < said.index("What was done:")
-    assert "What was done:" in said and "Sound: " in said and "T/0 at 4" in said
+    run, output, before = Repair.run, io.StringIO(), []
+    monkeypatch.setattr(Repair, "run", lambda repair: (before.append((output.getvalue(), log.read_bytes())), run(repair)))
+    call_command("check_store", str(root), "--apply", stdout=output)
+    ((said_before, log_before),) = before
+    assert "T/0: 1, offsets 4 to 4" in said_before and "What the repair does:" in said_before and "Sound" not in said_before
+    assert log_before == content
+    said_after = output.getvalue().removeprefix(said_before)
+    assert said_after.startswith("The repair is done. What was changed is kept in ") and "Sound: " in said_after
     assert json.loads(offline("check_store", root, "--json"))["findings"] == []
     assert "nothing to repair" in offline("check_store", root, "--apply")
     with opened(root, Clock()) as store:

@@ -740,8 +740,8 @@ def _is_named(losses: Losses | None, found: StoredMessage, broken: Broken) -> bo
     if broken.may_be_expired(found) or (losses.perhaps_expired and found.log_offset < losses.log_begin):
         return True
     if broken.has_own_unit(found):
-        return losses.ranges_left_out > 0
-    return losses.ranges_left_out > 0 or losses.unnamed_bytes > 0 or f"{found.topic}/{found.queue_id}" in losses.ends_unknown
+        return False
+    return losses.unnamed_bytes > 0 or f"{found.topic}/{found.queue_id}" in losses.ends_unknown
 
 
 def _judge_queues(

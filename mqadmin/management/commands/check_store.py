@@ -3,9 +3,12 @@
 Exit code 0 when the store is sound (after --apply: is sound now), 1 when something is wrong that is left as it was.
 """
 
+from __future__ import annotations
+
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
@@ -15,6 +18,10 @@ from broker_store.engine.check_report import WORDS_OF_COUNTS, CheckSizes
 from broker_store.errors import BrokerStoreError
 from mqadmin import run_file
 from mqadmin.management.plain import PlainCommand
+
+if TYPE_CHECKING:
+    from broker_store.inside.losses import Losses
+    from broker_store.inside.repair import Plan
 
 PROGRESS_SECONDS = 0.25
 MOST_QUEUES_SHOWN = 20  # in one sentence
@@ -54,6 +61,10 @@ class Command(PlainCommand):
             given |= {"noted": run_file.noted_sizes(root, data), "last_start": run_file.last_start_of(root, data)}
             result, plan = examine(root, with_plan=options["plan"] or options["apply"], **given)
             if options["apply"] and plan.actions:
+                if not options["json"]:
+                    self._print_findings(result)
+                    self._print_plan(result["plan"], plan.losses, "What the repair does:")
+                    self.stdout.flush()
                 repair = Repair(plan, on_step=lambda number, action: tell and tell(number, len(plan.actions), action.what, "steps"))
                 repair.run()
                 after, _ = examine(root, with_plan=False, **given)
@@ -63,58 +74,57 @@ class Command(PlainCommand):
         if options["json"]:
             self.stdout.write(json.dumps({"result": result} if options["progress"] else result))
         else:
-            self._print(result)
+            self._print(result, plan)
         if not result["ok"]:
             raise SystemExit(1)
 
-    def _print(self, result: dict) -> None:
-        for finding in result.get("repaired", result["findings"]):
-            place = finding["file"] if finding["offset"] is None else f"{finding['file']} at {finding['offset']}"
-            self.stdout.write(f"{finding['severity']} ({finding['grade']}): {place}: {finding['what']}")
-        untold = sum(result["kinds"].values()) - len(result["findings"])
-        if untold and "repaired" not in result:
-            self.stdout.write(f"and {untold} more of these kinds")
-        if "plan" in result:
-            self._print_plan(result)
+    def _print(self, result: dict, plan: Plan | None) -> None:
+        if "repaired" in result:  # what was found, and the plan, stand above
+            self.stdout.write(f"The repair is done. What was changed is kept in {result['plan']['kept_in']}.")
+        self._print_findings(result)
+        if plan is not None and "repaired" not in result:
+            if plan.actions:
+                self._print_plan(result["plan"], plan.losses, "What a repair does:")
+                self.stdout.write("With --apply it is done; what is changed is kept in lost+found beside the store.")
+            else:
+                self.stdout.write("\n".join(f"A repair can do nothing: {sentence}" for sentence in plan.left) or "There is nothing to repair.")
         looked_at = ", ".join(f"{count:,} {WORDS_OF_COUNTS.get(name) or name.replace('_', ' ')}" for name, count in result["counts"].items())
         said = "Not sound" if not result["ok"] else "Sound, but for what is lost" if result["grades"]["lost"] else "Sound"
         self.stdout.write(f"{said}: {looked_at or 'an empty store'}.")
 
-    def _print_plan(self, result: dict) -> None:
-        plan, done = result["plan"], "repaired" in result
-        if not plan["actions"]:
-            if not plan["left"]:
-                self.stdout.write("There is nothing to repair.")
-            for sentence in plan["left"]:
-                self.stdout.write(f"A repair can do nothing: {sentence}")
-            return
-        self._print_losses(plan["lost"])
-        self.stdout.write("What was done:" if done else "What a repair does:")
+    def _print_findings(self, result: dict) -> None:
+        for finding in result["findings"]:
+            place = finding["file"] if finding["offset"] is None else f"{finding['file']} at {finding['offset']}"
+            self.stdout.write(f"{finding['severity']} ({finding['grade']}): {place}: {finding['what']}")
+        untold = sum(result["kinds"].values()) - len(result["findings"])
+        if untold:
+            self.stdout.write(f"and {untold} more of these kinds")
+
+    def _print_plan(self, plan: dict, losses: Losses, heading: str) -> None:
+        """What no repair brings back, and what a repair does."""
+        self._print_losses(losses)
+        self.stdout.write(heading)
         for action in plan["actions"]:
             place = action["file"] if action["offset"] is None else f"{action['file']} at {action['offset']}"
             self.stdout.write(f"  {action['number']}. {place} ({action['bytes']:,} bytes): {action['what']}")
         for sentence in plan["left"]:
             self.stdout.write(f"  not mended: {sentence}")
-        self.stdout.write(f"What was changed is kept in {plan['kept_in']}." if done else "With --apply it is done; what is changed is kept in lost+found beside the store.")
 
-    def _print_losses(self, lost: dict) -> None:
-        """What no repair brings back, before what a repair does."""
-        if lost["perhaps_expired"]:
-            self.stdout.write(f"{lost['perhaps_expired']:,} messages that queues name lie before {lost['log_begin']:,}, where the log begins. They became too old, or are lost: no file says which.")
-        if not lost["messages"] and not lost["unnamed_bytes"]:
-            self.stdout.write("No other message is lost." if lost["perhaps_expired"] else "No message is lost.")
+    def _print_losses(self, lost: Losses) -> None:
+        if lost.perhaps_expired:
+            self.stdout.write(f"{lost.perhaps_expired:,} messages that queues name lie before {lost.log_begin:,}, where the log begins. They became too old, or are lost: no file says which.")
+        if not lost.messages and not lost.unnamed_bytes:
+            self.stdout.write("No other message is lost." if lost.perhaps_expired else "No message is lost.")
             return
-        self.stdout.write(f"Lost, whatever is done: {lost['messages']:,} messages.")
-        for one in lost["ranges"]:
-            where = ", after the end of the log and in no queue" if one["is_stale"] else ""
-            self.stdout.write(f"  {one['topic']}/{one['queue_id']}: {one['messages']:,}, offsets {one['first']:,} to {one['last']:,}{where}")
-        if lost["ranges_left_out"]:
-            self.stdout.write(f"  and {lost['ranges_left_out']:,} more ranges")
-        if lost["unnamed_bytes"]:
-            self.stdout.write(f"  {lost['unnamed_bytes']:,} missing or damaged bytes held what no queue names")
-        if lost["ends_unknown"]:
-            shown = lost["ends_unknown"][:MOST_QUEUES_SHOWN]
-            more = len(lost["ends_unknown"]) - len(shown)
+        self.stdout.write(f"Lost, whatever is done: {lost.messages:,} messages.")
+        for one in lost.ranges:
+            where = ", after the end of the log and in no queue" if one.is_stale else ""
+            self.stdout.write(f"  {one.topic}/{one.queue_id}: {one.messages:,}, offsets {one.first:,} to {one.last:,}{where}")
+        if lost.unnamed_bytes:
+            self.stdout.write(f"  {lost.unnamed_bytes:,} missing or damaged bytes held what no queue names")
+        if lost.ends_unknown:
+            shown = lost.ends_unknown[:MOST_QUEUES_SHOWN]
+            more = len(lost.ends_unknown) - len(shown)
             which = ", ".join(shown) + (f" and {more:,} other queues" if more else "")
             self.stdout.write(f"  Whether the lost end of the log held more of {which} is not known: their units end before it.")
 
