@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from broker_store.engine.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
 from broker_store.engine.dispatcher import Dispatcher, record_in
-from broker_store.engine.hash_index import HashIndex, IndexPlace
+from broker_store.engine.hash_index import HashIndex, IndexPlace, PassedEntries
 from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.formats.index_file import FIRST_ENTRY, IndexHeader
@@ -44,6 +44,7 @@ class Agreement:
         self._file = -1
         # Queues that begin behind a unit whose record is in the log: retention leaves no such, so a file of theirs is missing.
         self.headless: list[ConsumeQueue] = []
+        self.passed: list[PassedEntries] = []
         if place is not None and self._index.files:
             self._enter(place.file, place.entry)
 
@@ -86,12 +87,13 @@ class Agreement:
         last = self._words[c.A_LAST_MS], self._words[c.A_LAST_OFFSET]
         return last[1] < 0 or last == (newest.end_timestamp, newest.end_offset)
 
-    def pass_entries(self, log_offset: int) -> None:
-        """Believe the entries of records below `log_offset`: a bad record lies before it, so they cannot be compared."""
+    def pass_entries(self, bad: int, log_offset: int) -> None:
+        """Believe the entries of records from `bad` to `log_offset` of the log: that part is damaged, so they cannot be compared."""
         if self._file < 0:
             return
         place = self._index.place_of(log_offset)
         if (place.file, place.entry) > (self._file, self._words[c.A_ENTRY_AT]):
+            self.passed.append(PassedEntries(self.index_place(bad), place, bad, log_offset))
             self._enter(place.file, place.entry)
             self._words[c.A_INDEX_FROM] = place.log_offset + 1
             self._words[c.A_KEYS_SEEN], self._words[c.A_LAST_OFFSET] = 0, -1

@@ -23,11 +23,12 @@ from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import index_file, properties
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, IndexGeometry, IndexHeader
 from broker_store.kernels import context as c
-from broker_store.kernels.index import entries_below, link_slots, slots_used
+from broker_store.kernels.index import entries_below, link_slots, settle_entries, slots_used
 from broker_store.kernels.scan import data_end
 
 ENTRY_STRIDE = 16 << 20
 _MOST_FOUND = 4096
+_MOST_SECONDS = 2**31 - 1  # that an entry can state
 _WORTH_A_SPARE = 100_000  # entries; a smaller file is made in the turn that needs it
 
 
@@ -107,6 +108,15 @@ class IndexPlace(NamedTuple):
     file: int
     entry: int
     log_offset: int
+
+
+class PassedEntries(NamedTuple):
+    """Entries from `first` to before `last`: those of records from `log_offset` to before `log_end`, which cannot be compared."""
+
+    first: IndexPlace
+    last: IndexPlace
+    log_offset: int
+    log_end: int
 
 
 class HashIndex:
@@ -487,6 +497,29 @@ class HashIndex:
             region.write(0, index_file.encode_header(stamp))
         file.allocated_entries = good
         return is_new
+
+    def settle(self, part: PassedEntries, keep_copy: Callable[[Path, Region], None]) -> int:
+        """Give entries of `part` that cannot be of its records the place and time of the one before each; how many there were.
+
+        `keep_copy` is called with a file before it is changed. Without this a lookup would end at such an entry, and find no key of
+        the entries that lie before it in its chain. Slots and links are to be made anew afterwards (`cut`).
+        """
+        settled = 0
+        for number in range(part.first.file, part.last.file + 1):
+            file = self.files[number]
+            begin = part.first.entry if number == part.first.file else FIRST_ENTRY
+            end = part.last.entry if number == part.last.file else file.bounded_count
+            if begin >= end:
+                continue
+            seconds = max(0, file.entry(begin - 1).seconds) if begin > FIRST_ENTRY else 0
+            header = file.header()
+            following = file.entry(end).seconds if end < file.bounded_count else (header.end_timestamp - header.begin_timestamp) // 1000
+            bounds = (part.log_offset, part.log_end, seconds, following if seconds <= following < _MOST_SECONDS else _MOST_SECONDS)
+            entries = file.map().address + file.geometry.entries_at
+            if settle_entries(entries, begin, end, *bounds, False):
+                keep_copy(file.path, file.map())
+                settled += settle_entries(entries, begin, end, *bounds, True)
+        return settled
 
     def is_linked(self, first: int) -> bool:
         """Whether slots and links follow from the entries, in the files from number `first` on. Nothing changes."""

@@ -1150,7 +1150,7 @@ class Recovery:
         self._report.finding("error", f"{what}. See `manage.py check_store {self._root}`", file.path.name, words[c.S_AT])
         # A blank states no place: it may be that of another file whose content lies here.
         behind = file.end if following < file.end and self._is_blank(file, following - file.base) else following
-        agreement.pass_entries(behind)
+        agreement.pass_entries(bad, behind)
         for queue in self._queues:
             self._believe_units(queue, bad, behind)
         return following
@@ -1461,9 +1461,10 @@ class Recovery:
                     return agreed.log_offset
                 agreed = IndexPlace(len(index.files) - 1, newest.count, min(agreed.log_offset, start))
             is_whole = newest is not None and (agreed.file, agreed.entry) == (len(index.files) - 1, newest.count)
+            settled = sum(index.settle(part, self._copy_aside) for part in agreement.passed)
             names = [int(file.name) for file in index.files]
             compared = names[place.file] if names else 0
-            if self._was_clean and is_whole and agreed.log_offset == end and agreement.ends_with(newest) and index.is_linked(place.file):
+            if self._was_clean and is_whole and not settled and agreed.log_offset == end and agreement.ends_with(newest) and index.is_linked(place.file):
                 self.unread_index = tuple(end for end in self._ends.index if end.name < compared)
                 self._ends.index = self.unread_index
                 index.start_writing()
@@ -1485,6 +1486,8 @@ class Recovery:
             if is_beyond:  # it was not compared: its entries may end anywhere
                 dispatch_from = min(dispatch_from, self._log.minimum if behind is None else max(self._log.minimum, behind))
             step.detail = f"{cut:,} entries and {gone:,} files taken out, {linked:,} files linked again; goes on from {dispatch_from:,}"
+            if settled:
+                step.detail += f"; of the entries that cannot be compared, {settled:,} were out of order and are put in order"
             return dispatch_from
 
     def _index_from(self, newest: IndexHeader | None) -> int | None:

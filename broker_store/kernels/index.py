@@ -219,3 +219,26 @@ def entries_below(entries, count, below, room):
         number += 1
     store64(room, last)
     return number
+
+
+@njit(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64), cache=True, nogil=True)
+def settle_entries(entries, first, end, low, high, seconds, most_seconds, writes):
+    """Of the entries `first` to `end` - 1, which are of records from `low` to `high` of the log, how many state something else.
+
+    Their log offsets ascend from `low` on and their seconds from `seconds` to `most_seconds`. With `writes` an entry that steps out
+    gets the value of the one before it: a lookup ends at an entry before its file's begin, and would not come to those behind it.
+    """
+    wrong = 0
+    for number in range(first, end):
+        at = entries + number * ENTRY_BYTES
+        offset, after = load_be64(at + 4), load_be32(at + 12)
+        if low <= offset < high:
+            low = offset
+        if seconds <= after <= most_seconds:
+            seconds = after
+        if offset != low or after != seconds:
+            wrong += 1
+            if writes:
+                store_be64(at + 4, low)
+                store_be32(at + 12, seconds)
+    return wrong

@@ -51,6 +51,13 @@ def test_a_start_that_once_failed_does_not_again(seed, tmp_path):
     assert isinstance(judged["start"], Judgement), f"{broken.breaks}: {judged['start']!r}"
 
 
+@pytest.mark.parametrize("way", ["start", "accept"])
+def test_a_damaged_entry_of_a_damaged_record_hides_no_other_key(way, tmp_path):
+    """A log file is zero, so its records' entries cannot be compared; two of them are random, and lookups ended there."""
+    broken, judged = run_case(33300064, tmp_path, "clean", ways=[way])
+    assert judged[way] == Judgement("bridged"), f"{broken.breaks}: {judged[way]!r}"
+
+
 @pytest.mark.parametrize(("seed", "way"), [(33111098, "repair"), (33111358, "start")])
 def test_a_start_after_a_kill_on_a_machine_that_was_not_restarted_cuts_nothing_good(seed, way, tmp_path):
     """Also without `abort` and without a checkpoint. A repair of a store whose last log file is gone names what is known of it."""

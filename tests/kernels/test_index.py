@@ -219,3 +219,15 @@ def test_an_entry_with_a_negative_time_ends_the_walk():
     model.entries += [IndexEntry(hashed, 100, 0, 0), IndexEntry(hashed, 200, -1, 1)]
     model.slot_heads[hashed % SLOTS] = 2
     assert follow(held(model.to_bytes()), 1, 0, 2**62, 10) == []
+
+
+@pytest.mark.parametrize(("seconds", "offset"), [(-5, 300), (2**31 - 1, 300), (4, 5_000), (4, 0), (0, 300)])
+def test_an_entry_that_steps_out_gets_place_and_time_of_the_one_before(seconds, offset):
+    entries = [IndexEntry(9, 100, 3, 0), IndexEntry(8, 200, 4, 0), IndexEntry(7, offset, seconds, 0), IndexEntry(6, 400, 6, 0)]
+    memory = held(bytes(index_file.ENTRY.size) + b"".join(map(index_file.encode_entry, entries)))
+    bounds = (memory.ctypes.data, 1, 5, 100, 500, 3, 6)
+    assert index.settle_entries(*bounds, False) == 1 and index_file.decode_entry(memory, 60) == entries[2]
+    assert index.settle_entries(*bounds, True) == 1
+    settled = [index_file.decode_entry(memory, at) for at in range(20, 100, 20)]
+    assert [(entry.log_offset, entry.seconds) for entry in settled] == [(100, 3), (200, 4), (offset if 200 <= offset < 500 else 200, seconds if 4 <= seconds <= 6 else 4), (400, 6)]
+    assert [entry.key_hash for entry in settled] == [9, 8, 7, 6] and not index.settle_entries(*bounds, True)
