@@ -1,12 +1,25 @@
 """Apache's tools that read a broker: the calls of its Prometheus exporter, and what `mqadmin` shows of a message and of clients."""
 
+import time
+
 import pytest
 
 from tests.interop import clients
-from tests.interop.brokers import ApacheBroker, OurBroker
+from tests.interop.brokers import ApacheBroker, Broker, OurBroker
 from tests.interop.lines import acknowledged, names
 
 TOPIC, GROUP, SENT = "ToolsTopic", "tools_readers", 12
+HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """A broker that looks for unsettled halves each second, so that the group of transactions has positions soon."""
+    running = Broker(tmp_path_factory.mktemp("broker") / "data", {"transactionCheckInterval": 1000}).start()
+    try:
+        yield running
+    finally:
+        running.stop()
 
 
 def rows(java, *commands):
@@ -27,10 +40,18 @@ def consumed(java, topic, group, count, **more):
     return consumer
 
 
+def until_halves_are_read(java, limit_s=60):
+    """Wait for the positions of the group of transactions: it never has a topic of messages sent back, and no client."""
+    end = time.monotonic() + limit_s
+    while rows(java, f"groups_of_topic\t{HALVES}") != [["CID_RMQ_SYS_TRANS"]]:
+        assert time.monotonic() < end
+
+
 def test_a_round_of_the_exporter_ends_without_an_error(java):
     topic, group, idle = names(java, "exported", "exported-readers", "exported-idle")
     rows(java, f"create_topic\t{topic}\t4\t4\t6", f"create_group\t{idle}\t3")
     acknowledged(java.run("send", topics=topic, n=40))
+    until_halves_are_read(java)
     consumer = consumed(java, topic, group, 40)
     try:
         (found,) = rows(java, "export")

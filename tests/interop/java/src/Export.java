@@ -71,7 +71,7 @@ class Export {
         note("getConsumerRunningInfo", of, () -> {
             for (var connection : admin.examineConsumerConnectionInfo(group).getConnectionSet()) admin.getConsumerRunningInfo(group, connection.getClientId(), false).getStatusTable().size();
             return "";
-        }, CONSUMER_NOT_ONLINE);
+        }, TOPIC_NOT_EXIST, CONSUMER_NOT_ONLINE);
         note("examineConsumeStats", of, () -> {
             var stats = admin.examineConsumeStats(group, topic);
             for (var entry : stats.getOffsetTable().entrySet()) pull(entry.getKey(), entry.getValue().getConsumerOffset());
