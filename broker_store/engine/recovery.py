@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +74,7 @@ _SEARCHED_AT_ONCE = 1 << 20  # bytes of the log in which the begin of a record i
 _RECORD_MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big", signed=True)) for magic in (record.MAGIC_V1, record.MAGIC_V2)), re.DOTALL)
 _MAGIC_AT = record.HEAD.offset["magic"]
 _QUEUE_FILES_LOOKED_AT = 3
+_MOST_BEYOND = 64  # units of a queue that are asked whether they prove that the log went on
 _REASONS = {
     c.REASON_NOT_A_RECORD: "no record begins here",
     c.REASON_LENGTH: "a length in the record is out of bounds",
@@ -269,8 +271,10 @@ class Recovery:
 
     @property
     def _units_prove_records(self) -> bool:
-        """Whether the last run was ended by a kill or a power cut, and a unit that it wrote says that its record was there."""
-        return self._last_start.units_prove_records and not self._was_clean and not self._report.in_use
+        """Whether a unit that the last run wrote says that its record was there."""
+        if self._was_clean:
+            return self._was_closed_here
+        return self._last_start.units_prove_records and not self._report.in_use
 
     @property
     def _was_closed_here(self) -> bool:
@@ -460,10 +464,12 @@ class Recovery:
             return self._ends_before(end, stamps.logics_msg_timestamp)
         if self._was_clean and not self._proof.is_exact and self._is_end(end) and any(self._has_unit_of(queue, end) for queue in self._queues):
             return f"the log ends at {end:,}, where by the queues a record began when the store was closed: nothing lies there"
-        if self._units_prove_records and any(self._goes_on_at(queue, reached) for queue in self._queues):
-            gone = f"the log file behind {last.path.name} is missing" if is_closed else "nothing whole lies there"
-            why = "this machine was not restarted since it was written" if self._keeps_what_was_written else "with SYNC_FLUSH a record is synced before its unit is written"
-            return f"the log ends at {end:,}, but by the queues a record began at {reached:,}, and {why}: {gone}"
+        if self._units_prove_records and (proved := self._proved_beyond(reached)) is not None:
+            gone = f"the log file behind {last.path.name} is missing" if is_closed else f"nothing whole lies at {end:,}"
+            why = "with SYNC_FLUSH a record is synced before its unit is written"
+            if self._was_clean or self._keeps_what_was_written:
+                why = "the store was closed in order" if self._was_clean else "this machine was not restarted since it was written"
+            return f"the log ends at {end:,}, but by the queues a record began at {proved:,}, and {why}: {gone}"
         return None
 
     def _ends_before(self, end: int, stamp_ms: int) -> str:
@@ -529,9 +535,31 @@ class Recovery:
         """Whether the first unit of a record at or beyond `log_end` is of one that begins there: no damage of a unit says that."""
         return self._leads_exactly_to(log_end, queue, self._units_below(queue, queue.files, log_end)[0])
 
-    def _goes_on_at(self, queue: ConsumeQueue, log_end: int) -> bool:
-        """As `_has_unit_of`, from the queue's last unit back: after a kill few lead beyond the log's end."""
-        return bool(queue.files) and self._leads_exactly_to(log_end, queue, max(self._end_within(queue, log_end).following, queue.files[0].base // UNIT))
+    def _proved_beyond(self, log_end: int) -> int | None:
+        """The log offset of a record at or beyond `log_end` that was there, as no one damaged unit says: None without one.
+
+        A unit leads to a record that begins at `log_end`, or to a good one that states the same place; or two units lead to two records.
+        After a kill few units lead beyond the log's end, so these are looked for from a queue's last unit back.
+        """
+        believed_to = log_end + 2 * self._log.file_size
+        beyond: list[queue_unit.QueueUnit] = []
+        for queue in self._queues:
+            if not queue.files:
+                continue
+            first = max(self._end_within(queue, log_end).following, queue.files[0].base // UNIT)
+            if self._leads_exactly_to(log_end, queue, first):
+                return log_end
+            for number in range(first, first + _MOST_BEYOND):
+                unit = queue.unit_in_files(number)
+                if unit is None or not unit.is_data:
+                    break
+                if unit.is_pre_blank or not log_end <= unit.log_offset <= believed_to - unit.size:
+                    continue
+                if self._states_unit(queue, number) and self._begins_record(unit.log_offset):
+                    return unit.log_offset
+                beyond.append(unit)
+        beyond.sort()
+        return next((first.log_offset for first, second in pairwise(beyond) if first.log_offset + first.size <= second.log_offset), None)
 
     def _leads_exactly_to(self, log_offset: int, queue: ConsumeQueue, number: int) -> bool:
         unit = queue.unit_in_files(number)

@@ -9,7 +9,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.broken_stores import APACHE, MAX_ORIGINALS, MENDED, STATED, Broken, Judgement, broken_store, judge_start, make_original, run_case, write_out
+from tests.support.broken_stores import (
+    APACHE,
+    MAX_ORIGINALS,
+    MENDED,
+    STATED,
+    WAYS,
+    Broken,
+    Judgement,
+    broken_store,
+    judge_start,
+    make_original,
+    run_case,
+    write_out,
+)
 from tests.support.hand_store import Clock, HandStore
 
 pytestmark = pytest.mark.slow
@@ -63,6 +76,18 @@ def test_a_start_after_a_kill_on_a_machine_that_was_not_restarted_cuts_nothing_g
     """Also without `abort` and without a checkpoint. A repair of a store whose last log file is gone names what is known of it."""
     broken, judged = run_case(seed, tmp_path, "killed", ways=[way])
     assert broken.is_same_boot and judged[way].outcome == ("refused" if way == "start" else "bridged"), f"{broken.breaks}: {judged[way]!r}"
+
+
+def test_a_start_with_sync_flush_cuts_no_record_to_which_a_unit_leads(tmp_path):
+    """A record is damaged, and so is its unit; the units of other queues lead to good records behind it. The machine was restarted."""
+    broken, judged = run_case(34000394, tmp_path, "killed")
+    assert broken.last_start.is_sync_flush and [judged[way].outcome for way in WAYS] == ["refused", "bridged", "cut"], f"{broken.breaks}: {judged!r}"
+
+
+def test_a_start_after_a_close_cuts_no_log_beyond_which_units_lead(tmp_path):
+    """The checkpoint is zero and two log files have changed places."""
+    broken, judged = run_case(34010832, tmp_path, "killed")
+    assert judged["start"].outcome == "refused", f"{broken.breaks}: {judged!r}"
 
 
 @pytest.mark.parametrize("seed", [20604, 400099, 400344, 400747, 5081, 5286, 6006152, 11006090, 11009103, 14004547, 15005148, 16001756, 16001898])

@@ -6,6 +6,7 @@ import pytest
 
 from broker_store import processes
 from broker_store.engine.check import StoreCheck, check_store
+from broker_store.engine.consume_queue import UNIT
 from broker_store.engine.disk import Disk
 from broker_store.engine.ends import EndsFile
 from broker_store.engine.start_records import LastStart, StartRecords, last_start
@@ -301,6 +302,36 @@ def test_with_sync_flush_a_unit_says_after_a_restart_of_the_machine_too_that_its
     again = _started_again(store, accept_damage=True)
     assert again.put(message("T", 0)).queue_offset >= len(offsets), "no number is given twice"
     again.close()
+
+
+@pytest.mark.parametrize("is_file_lost", [False, True])
+def test_with_sync_flush_later_units_prove_the_log_where_that_of_its_first_lost_record_is_gone(tmp_path, monkeypatch, is_file_lost):
+    """A power cut takes units that were not synced, of one queue and not of another; the records were synced before."""
+    records = StartRecords(tmp_path / "recoveries", tmp_path / "store")
+    store = HandStore(small_settings(tmp_path / "store", flush_disk_type="SYNC_FLUSH"), records=records).begin()
+    offsets = []
+    for number in range(120):
+        offsets.append(store.put(message("T", number % 2, b"%d-" % number + bytes(300), unique=f"u{number}")).log_offset)
+        store.flush()
+    store.die()
+    newest = max((store.root / "commitlog").iterdir())
+    lost = next(number for number, at in enumerate(offsets) if at >= int(newest.name)) + (0 if is_file_lost else 3)
+    if is_file_lost:
+        newest.unlink()
+    else:
+        raw = bytearray(newest.read_bytes())
+        raw[offsets[lost] - int(newest.name) + 100] ^= 1
+        newest.write_bytes(raw)
+    units, at = store.root / f"consumequeue/T/{lost % 2}", lost // 2 * UNIT
+    path = max(path for path in units.iterdir() if int(path.name) <= at)
+    raw = bytearray(path.read_bytes())
+    raw[at - int(path.name) :] = bytes(len(raw) - at + int(path.name))
+    path.write_bytes(raw)
+    for later in [later for later in units.iterdir() if int(later.name) > at]:
+        later.unlink()
+    monkeypatch.setattr(processes, "boot_id", lambda: "another")
+    with pytest.raises(DamagedStoreError, match="by the queues a record began at .*, and with SYNC_FLUSH a record is synced before its unit is written"):
+        _started_again(store)
 
 
 @pytest.mark.parametrize("lose", [_last_file, _last_record, _half_of_last_record])

@@ -14,7 +14,8 @@ one of these must hold of each message that the store had:
   log's end, as after a power cut, the report says which units of queues went with it. Without a record of ends a log whose
   first files are lost is one that retention shortened; then the report says how many messages the queues know before it.
 
-Of every second store the last start is known, and the machine was not restarted since: then a start cuts nothing good.
+Of every second store the last start is known. Where the machine was not restarted since, a start cuts nothing good; where it was, and the
+last start was one with SYNC_FLUSH, a start cuts no record to which a unit leads.
 
 The plan of a repair need not name a message before the first file of the log where the record of ends is gone too: retention
 leaves such a store, and no file tells the two apart. The check counts them.
@@ -67,6 +68,7 @@ MENDED = ("repaired", "accepted")  # closed, broken, mended in this way, and clo
 MENDED_FROM = 20_000_000  # seeds below it keep the stores that tests name
 MOVED_FROM = 30_000_000  # the same of seeds below it, in which no file is moved over another
 RECORDED_FROM = 33_000_000  # seeds below it have no record of the last start; of those from it on every second one of ours
+SYNCED_FROM = 34_000_000  # of seeds from it on, every fourth store is one of SYNC_FLUSH whose machine was restarted since
 MAX_CHANGED_BYTES = 600
 MAX_BREAKS = 3
 MAX_ORIGINALS = 20  # of each kind; making one takes longer than judging a broken one
@@ -110,7 +112,12 @@ class Broken:
     choose: random.Random
     within: str = ""  # only files below it are broken
     breaks: list[str] = field(default_factory=list)
-    is_same_boot: bool = False  # the last start is known, and the machine was not restarted since: what was written is there
+    last_start: LastStart | None = None  # where it is known
+
+    @property
+    def is_same_boot(self) -> bool:
+        """Whether the machine was not restarted since the last start: what was written is there."""
+        return self.last_start is not None and self.last_start.is_same_boot
 
     def pick(self, prefix: str = "") -> str | None:
         """A file below `prefix`; each directory of the store is as likely as the others."""
@@ -142,6 +149,16 @@ class Broken:
         ends = EndsFile(_OneFile(self.files.get("ends")), Path("ends"))
         ends.load()
         return ends
+
+    def has_unit_in_place(self, found: StoredMessage) -> bool:
+        """Whether the message's unit lies where it was written."""
+        at, size = found.queue_offset * UNIT, self.original.sizes.mapped_file_size_consume_queue
+        content = self.files.get(f"consumequeue/{found.topic}/{found.queue_id}/{at // size * size:020}", b"")
+        return content[at % size : at % size + 12] == found.log_offset.to_bytes(8, "big") + found.size.to_bytes(4, "big")
+
+    def proved_from(self, cut_at: int) -> list[StoredMessage]:
+        """The messages at or beyond a cut whose units lie where they were written."""
+        return [found for found in self.original.messages if found.log_offset >= cut_at and self.has_unit_in_place(found)]
 
     def may_be_expired(self, found: StoredMessage) -> bool:
         """Whether the log begins after the message and nothing is left that says that it began before: as after retention."""
@@ -184,12 +201,15 @@ class _OneFile:
 
 
 SAME_BOOT = LastStart(START_MS, is_same_boot=True)
+SYNCED = LastStart(START_MS, is_sync_flush=True)
 
 
-class SameBoot:
-    """In the place of `StartRecords`: the last start is known, and the machine was not restarted since."""
+@dataclass(frozen=True)
+class Known:
+    """In the place of `StartRecords`: the last start is known."""
 
-    failure = ""
+    start: LastStart
+    failure: str = ""
 
     def begin(self, report: RecoveryReport) -> None:
         pass
@@ -198,7 +218,7 @@ class SameBoot:
         pass
 
     def last_start(self, report: RecoveryReport) -> LastStart:
-        return SAME_BOOT
+        return self.start
 
 
 Break = Callable[[Broken], str | None]
@@ -572,7 +592,7 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept
     clock = Clock()
     clock.advance(10**9)
     before = tree(root)
-    records = SameBoot() if broken.is_same_boot else None
+    records = None if broken.last_start is None else Known(broken.last_start)
     store = HandStore(replace(original.settings(root), accept_damage=accept_damage), clock, records=records)
     try:
         try:
@@ -587,6 +607,8 @@ def judge_start(root: Path, broken: Broken, losses: Losses | None = None, accept
             raise Violation(f"the repaired store is cut at {cut_at}")
         if cut_at is not None and broken.is_same_boot and not accept_damage and (good := {at for at in alive if at >= cut_at}):
             raise Violation(f"no kill leaves a bad record before a good one, and {len(good)} good ones are cut, first at {min(good)}")
+        if cut_at is not None and broken.last_start == SYNCED and not accept_damage and (proved := broken.proved_from(cut_at)):
+            raise Violation(f"a unit follows its synced record, and {len(proved)} lead beyond the cut at {cut_at}: first {proved[0].topic}/{proved[0].queue_id} {proved[0].queue_offset}")
         named = _named_parts(store)
         lost = _judge_queues(store, broken, alive, cut_at, named, losses)
         is_index_lost = _judge_keys(store, original, alive, cut_at)
@@ -850,7 +872,7 @@ def judge_repair(root: Path, broken: Broken) -> Judgement:
     """Let the doctor plan and apply, then start the engine. Raises Violation."""
     before = tree(root)
     try:
-        check = StoreCheck(root, noted=_noted(broken.original), last_start=SAME_BOOT if broken.is_same_boot else None)
+        check = StoreCheck(root, noted=_noted(broken.original), last_start=broken.last_start)
         check.run()
         plan = make_plan(check, broken.original.settings(root))
         if tree(root) != before:
@@ -904,7 +926,8 @@ def broken_store(seed: int, kind: str = "", within: str = "") -> Broken:
     """The broken store of a seed. `kind` is the store that is broken (of all kinds without it), `within` where its broken files lie, or STATED."""
     original = make_original(kind, seed % MAX_ORIGINALS) if kind else make_original(*_original_of(seed))
     broken = break_store(original, random.Random(seed), within, moves=seed >= MOVED_FROM)
-    broken.is_same_boot = seed >= RECORDED_FROM and original.name != APACHE and seed // 10 % 2 == 1
+    if seed >= RECORDED_FROM and original.name != APACHE and seed // 10 % 2 == 1:
+        broken.last_start = SYNCED if seed >= SYNCED_FROM and seed // 20 % 2 == 1 else SAME_BOOT
     return broken
 
 
