@@ -679,8 +679,9 @@ class StoreCheck:
                 self._lost(offset, file.base + self.file_sizes[file.path.parent], closes_file=True)
             return None
         following = self._next_record(file, reader, at)
-        if following is not None and last and self.referenced_to <= file.base + following and self.broken_at is None:
-            # Nothing refers to what follows: old bytes behind an end that was cut, not the log.
+        is_unknown = following is not None and last and self.referenced_to <= file.base + following and self.broken_at is None
+        if is_unknown and self._last_start.started_ms is None:
+            # Nothing refers to what follows: old bytes behind an end that was cut, not the log. A broker of ours leaves zeros there.
             self.report.add(WARNING, "stale-tail", str(file.path), at, "old records lie behind the end of the log")
             self.stretches.append(Stretch(offset, file.base + file.size, is_tail=True))
             return None
@@ -690,7 +691,7 @@ class StoreCheck:
             self._lost(offset, file.base + file.size, is_tail=True)
             return None
         goes_on = f"good records go on at {following}" if following is not None else "the log goes on in the next file"
-        self._broken(ERROR, file, at, f"{REASONS[reason]}; {goes_on}")
+        self._broken(self.beyond if is_unknown else ERROR, file, at, f"{REASONS[reason]}; {goes_on}")
         if following is None:
             self._lost(offset, file.base + self.file_sizes[file.path.parent], closes_file=True)
         else:

@@ -378,16 +378,17 @@ class HashIndex:
                 return IndexPlace(number, entry, last)
         return IndexPlace(0, FIRST_ENTRY, -1)
 
-    def whole_place_of(self, log_offset: int, log_minimum: int) -> IndexPlace:
+    def whole_place_of(self, log_offset: int, log_minimum: int, begins_record: Callable[[int], bool]) -> IndexPlace:
         """As `place_of`, but before the entries of the last record there that begin whole, if the log has it: damage may have taken some.
 
+        `begins_record` says whether a good record begins at an offset of the log: an entry whose record does not is damaged itself.
         Where an entry behind the place steps back, those before it may be of other records than they say: then it is before that file.
         At a file's end it is a record further back: whether the next file is the one that was there, or lacks entries of that record, is not known.
         """
         place = self.place_of(log_offset)
         while place.log_offset >= log_minimum and not self._steps_back_at(place):
             before = self.place_of(place.log_offset)
-            if self._goes_on_with(before, place.log_offset):
+            if self._goes_on_with(before, place.log_offset) and begins_record(place.log_offset):
                 return self._within_file(before)
             place = before  # it stopped at damage: entries of its last record may lie there too
         return self.place_before(place.file) if self._steps_back_at(place) else place

@@ -619,7 +619,7 @@ class Recovery:
                 continue
             if queue in self._suspects:
                 continue  # its units differ from the recorded ones; `_compare_next_offsets` reports those that are missing
-            first, low = end.following, max(compared_from, self._context.topic(queue.topic).row[c.T_DELETED_BEFORE])
+            first, low = end.following, self._context.topic(queue.topic).row[c.T_DELETED_BEFORE]  # where one is wrong, those below `compared_from` may be
             while (unit := queue.unit_in_files(first - 1) if first else None) is not None and unit.is_data and unit.log_offset >= low:
                 stated = self._record_at(unit.log_offset)
                 if stated is None or stated.size != unit.size:
@@ -875,6 +875,8 @@ class Recovery:
             unit = suspect.first  # it may hold another queue's units, and those of records below the log show no number
         if stated is not None:
             unit = min(unit, stated)
+        if (disowned := self._disowned.get(queue)) is not None:
+            unit = min(unit, disowned.first)
         if unit >= end.following:
             return None
         before = queue.unit(unit - 1) if unit else None
@@ -1104,7 +1106,7 @@ class Recovery:
             known = min(start.base, known)  # a block is on the disk before the stamps that chose `start` move
         elif self._ends.note:
             known = self._log.minimum  # the record is damaged: the whole index is compared with the log
-        place = self._index.whole_place_of(known, self._log.minimum)
+        place = self._index.whole_place_of(known, self._log.minimum, self._begins_record)
         missing = self._proof.first_missing(self._index, self._log.minimum)
         if missing is None and not self._compares_all:
             return place

@@ -71,6 +71,22 @@ def test_a_damaged_entry_of_a_damaged_record_hides_no_other_key(way, tmp_path):
     assert judged[way] == Judgement("bridged"), f"{broken.breaks}: {judged[way]!r}"
 
 
+@pytest.mark.parametrize(
+    ("seed", "way", "outcome"),
+    [
+        # The units of another queue in a file, the first ones below the part that a start compares: all of them are made again.
+        pytest.param(34021614, "accept", "whole", id="units of another queue"),
+        # A record above the checkpoint is damaged, and units and ends are gone: a broker of ours leaves no old records behind an end.
+        pytest.param(34022317, "repair", "bridged", id="records behind a bad one"),
+        # Two entries of one record: the first leads to a place where no record begins, so the record before it may lack entries too.
+        pytest.param(34022363, "start", "cut", id="damaged entries"),
+    ],
+)
+def test_a_killed_store_that_once_failed_does_not_again(seed, way, outcome, tmp_path):
+    broken, judged = run_case(seed, tmp_path, "killed", ways=[way])
+    assert judged[way].outcome == outcome, f"{broken.breaks}: {judged[way]!r}"
+
+
 @pytest.mark.parametrize(("seed", "way"), [(33111098, "repair"), (33111358, "start")])
 def test_a_start_after_a_kill_on_a_machine_that_was_not_restarted_cuts_nothing_good(seed, way, tmp_path):
     """Also without `abort` and without a checkpoint. A repair of a store whose last log file is gone names what is known of it."""

@@ -135,6 +135,6 @@ def test_a_comparison_begins_before_a_record_of_whose_entries_some_are_damaged(o
     at, raw = damage
     sound = bytes(first.map().read(first.geometry.entry_at(62) + at, len(raw)))
     first.map().write(first.geometry.entry_at(62) + at, raw)
-    for place in (store.index.whole_place_of(second.entry(2).log_offset, 0), store.index.place_before(1)):
+    for place in (store.index.whole_place_of(second.entry(2).log_offset, 0, lambda _: True), store.index.place_before(1)):
         assert (place.file, place.entry) == (0, 61) and place.log_offset < torn
     first.map().write(first.geometry.entry_at(62) + at, sound)
