@@ -441,13 +441,13 @@ class StoreCheck:
         else:
             self.log_start = 0
         self.queues = dict(self._load_queues())
-        if not any(file.actual for file in self.log_files):
-            self._check_missing_log()
         self.deleted_before = self._read_tombstones()
         table = self._read_json("topics.json").get("topicConfigTable")
         self.known_topics = set(table) if isinstance(table, dict) else set()
         self.report.count("queues", len(self.queues))
         self.index = IndexCheck(self)
+        if not any(file.actual for file in self.log_files):
+            self._check_missing_log()
         geometry = self.index.geometry
         self.report.sizes = CheckSizes(
             self.file_sizes.get(self.log_directory),
@@ -462,9 +462,10 @@ class StoreCheck:
         where = str(self.log_directory)
         messages = sum(max(queue.end, self.ends.next_offset(*key)) - queue.first for key, queue in self.queues.items())
         messages += self.ends.missing_messages(self.queues)
-        what = missing_log(self.ends.position, self.stamps()[1].physic_msg_timestamp, messages)
-        if what is None and self._last_start.started_ms is not None and holds_nothing(self.disk, self.root, self.log_directory):
+        if self._last_start.started_ms is not None and holds_nothing(self.disk, self.root, self.log_directory):
             what = store_gone(self._last_start.started_ms)
+        else:
+            what = missing_log(self.ends.position, self.stamps()[1].physic_msg_timestamp, messages, self.index.reaches_to > 0)
         if what is None:
             self.report.add(NOTE, "empty", where, None, "there is no commit log file")
         else:

@@ -52,15 +52,17 @@ def holds_nothing(disk: Disk, store: Path, log_directory: Path) -> bool:
     return not any(disk.exists(store / name) for name in ("checkpoint", ENDS)) and not any(map(disk.list_names, (log_directory, store / "consumequeue")))
 
 
-def missing_log(position: int, stamp_ms: int, messages: int) -> str | None:
+def missing_log(position: int, stamp_ms: int, messages: int, is_indexed: bool) -> str | None:
     """What is missing of a store without a log file; None when it never had one.
 
     `position` is the log offset up to which its record of ends knows the log, `stamp_ms` the checkpoint's time of the log (0: unknown),
-    `messages` how many the queues had.
+    `messages` how many the queues had, `is_indexed` whether the index has entries.
     """
-    if not position and stamp_ms <= 0 and not messages:
+    if not position and stamp_ms <= 0 and not messages and not is_indexed:
         return None
     known = f" up to {position:,}" if position else f" of store times up to {time_text(stamp_ms)}" if stamp_ms > 0 else ""
+    if not known and not messages:
+        known = ", whose messages are in the index"
     return not_there(f"there is no log file, but the store had a log{known}: it is missing, or its disk is not there", messages)
 
 

@@ -384,7 +384,8 @@ class Recovery:
             return
         units = sum(self._units_in(queue) for queue in self._queues)
         units += sum(self._ends.messages(*key) for key in self._ends.queues if self._queues.find(*key) is None)
-        what = missing_log(self._ends.position, self._checkpoint.stamps.physic_msg_timestamp, units)
+        is_indexed = any(file.bounded_count > FIRST_ENTRY for file in self._index.files)
+        what = missing_log(self._ends.position, self._checkpoint.stamps.physic_msg_timestamp, units, is_indexed)
         if what is not None:
             self._refuse(what, self._log.directory, None)
 

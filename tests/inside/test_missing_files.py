@@ -67,6 +67,17 @@ def test_a_missing_log_is_an_error_of_the_check_in_the_words_of_the_start(closed
     assert (plan.actions, len(plan.left)) == ([], 1) and "60 messages are not there" in plan.left[0] and "--accept-damage" in plan.left[0]
 
 
+def test_a_log_of_which_only_the_index_is_left_is_missing(closed):
+    """As of a store that was killed before the first round of its checkpoint."""
+    for name in ("commitlog", "consumequeue"):
+        shutil.rmtree(closed / name)
+    (closed / "ends").unlink()
+    (closed / "checkpoint").write_bytes(bytes(4096))
+    check = checked(closed)
+    assert told(check, "log-missing") == [(ERROR, refused(closed).what)] and "whose messages are in the index" in refused(closed).what
+    assert make_plan(check).actions == [] and len(make_plan(check).left) == 1
+
+
 def test_an_emptied_store_is_an_error_where_a_start_is_recorded_and_an_empty_one_without(closed):
     for path in closed.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
