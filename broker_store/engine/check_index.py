@@ -58,6 +58,10 @@ class IndexCheck:
         self._last_offset = -1
         self._unindexed = 0
         self._unindexed_from: int | None = None
+        self._beyond_log: list[tuple[np.ndarray, np.ndarray]] = []  # offsets and places of entries that point behind all files of the log
+        files = check.log_files
+        self._log_limit = files[-1].base + files[-1].size if files else 0
+        self._read_to = 0  # log offset of the last entry that was read
         self._load()
         self.bytes = sum(size for _, size, _ in self.files)
 
@@ -256,16 +260,23 @@ class IndexCheck:
         return str(self.files[file][0]), self.geometry.entry_at(number)
 
     def _take(self, end: int) -> tuple[np.ndarray, ...]:
-        """Offsets, hashes, seconds, begin times and places of all entries below log offset `end` that were not yet taken."""
+        """Offsets, hashes, seconds, begin times and places of all entries below log offset `end` that were not yet taken.
+
+        Entries that point behind all files of the log keep no others back.
+        """
         parts = []
         for chunk in self._each_chunk():
             left = chunk.entries[chunk.at :]
-            beyond = np.flatnonzero(left["log_offset"] >= end)
+            has_place = left["log_offset"] < self._log_limit
+            beyond = np.flatnonzero((left["log_offset"] >= end) & has_place)
             cut = int(beyond[0]) if len(beyond) else len(left)
             taken, first = left[:cut], chunk.first + chunk.at
-            columns = (taken[name].astype(np.int64) for name in ("log_offset", "key_hash", "seconds"))
-            begins = np.full(cut, self.files[chunk.file][2].begin_timestamp, dtype=np.int64)
-            parts.append((*columns, begins, chunk.file << 32 | np.arange(first, first + cut, dtype=np.int64)))
+            columns = [taken[name].astype(np.int64) for name in ("log_offset", "key_hash", "seconds")]
+            columns += [np.full(cut, self.files[chunk.file][2].begin_timestamp, dtype=np.int64), chunk.file << 32 | np.arange(first, first + cut, dtype=np.int64)]
+            kept = has_place[:cut]
+            parts.append(tuple(column[kept] for column in columns))
+            if not kept.all():
+                self._beyond_log.append((columns[0][~kept], columns[4][~kept]))
             chunk.at += cut
             if len(beyond):
                 break
@@ -319,8 +330,9 @@ class IndexCheck:
             previous = int(entries["previous"][number - self._entry])
             what = f"entry {number} names {previous} as the one before it in its slot, that is {expected}"
             self._check.report.add(self._chain_severity(), "index-chain", str(path), self.geometry.entry_at(number), what)
-        if flaws & compare.STEPS_BACK:
+        if flaws & compare.STEPS_BACK or entries["log_offset"][0] < self._read_to:
             self._check_order(path, entries["log_offset"].astype(np.int64))
+        self._read_to = int(entries["log_offset"][-1])
 
     def _check_slots(self, path: Path, header: IndexHeader) -> None:
         """Each slot names the newest of its entries, and the header counts the slots in use."""
@@ -361,15 +373,17 @@ class IndexCheck:
         return first.log_offset, last.log_offset
 
     def _check_order(self, path: Path, offsets: np.ndarray) -> None:
-        """Entries stand in the order of the log."""
-        for place in np.flatnonzero(np.diff(offsets) < 0):
-            at = self.geometry.entry_at(self._entry + int(place) + 1)
-            self._check.report.add(ERROR, "index-entry", str(path), at, f"points back to {int(offsets[place + 1])} behind {int(offsets[place])}")
+        """Entries stand in the order of the log, and behind those of the files before."""
+        behind = np.concatenate(([self._read_to], offsets[:-1]))
+        for place in np.flatnonzero(offsets < behind):
+            at = self.geometry.entry_at(self._entry + int(place))
+            self._check.report.add(ERROR, "index-entry", str(path), at, check_rules.points_back(int(offsets[place]), int(behind[place])))
 
     def finish(self) -> None:
         """What is left when the log has ended: entries that point behind it, keys that no file holds."""
         report = self._check.report
         offsets, _, _, _, places = self._take(1 << 62)
+        offsets, places = (np.concatenate(columns) for columns in zip((offsets, places), *self._beyond_log, strict=True))
         outside = np.ones(len(offsets), dtype=bool)
         for low, high in self._check.damaged:
             outside &= (offsets < low) | (offsets >= high)

@@ -58,5 +58,10 @@ def keys_without_index(keys: int) -> str:
     return f"there is no index: {keys} keys cannot be looked up"
 
 
+def points_back(to: int, behind: int) -> str:
+    """Entries stand in the order of the log, over all files of the index."""
+    return f"points back to {to} behind {behind}"
+
+
 def wrong_stamp(name: str, stated_ms: int, record_ms: int) -> str:
     return f"{name} is {stated_ms}, its record was stored at {record_ms}"

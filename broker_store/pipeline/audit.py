@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,7 @@ _NOT_OF_AN_AUDIT = {"empty", "log-start"}  # notes
 CHECKED_ELSEWHERE = {
     "the checkpoint": ("checkpoint", "checkpoint-ahead"),
     "the tables in config/": ("config", "offset-ahead"),
-    "the record of ends": ("ends", "log-starts-late"),
+    "the record of ends": ("ends", "ends-missing", "log-starts-late"),
     "the bytes after the end of the log": ("stale-tail",),
     "the files of timer messages": ("timer-wheel", "timer-slot", "timer-slots", "timer-log", "timer-chain", "timer-unit", "timer-check"),
 }
@@ -78,11 +77,14 @@ class _Audit:
     def run(self) -> dict:
         self.tell("looking at the files", 0, 0)
         # First how far the log may be read, then what queues and index have: so they have all of it.
-        self.files = splits.log_files(self.store, self.disk, self.live)
+        has_log = self.disk.is_directory(self.store / "commitlog")
+        self.files = splits.log_files(self.store, self.disk, self.live) if has_log else []
         log_end = None if self.live is None else self.live.dispatched
         walk = StoreCheck(self.store, noted=self.noted, last_start=self.last_start, log_end=log_end, disk=self.disk)
         self.walk = walk
         self._tell_names(walk)
+        if not has_log and "log-missing" not in self.kinds:
+            raise splits.no_store(self.store)
         if self.live is None:
             self._take_places(walk)
         self.splits = splits.splits_of(self.store, self.live_page, (), self.partition_bytes, self.disk, self.files)
@@ -161,17 +163,13 @@ class _Audit:
         self.files = placed
 
     def _queues(self) -> Iterator[splits.Queue]:
-        """All queues; the files of one are at the place that their records state."""
-        moves = self.walk.places.found
-        if not moves.moves and not moves.aside:
-            yield from splits.queues_of(self.store, self.disk)
-            return
+        """All queues, as far as they hold units, behind holes too; the files of one are at the place that their records state."""
         for (topic, queue_id), queue in self.walk.queues.items():
             files = [
-                splits.QueueFile(str(file.path), file.base // queue_unit.SIZE, (file.base + min(file.actual, file.size)) // queue_unit.SIZE)
+                splits.QueueFile(str(file.path), file.base // queue_unit.SIZE, min((file.base + min(file.actual, file.size)) // queue_unit.SIZE, queue.end))
                 for file in queue.files
             ]
-            yield splits.queue_of(topic, queue_id, files, self.disk)
+            yield splits.Queue(topic, queue_id, tuple(file for file in files if file.first < file.end))
 
     def _index_names(self) -> set[str]:
         return set(self.disk.list_names(self.store / "index"))
@@ -183,22 +181,12 @@ class _Audit:
         self.add(NOTE, check_rules.INDEX_REBUILT, self.store / "index", None, check_rules.INDEX_WAS_REBUILT)
 
     def _check_names(self) -> list[tuple[int, int]]:
-        """The gaps of the log, where the files that there are do not follow one another; all queues, as far as they hold units."""
+        """The gaps of the log, where the files that there are do not follow one another; all queues."""
         pairs = zip(self.files, self.files[1:], strict=False)
         gaps = [(end, base) for (_, _, end), (_, base, _) in pairs if end < base]
-        self.queues = [self._whole(queue) for queue in self._queues()]
+        self.queues = list(self._queues())
         self.counts["queues"] = len(self.queues)
         return gaps
-
-    def _whole(self, queue: splits.Queue) -> splits.Queue:
-        """Behind a hole more may follow, and an end found by halving may be such a hole."""
-        if not queue.files:
-            return queue
-        last = queue.files[-1]
-        known = (last.end - last.first) * queue_unit.SIZE
-        with self.disk.open_reader(Path(last.path)) as reader:
-            rest = reader.read(known, splits.data_end(Path(last.path), self.disk) - known).rstrip(b"\0")
-        return replace(queue, files=(*queue.files[:-1], replace(last, end=last.end + -(-len(rest) // queue_unit.SIZE))))
 
     def _index_files(self, walk: StoreCheck) -> list[IndexFile]:
         """Those that hold entries, of the length that they should have."""
@@ -269,14 +257,17 @@ class _Audit:
 
     @staticmethod
     def _drop_told_twice(joined: dict[tuple, Fault]) -> None:
-        """A unit that points far away is wrong to the task that has its record, and without a record to the one that was given the unit."""
+        """Take a unit that is told as wrong or missing out of those that lead nowhere: of a queue in disorder, one task has its record and another the unit."""
         for (kind, topic, queue_id), fault in joined.items():
-            wrong = joined.get(("unit-wrong", topic, queue_id))
-            if kind in ("unit-extra", "unit-behind") and wrong is not None:
-                numbers = {number for first, last in wrong.runs for number in range(first, min(last, first + TOLD) + 1)}
-                doubled = [run for run in fault.runs if run[0] == run[1] and run[0] in numbers]
-                fault.runs = [run for run in fault.runs if run not in doubled]
-                fault.count -= len(doubled)
+            told = [joined[name] for what in ("unit-wrong", "unit-missing") if (name := (what, topic, queue_id)) in joined]
+            if kind not in ("unit-extra", "unit-behind") or not told:
+                continue
+            numbers = {number for one in told for first, last in one.runs for number in range(first, min(last, first + TOLD) + 1)}
+            short = [run for run in fault.runs if run[1] - run[0] <= TOLD]
+            doubled = {number for first, last in short for number in range(first, last + 1)} & numbers
+            left = [(number, number) for first, last in short for number in range(first, last + 1) if number not in doubled]
+            fault.runs = [run for run in fault.runs if run not in short] + left
+            fault.count -= len(doubled)
 
     def _last_reference(self, queue: splits.Queue) -> int:
         """Where the record of a queue's last unit ends."""
@@ -340,7 +331,7 @@ class _Audit:
     def _tell_links(self, faults: list[Fault]) -> None:
         for fault in faults:
             is_last = fault.path == self.index[-1].path
-            if is_last and self.live is not None and fault.kind != "index-chain":
+            if is_last and self.live is not None and fault.kind not in ("index-chain", "index-entry"):
                 continue  # a running broker goes on adding entries
             # A start after an unclean stop links the last file anew.
             severity = self.behind if is_last else ERROR
@@ -350,7 +341,9 @@ class _Audit:
                 self.add(severity, fault.kind, fault.path, index_file.HEADER.offset["slots_used"], f"states {stated} slots in use, there are {used}")
                 continue
             for number, (place, wanted, there) in enumerate(fault.runs, 1):
-                if fault.kind == "index-chain":
+                if fault.kind == "index-entry":
+                    severity, at, what = ERROR, geometry.entry_at(place), check_rules.points_back(there, wanted)
+                elif fault.kind == "index-chain":
                     loops = "; the chain loops" if there >= place else ""
                     at, what = geometry.entry_at(place), f"entry {place} names {there} as the one before it in its slot, that is {wanted}{loops}"
                 else:
@@ -358,18 +351,21 @@ class _Audit:
                 more = fault.count - len(fault.runs) if number == len(fault.runs) else 0
                 self.add(severity, fault.kind, fault.path, at, what, 1 + more)
 
-
     def _check_headers(self) -> None:
-        """Each header states the place and the store time of the records of its first and last entry."""
+        """Each header states the place and the store time of the records of its first and last entry, and each file begins where the one before it ends, or behind."""
+        before = 0
         for file in self.index:
+            first, last = (self._entry(file, number) for number in (index_file.FIRST_ENTRY, file.header.count - 1))
+            if first < before:
+                self.add(ERROR, "index-entry", file.path, file.geometry.entry_at(index_file.FIRST_ENTRY), check_rules.points_back(first, before))
+            before = last
             is_last = file is self.index[-1]
             if is_last and self.live is not None:
                 continue  # a running broker goes on adding entries
             severity, header = self.behind if is_last else ERROR, file.header
-            offsets = [self._entry(file, number) for number in (index_file.FIRST_ENTRY, header.count - 1)]
-            if offsets != [header.begin_offset, header.end_offset]:
+            if [first, last] != [header.begin_offset, header.end_offset]:
                 self.add(severity, check_rules.INDEX_HEADER, file.path, index_file.HEADER.offset["begin_offset"], check_rules.WRONG_ENDS)
-            for name, offset in zip(("begin_timestamp", "end_timestamp"), offsets, strict=True):
+            for name, offset in zip(("begin_timestamp", "end_timestamp"), (first, last), strict=True):
                 stored_ms, stated_ms = self._store_ms(offset), getattr(header, name)
                 if stored_ms is not None and stored_ms != stated_ms:
                     what = check_rules.wrong_stamp(name, stated_ms, stored_ms)

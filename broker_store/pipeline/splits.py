@@ -73,11 +73,15 @@ def position_of(live_page: Path | None, disk: Disk) -> LivePosition | None:
     return live
 
 
+def no_store(store: Path) -> StoreError:
+    return StoreError(f"{store} is no store: it has no directory commitlog")
+
+
 def log_files(store: Path, disk: Disk, live: LivePosition | None = None) -> list[tuple[Path, int, int]]:
     """(path, log offset of its first byte, log offset of its end) of the files that hold records. StoreError when `store` is none."""
     directory = store / "commitlog"
     if not disk.is_directory(directory):
-        raise StoreError(f"{store} is no store: it has no directory commitlog")
+        raise no_store(store)
     found = []
     for name in disk.list_names(directory):
         if len(name) == 20 and name.isdigit():
@@ -282,10 +286,10 @@ def queues_of(store: Path, disk: Disk) -> Iterator[Queue]:
                     first = int(file) // queue_unit.SIZE
                     path = top / topic / name / file
                     files.append(QueueFile(str(path), first, first + disk.size_of(path) // queue_unit.SIZE))
-            yield queue_of(topic, int(name), files, disk)
+            yield _queue_of(topic, int(name), files, disk)
 
 
-def queue_of(topic: str, queue_id: int, files: list[QueueFile], disk: Disk) -> Queue:
+def _queue_of(topic: str, queue_id: int, files: list[QueueFile], disk: Disk) -> Queue:
     """The queue without files at its end that hold no unit; each of `files` ends where its last byte does."""
     files = list(files)
     while files and (end := _units_end(files[-1], disk)) == files[-1].first:

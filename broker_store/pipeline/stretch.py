@@ -311,8 +311,8 @@ class _Units:
             & (units["record_bytes"] == rows[:, k.ROW_SIZE])
             & (units["tags_code"] == rows[:, k.ROW_TAGS_CODE])
         )
-        absent = ~_is_data(units)
-        self._mark(name, numbers[~absent])
+        absent = units["record_bytes"] == 0
+        self._mark(name, numbers)
         wrong = ~absent & ~good
         again = np.zeros(len(rows), dtype=bool)
         for place in np.flatnonzero(wrong & (units["log_offset"] != rows[:, k.ROW_LOG_OFFSET]))[: check_rules.MOST_CONTRADICTED]:
@@ -669,11 +669,11 @@ def _pairs(offsets: np.ndarray, hashes: np.ndarray) -> np.ndarray:
 
 
 def check_links(file: IndexFile, disk: Disk | None = None) -> list[Fault]:
-    """Whether each entry of an index file names the one before it in its slot, each slot its newest, and the header how many slots are in use."""
+    """Whether each entry of an index file names the one before it in its slot and does not point back, each slot its newest, and the header how many slots are in use."""
     geometry, header = file.geometry, file.header
     newest = np.zeros(geometry.slots, dtype=np.int32)
     room = np.empty((LINKS, 2), dtype=np.int64)
-    chains = Fault("index-chain", path=file.path)
+    chains, order, before = Fault("index-chain", path=file.path), Fault("index-entry", path=file.path), 0
     with ExitStack() as closing:
         reader = _opened(file.path, disk or Disk(), closing)
         for number in range(index_file.FIRST_ENTRY, header.count, ENTRIES):
@@ -683,9 +683,14 @@ def check_links(file: IndexFile, disk: Disk | None = None) -> list[Fault]:
             for place, wanted in room[: min(wrong, LINKS - told)].tolist():
                 chains.runs.append((place, wanted, int(raw["previous"][place - number])))
             chains.count += wrong
+            offsets = raw["log_offset"].astype(np.int64)
+            behind = np.concatenate(([before], offsets[:-1]))
+            steps, before = np.flatnonzero(offsets < behind), int(offsets[-1])
+            order.count += len(steps)
+            order.runs += [(number + int(place), int(behind[place]), int(offsets[place])) for place in steps[: LINKS - len(order.runs)]]
         slots = np.frombuffer(reader.read(geometry.slot_at(0), geometry.slots * SLOT.itemsize), dtype=SLOT)
     wrong = np.flatnonzero(slots != newest)
     heads = Fault("index-slot", path=file.path, count=len(wrong), runs=[(int(slot), int(newest[slot]), int(slots[slot])) for slot in wrong[:LINKS]])
     used = int(np.count_nonzero(newest))
     header_fault = Fault("index-header", path=file.path, count=int(used != header.slots_used), first=(used, header.slots_used))
-    return [fault for fault in (chains, heads, header_fault) if fault.count]
+    return [fault for fault in (chains, order, heads, header_fault) if fault.count]

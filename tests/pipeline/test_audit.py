@@ -181,8 +181,8 @@ def test_units_and_entries_of_no_record_and_records_of_none_are_told(spark, tmp_
     assert places >= {("unit-missing", 310 * 20), ("unit-extra", 600 * 20), ("unit-extra", 601 * 20), ("index-time", geometry.entry_at(50)), ("index-entry", geometry.entry_at(200))}
 
 
-def test_an_index_that_goes_back_after_a_crash_holds_every_key(spark, tmp_path, partition_bytes):
-    """Apache's broker puts the keys of what it dispatches again behind those it had."""
+def test_entries_of_an_index_that_stand_twice_or_out_of_order_are_told_as_such(spark, tmp_path, partition_bytes):
+    """No key is missing, and each entry is one of a record: only their order is wrong. A start goes on behind the offset of the last entry."""
     root = tmp_path / "store"
     with opened(root, Clock(), mapped_file_size_commit_log=1 << 20, max_hash_slot_num=500, max_index_num=4_000) as store:
         for number in range(600):
@@ -200,7 +200,10 @@ def test_an_index_that_goes_back_after_a_crash_holds_every_key(spark, tmp_path, 
     struct.pack_into(">i", content, geometry.slot_at(newest), header.count + 299)
     name.write_bytes(content)
     result = jobs.audit(spark, root, partition_bytes=partition_bytes)
-    assert set(result["kinds"]) <= {"index-chain", "index-slot", "index-header"}, "entries and keys agree; only the links do not"
+    in_order = {kind: count for kind, count in result["kinds"].items() if kind not in ("index-chain", "index-slot", "index-header")}
+    assert in_order == {"index-entry": 2} == {kind: check_store(root).kinds[kind] for kind in in_order}
+    back = [one for one in result["findings"] if one["kind"] == "index-entry"]
+    assert {one["offset"] for one in back} == {geometry.entry_at(201), geometry.entry_at(header.count)}
     assert result["counts"]["entries"] == header.count - 1 + 300
 
 

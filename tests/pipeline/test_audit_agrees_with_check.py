@@ -12,32 +12,23 @@ from broker_store.engine.check import StoreCheck, check_store
 from broker_store.engine.check_report import CheckSizes
 from broker_store.engine.disk import Disk
 from broker_store.engine.start_records import LastStart
-from broker_store.formats import queue_unit, record
+from broker_store.formats import record
 from broker_store.inside.doctor import MEANINGS
 from broker_store.pipeline import audit, splits
 from broker_store.pipeline.options import PARTITION_BYTES
 from tests.engine.test_known_ends import filled, poke
 from tests.pipeline import plain
-from tests.support import stores
+from tests.support import broken_stores, stores
+from tests.support.audit_in_process import NOT_COMPARED, audited
 from tests.support.faults import FAULTS, Scene
 from tests.support.hand_store import Clock, HandStore, message, small_settings
 from tests.support.reference import ReferenceStore
 
 STRETCH_BYTES = 1 << 16  # far less than a file of the log
 SIZES = stores.SIZES["clean-small"]
-NOT_COMPARED = {kind for kinds in audit.CHECKED_ELSEWHERE.values() for kind in kinds} | {"empty", "log-start"}
 # check_store names the record after a contradiction, the audit the one that contradicts its unit; of a missing key each names the
 # index file at which it noticed.
 OTHER_PLACE = {"queue-offset", "index-missing"}
-
-
-class InOneProcess(audit._Audit):
-    def _in_tasks(self, function, shared, items: list) -> list:
-        return [function(shared, item) for item in items]
-
-
-def audited(root: Path, partition_bytes: int = PARTITION_BYTES, noted: CheckSizes | None = None, last_start: LastStart | None = None) -> dict:
-    return InOneProcess(None, root, None, lambda *_: None, queue_unit.DEFAULT_DELAY_LEVELS_MS, partition_bytes, noted, last_start).run()
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +96,19 @@ def test_times_that_go_back_where_two_stretches_meet_are_named_alike(sound, tmp_
     checked = {(str(Path(one.file).relative_to(scene.root)), one.offset, one.what) for one in check_store(scene.root).findings if one.kind == "store-time"}
     result = audited(scene.root, STRETCH_BYTES)
     assert {(one["file"], one["offset"], one["what"]) for one in result["findings"] if one["kind"] == "store-time"} == checked and len(checked) > 3
+
+
+@pytest.mark.parametrize("kind", ["clean", "killed", ""])
+def test_a_randomly_broken_store_is_in_order_to_both_or_to_neither(kind, tmp_path):
+    for seed in range(34_070_000, 34_070_030):
+        broken, judged = broken_stores.run_case(seed, tmp_path / str(seed), kind, ways=["audit"])
+        assert isinstance(judged["audit"], broken_stores.Judgement), f"seed {seed}: {broken.breaks}: {judged['audit']!r}"
+
+
+@pytest.mark.parametrize("seed", [34030033, 34060015, 34060023, 34060024, 34060131, 34060140, 34060153, 34060188])
+def test_a_randomly_broken_store_that_was_once_judged_otherwise_is_not_again(seed, tmp_path):
+    broken, judged = broken_stores.run_case(seed, tmp_path, "clean", ways=["audit"])
+    assert isinstance(judged["audit"], broken_stores.Judgement), f"{broken.breaks}: {judged['audit']!r}"
 
 
 def test_the_audit_says_what_it_leaves_to_a_check(sound):

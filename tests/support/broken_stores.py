@@ -1,8 +1,9 @@
-"""Breaks stores in random ways and judges what a plain start, the doctor, and a start that accepts damage make of each.
+"""Breaks stores in random ways and judges what a plain start, the doctor, a start that accepts damage, and the pipeline's audit make of each.
 
     Original (files and messages) ── break 1 to 3 times ──► Broken ──► a start ──► Judgement
                                                                  ├──► doctor, repair, a start ──► Judgement
-                                                                 └──► a start with --accept-damage, a start ──► Judgement
+                                                                 ├──► a start with --accept-damage, a start ──► Judgement
+                                                                 └──► check_store, the audit ──► Judgement
 
 The judge is the plain reader: a message is *readable* if its bytes lie unchanged at its place in the log files. Then
 one of these must hold of each message that the store had:
@@ -19,6 +20,8 @@ last start was one with SYNC_FLUSH, a start cuts no record to which a unit leads
 
 The plan of a repair need not name a message before the first file of the log where the record of ends is gone too: retention
 leaves such a store, and no file tells the two apart. The check counts them.
+
+The audit finds errors where `check_store` does, and only there.
 
 No queue offset is given twice: a new message's offset is at or above every offset that was given before, except for
 those beyond a reported cut and those of which neither record nor unit nor the record of ends is left.
@@ -46,7 +49,7 @@ from unittest.mock import patch
 from broker_store.config import StoreSettings
 from broker_store.engine import store as store_module
 from broker_store.engine.check import StoreCheck
-from broker_store.engine.check_report import CheckSizes
+from broker_store.engine.check_report import ERROR, CheckSizes
 from broker_store.engine.consume_queue import UNIT
 from broker_store.engine.ends import EndsFile
 from broker_store.engine.report import RecoveryReport
@@ -58,6 +61,7 @@ from broker_store.inside.losses import Losses
 from broker_store.inside.repair import Repair, make_plan
 from broker_store.messages import GetRequest, GetStatus, PutStatus
 from tests.support import stores
+from tests.support.audit_in_process import NOT_COMPARED, audited
 from tests.support.hand_store import START_MS, Clock, HandStore, HandWorker, message, small_settings
 from tests.support.stores import StoreSizes
 
@@ -919,7 +923,29 @@ def judge_accepted(root: Path, broken: Broken) -> Judgement:
     return judge_start(root, broken, accept_damage=True)
 
 
+def judge_audit(root: Path, broken: Broken) -> Judgement:
+    """Check the store, then audit it; `other kinds` where both find errors, and not the same kinds. Raises Violation.
+
+    Of an index whose entries are in disorder, both say so, and each counts what else is wrong in its own order.
+    """
+    known = {"noted": _noted(broken.original), "last_start": broken.last_start}
+    check = StoreCheck(root, **known)
+    check.run()
+    checked, named = (
+        {(severity, kind) for severity, kind in found if kind not in NOT_COMPARED}
+        for found in (
+            [(one.severity, one.kind) for one in check.report.findings],
+            [(one["severity"], one["kind"]) for one in audited(root, **known)["findings"]],
+        )
+    )
+    errors, of_audit = ({kind for severity, kind in found if severity == ERROR} for found in (checked, named))
+    if bool(errors) != bool(of_audit):
+        raise Violation(f"the check finds {sorted(checked)}, the audit {sorted(named)}")
+    return Judgement("alike" if checked == named else "other kinds", "" if checked == named else f"check {sorted(checked - named)}, audit {sorted(named - checked)}")
+
+
 WAYS = {"start": judge_start, "repair": judge_repair, "accept": judge_accepted}
+ALL_WAYS = WAYS | {"audit": judge_audit}
 
 
 def broken_store(seed: int, kind: str = "", within: str = "") -> Broken:
@@ -941,7 +967,7 @@ def run_case(
         root = directory / way / "store"
         write_out(broken, root)
         try:
-            judged[way] = WAYS[way](root, broken)
+            judged[way] = ALL_WAYS[way](root, broken)
         except Exception as error:  # a refusal is judged before it comes here
             judged[way] = error
         finally:
@@ -952,10 +978,10 @@ def run_case(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=RECORDED_FROM, help="of the first case; each following case has the next number")
+    parser.add_argument("--seed", type=int, default=SYNCED_FROM, help="of the first case; each following case has the next number")
     parser.add_argument("--kind", default="", choices=("", "clean", "killed", APACHE, *MENDED), help="of the stores; all without it")
     parser.add_argument("--within", default="", help=f"the directory of the store whose files are broken, or {STATED!r}: what a record states")
-    parser.add_argument("--way", default="", choices=("", *WAYS), help="that a store is judged by; both without it")
+    parser.add_argument("--way", default="", choices=("", *ALL_WAYS), help="that a store is judged by; all without it")
     parser.add_argument("--show", type=int, default=20, help="violations that are printed")
     parser.add_argument("--trace", action="store_true", help="print where each violation was raised")
     options = parser.parse_args()
@@ -963,7 +989,7 @@ def main() -> int:
     shown = violations = 0
     with tempfile.TemporaryDirectory() as directory:
         for seed in range(options.seed, options.seed + options.cases):
-            broken, judged = run_case(seed, Path(directory), options.kind, options.within, [options.way] if options.way else WAYS)
+            broken, judged = run_case(seed, Path(directory), options.kind, options.within, [options.way] if options.way else ALL_WAYS)
             for way, end in judged.items():
                 if isinstance(end, Judgement):
                     ends[f"{broken.original.name} {way}: {end.outcome}"] += 1
