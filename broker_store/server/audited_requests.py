@@ -10,9 +10,9 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 
 from broker_store.errors import BrokerStoreError, PeerError
 from broker_store.excerpts import text_excerpt
@@ -27,11 +27,12 @@ from broker_store.server.transport import Channel
 
 MAX_NAME_CHARACTERS = 255
 MAX_SAID_CHARACTERS = 200
-# A longer list is not read a second time for its record, which then says how long it was.
-MAX_LIST_BYTES = 64 << 10
+MAX_SETTINGS_BYTES = 64 << 10  # of a body of lines, whose keys are read
 # Of what was there before and after, in one record: an entry of the audit trail has 4,000 characters.
 MAX_PICTURE_CHARACTERS = 2_500
-MAX_COMPARED = 500  # items of a list whose settings are read before and after
+MAX_NAMES_CHARACTERS = 1_000  # of the names in it
+MAX_PART_CHARACTERS = 3_500  # of the names and settings in a further record of a long list
+MAX_COMPARED = 1_000  # items of a list whose settings are read before and after: as many as a request may make
 _SETTING = re.compile(rb"\s*([A-Za-z][A-Za-z0-9._-]{0,99})\s*=\s*[^\s=]")  # Base64 has an equals sign only at its end
 
 Handler = Callable[[Command, Channel], Command | None]
@@ -107,10 +108,14 @@ def recorded(parts: BrokerParts, code: int, handler: Handler) -> Handler:
 
     def _note_answer(command: Command, channel: Channel, begun: _Begun, answer: Command | None) -> None:
         code = 0 if answer is None else answer.code
-        detail = begun.detail | begun.compared() | (begun.gone if not code else {})
+        pairs, compared = begun.compared()
+        detail = begun.detail | compared | (begun.gone if not code else {})
         if answer is not None and code and answer.remark:
             detail["said"] = answer.remark[:MAX_SAID_CHARACTERS]
         _note(parts, command, channel, audited, begun.name, detail, _outcome(code))
+        if not code:
+            for part in _parts_of(begun.names, detail, pairs):
+                _note(parts, command, channel, audited, part["names"][0], part, _outcome(code))
 
     return handle_later if inspect.iscoroutinefunction(handler) else handle
 
@@ -179,7 +184,8 @@ def _subject(audited: Audited, command: Command) -> tuple[list[str], dict]:
     if names is None:
         return [], detail | {"body_bytes": len(command.body)}
     if len(names) > 1:
-        detail |= {"names": names[:MAX_NAMES], "items": len(names)}
+        characters = accumulate(len(name) + 4 for name in names[:MAX_NAMES])
+        detail |= {"names": [name for name, length in zip(names, characters, strict=False) if length <= MAX_NAMES_CHARACTERS], "items": len(names)}
     return names, detail
 
 
@@ -191,15 +197,16 @@ def _names_in(body: bytes, list_name: str, name: str) -> list[str] | None:
 
 def _keys_in(body: bytes) -> dict:
     """The first keys of a body of lines `key=value`, and how many of these lines are none. All else stays out of the record: it may be a secret."""
-    lines = [line for line in body[:MAX_LIST_BYTES].split(b"\n", MAX_NAMES)[:MAX_NAMES] if line.strip()]
+    lines = [line for line in body[:MAX_SETTINGS_BYTES].split(b"\n", MAX_NAMES)[:MAX_NAMES] if line.strip()]
     keys = [setting[1].decode() for line in lines if (setting := _SETTING.match(line))]
     return {"keys": keys} | ({"other_lines": len(lines) - len(keys)} if len(keys) < len(lines) else {})
 
 
 def _items_of(body: bytes, list_name: str) -> list[dict] | None:
-    """The items of a body's list (of the body itself without a name); None for a body that is long, or is none. The handler follows the references."""
-    if len(body) > MAX_LIST_BYTES:
-        return None
+    """The items of a body's list (of the body itself without a name); None for a body that is none. The handler follows the references.
+
+    The router bounds the body's bytes and values before.
+    """
     try:
         value = fastjson.loads_without_references(body)
     except PeerError:
@@ -223,15 +230,18 @@ class _Begun:
     """What a record says of a request before it is handled: `gone` is what goes with its subject where it is done."""
 
     def __init__(self, parts: BrokerParts, audited: Audited, command: Command):
-        names, self.detail = _subject(audited, command)
-        self.name = names[0] if names else ""
-        self._look = _look(parts, audited, command, names)
+        self.names, self.detail = _subject(audited, command)
+        self.name = self.names[0] if self.names else ""
+        self._look = _look(parts, audited, command, self.names)
         self._before = self._look()
         takes_offsets = audited.kind == "group" and audited.action == "delete" and str((command.fields or {}).get("cleanOffset", "")).lower() == "true"
         self.gone = _offsets_of(parts, self.name) if takes_offsets else {}
 
-    def compared(self) -> dict:
-        return _compared(self._before, self._look())
+    def compared(self) -> tuple[dict[str, tuple], dict]:
+        """Of several items those that differ, and what the record says of what was there before and after."""
+        before, after = self._before, self._look()
+        pairs = _differing(before, after)
+        return pairs, _compared(before, after, pairs)
 
 
 def _look(parts: BrokerParts, audited: Audited, command: Command, names: list[str]) -> Callable[[], _Of | None]:
@@ -267,18 +277,53 @@ def _offsets_of(parts: BrokerParts, group: str) -> dict:
     return {"offsets": {topic: shown[topic] for topic in kept}, "offset_topics": len(topics)} if topics else {}
 
 
-def _compared(before: _Of | None, after: _Of | None) -> dict:
-    """`before` and `after` for a record: of several items those that differ, in the fields that do, as many as fit, and how many are not shown."""
+def _differing(before: _Of | None, after: _Of | None) -> dict[str, tuple]:
+    """Of several items those that differ, with the fields that do; nothing of a single fact."""
+    if before is None or after is None or before.is_one:
+        return {}
+    return {name: _difference(old, after.facts[name]) for name, old in before.facts.items() if old != after.facts[name]}
+
+
+def _compared(before: _Of | None, after: _Of | None, pairs: dict[str, tuple]) -> dict:
+    """`before` and `after` for a record: of several items as many of `pairs` as fit, and how many are not shown."""
     if before is None or after is None:
         return {}
     if before.is_one:
         ((_, old),), ((_, new),) = before.facts.items(), after.facts.items()
         return {"before": old, "after": new}
-    pairs = {name: _difference(old, after.facts[name]) for name, old in before.facts.items() if old != after.facts[name]}
     kept = _within_bound(pairs.items())
     found: dict = {"before": {name: pairs[name][0] for name in kept}, "after": {name: pairs[name][1] for name in kept}}
     not_shown = len(pairs) - len(kept) + before.more
     return found | ({"not_shown": not_shown} if not_shown else {})
+
+
+def _parts_of(names: list[str], first: dict, pairs: dict[str, tuple]) -> Iterator[dict]:
+    """Details of further records for what the first one of a long list had no room for: each has names, and what was there before of those that were changed.
+
+    A list that changed nothing has none. Of an item that the request made only its name is kept.
+    """
+    if len(names) < 2 or not (pairs or first.get("not_shown")):
+        return
+    named, shown = set(first["names"]), first.get("before", {})
+    number, part, characters = 2, {}, 0
+    for name in dict.fromkeys(names):
+        old, new = pairs.get(name, (None, None))
+        is_changed = old is not None and name not in shown
+        if name in named and not is_changed:
+            continue
+        size = len(name) + 4 + (len(json.dumps((old, new), default=str)) + 2 * len(name) + 12 if is_changed else 0)
+        if part and characters + size > MAX_PART_CHARACTERS:
+            yield part
+            number, part = number + 1, {}
+        if not part:
+            part, characters = {"part": number, "items": len(names), "names": []}, 0
+        part["names"].append(name)
+        characters += size
+        if is_changed:
+            part.setdefault("before", {})[name] = old
+            part.setdefault("after", {})[name] = new
+    if part:
+        yield part
 
 
 def _difference(old: dict | None, new: dict | None) -> tuple[dict | None, dict | None]:

@@ -117,15 +117,35 @@ async def test_a_refused_change_says_why(harness):
     assert record.outcome == "invalid_parameter" and "perm" in record.detail["said"] and record.name == "T2"
 
 
-async def test_a_list_names_its_first_items_and_a_long_one_only_its_length(harness):
-    def body(count):
-        return json.dumps({"topicConfigList": [TopicConfig(f"L{number}").to_json() for number in range(count)]}).encode()
+@pytest.mark.parametrize(("count", "prefix"), [(30, "L"), (1_000, "L"), (1_000, "a-name-of-more-than-a-hundred-characters" * 3)], ids=["30", "1000", "1000-long-names"])
+async def test_a_list_names_all_that_it_changes_in_further_records(harness, count, prefix):
+    """A list of more than 64 KiB had only its length in its record, and one of more than 20 items the names of 20."""
 
-    await harness.ask(18, body(30))
-    assert (harness.records[0].name, harness.records[0].detail["items"], len(harness.records[0].detail["names"])) == ("L0", 30, change_records.MAX_NAMES)
-    long = body(1_000)
-    await harness.ask(18, long)
-    assert harness.records[1].detail == {"body_bytes": len(long)}
+    def body(perm):
+        return json.dumps({"topicConfigList": [TopicConfig(f"{prefix}{number}", perm=perm).to_json() for number in range(count)]}).encode()
+
+    wanted = [f"{prefix}{number}" for number in range(count)]
+    for perm in (6, 4):
+        harness.records.clear()
+        await harness.ask(18, body(perm))
+        first, *further = harness.records
+        assert first.name == wanted[0] and first.detail["items"] == count and 0 < len(first.detail["names"]) <= change_records.MAX_NAMES
+        assert [one.detail["part"] for one in further] == list(range(2, len(further) + 2)) and all(one.has_effect for one in further)
+        assert all(len(json.dumps(one.detail)) < 4_000 - 200 for one in harness.records)
+        named = [name for one in harness.records for name in one.detail["names"]]
+        assert list(dict.fromkeys(named)) == wanted
+        changed = {name for one in harness.records for name, old in one.detail.get("before", {}).items() if old is not None}
+        assert changed == (set() if perm == 6 else set(wanted)), "what was there before is told of each that was changed"
+    harness.records.clear()
+    await harness.ask(18, body(4))
+    assert len(harness.records) == 1, "nothing was changed"
+
+
+async def test_a_refused_list_has_one_record(harness):
+    topics = [TopicConfig(f"L{number}").to_json() for number in range(40)] + [TopicConfig("Bad", perm=99).to_json()]
+    await harness.ask(18, json.dumps({"topicConfigList": topics}).encode())
+    (record,) = harness.records
+    assert record.outcome == "invalid_parameter" and record.detail["items"] == 41
 
 
 async def test_a_list_says_what_differs_of_each_item_it_names(harness):
@@ -136,7 +156,7 @@ async def test_a_list_says_what_differs_of_each_item_it_names(harness):
     await harness.ask(18, body(4))
     await harness.ask(18, body(4))
     await harness.ask(18, body(6, 40))
-    first, again, many = harness.records
+    first, again, many, *_ = harness.records
     assert first.detail["before"] == {"Orders": {"perm": 6}, "L0": None}
     assert first.detail["after"]["Orders"] == {"perm": 4} and first.detail["after"]["L0"]["topicName"] == "L0"
     assert first.has_effect and not again.has_effect and many.has_effect
