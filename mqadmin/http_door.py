@@ -21,11 +21,13 @@ import termios
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from broker_store.server.http import MAX_FORM_BYTES, most_body_bytes
 from broker_store.server.problems import MEDIA_TYPE, Problem
 from mqadmin.trusted_proxies import LOOPBACK, MAX_ADDRESS_CONNECTIONS, Network, connection_site
 
@@ -42,7 +44,6 @@ MAX_TARGET_BYTES = 8 << 10  # path and query
 MAX_HEADER_BYTES = 32 << 10
 MAX_HEADERS = 100
 MAX_HEADER_LINE_BYTES = 8_000  # of a websocket's handshake: its parser ends at 8,192
-MAX_BODY_BYTES = 16 << 20  # as broker_store.server.http takes
 MAX_BODIES_BYTES = 128 << 20  # of all requests that are not answered; the routes of messages refuse at half of it
 MAX_PIPELINED = 16  # requests of one connection that wait for the answers of those before
 MAX_UNSENT_BYTES = 256 << 20  # of all connections; the one with most ends
@@ -338,13 +339,21 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         announced = next((int(value) for name, value in self.headers if name == b"content-length" and value.isdigit()), 0)
-        if announced > MAX_BODY_BYTES:
-            raise self._stop(_body_too_large(announced))
+        self._judge_body(announced)
         if self.parser.should_upgrade() and self._should_upgrade():
             self._judge_handshake()
         super().on_headers_complete()
         self._incomplete_bytes = 0
         self.peer.wait_for("body", self.loop.time())
+
+    def _judge_body(self, length: int) -> None:
+        """Refuse a body of so many bytes where its route takes less; a path is only looked at where that matters."""
+        if length <= MAX_FORM_BYTES:
+            return
+        path = unquote(httptools.parse_url(self.url).path.decode("latin-1"))
+        most = most_body_bytes(self.parser.get_method().decode("latin-1"), path)
+        if length > most:
+            raise self._stop(_body_too_large(length, most))
 
     def _judge_handshake(self) -> None:
         """uvicorn gives the request to a second parser, which knows no answer to what it does not take."""
@@ -357,8 +366,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._incomplete_bytes = 0
         self._body_bytes += len(body)
-        if self._body_bytes > MAX_BODY_BYTES:
-            raise self._stop(_body_too_large(self._body_bytes))
+        self._judge_body(self._body_bytes)
         if self._cycles:  # what comes after its answer is dropped
             self._held_bytes += len(body)
             self.door.body_bytes += len(body)
@@ -473,5 +481,5 @@ def _header_too_large(found: int, limit: int = MAX_HEADER_BYTES, *, what: str = 
     return Refusal("HTTP header too large", Problem("header_too_large", f"the {what} has more than {limit:,} bytes"), found, limit)
 
 
-def _body_too_large(found: int) -> Refusal:
-    return Refusal("HTTP body too large", Problem("too_large", f"the body has {found:,} bytes or more, allowed are {MAX_BODY_BYTES:,}"), found, MAX_BODY_BYTES)
+def _body_too_large(found: int, most: int) -> Refusal:
+    return Refusal("HTTP body too large", Problem("too_large", f"the body has {found:,} bytes or more, allowed are {most:,}"), found, most)

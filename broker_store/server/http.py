@@ -41,7 +41,8 @@ from broker_store.server.repeats import Repeats, read_key
 log = logging.getLogger(__name__)
 
 BASE = "/api/v1/topics/"
-MAX_BODY_BYTES = 16 << 20  # as the remoting port's frame
+MAX_BODY_BYTES = 16 << 20  # of messages, as the remoting port's frame
+MAX_FORM_BYTES = 2_621_440  # of all other requests: what Django takes unless it is told otherwise
 MAX_BODIES_BYTES = 64 << 20  # of all requests that are being read or stored
 MAX_VALUES = 50_000  # in a body
 MAX_BYTES_ON_LOOP = 64 << 10  # of a body; a larger one is read in a thread
@@ -262,6 +263,11 @@ def _route(scope: Scope) -> tuple[str, int | None] | None:
         if pieces[2].isascii() and pieces[2].isdigit() and len(pieces[2]) < 10:
             return pieces[0], int(pieces[2])
     return None
+
+
+def most_body_bytes(method: str, path: str) -> int:
+    """Bytes that the body of a request to `path` (without escapes) may have: more for messages than for all else."""
+    return MAX_BODY_BYTES if _route({"type": "http", "method": method, "path": path}) is not None else MAX_FORM_BYTES
 
 
 class _Gone(Exception):

@@ -384,6 +384,11 @@ async def test_metrics_are_prometheus_text_and_hold_what_is_known(cluster, local
     assert 'broker_store_position_bytes{position="wrote"}' not in text
 
 
+async def test_metrics_take_no_parameter(cluster, local):
+    answer = await local.get("/metrics?name%5B%5D=broker_state")
+    assert answer.status_code == 400 and answer.json()["detail"] == "unknown query parameter 'name[]'; this route takes none"
+
+
 async def test_tokens_are_shown_once_and_stored_as_hashes(cluster, local, remote):
     made = await _post(local, "/api/v1/auth/tokens", {"name": "ci", "role": "operator", "days": 30})
     assert made.status_code == 201

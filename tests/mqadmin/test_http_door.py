@@ -14,7 +14,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from django.conf import settings
 
+from broker_store.server.http import MAX_FORM_BYTES
 from mqadmin import http_door, web
 from mqadmin.trusted_proxies import LOOPBACK, connection_site, proxies_of
 
@@ -170,6 +172,10 @@ UPGRADE = b"GET /ws/v1/ HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUp
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 16777217\r\n\r\n", 413, "HTTP body too large"),
         (b"POST /api/v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n", 413, "HTTP body too large"),
         (b"POST /login/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999999999\r\n\r\n", 413, "HTTP body too large"),
+        (b"POST /login/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2621441\r\n\r\n", 413, "HTTP body too large"),
+        (b"POST /api/v1/topics/orders/messages/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2621441\r\n\r\n", 413, "HTTP body too large"),
+        (b"PUT /api/v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2621441\r\n\r\n", 413, "HTTP body too large"),
+        (b"POST http://localhost/a?/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2621441\r\n\r\n", 413, "HTTP body too large"),
         (UPGRADE + b"Content-Length: 1000000000000\r\n\r\n", 413, "HTTP body too large"),
         (b"GET / SMTP\r\n\r\n", 400, "malformed HTTP request"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "malformed HTTP request"),
@@ -189,7 +195,16 @@ async def test_what_is_too_large_or_no_http_is_answered_at_once_and_counted(open
         assert world.door.body_bytes == 0
 
 
-async def test_a_chunked_body_ends_at_the_bound_and_its_application_hears_that_it_has_ended(open_world):
+@pytest.mark.parametrize("target", ["/api/v1/topics/orders/messages", "http://localhost/api/v1/topics/or%64ers/messages?a=1"])
+async def test_messages_may_have_larger_bodies_than_all_else(open_world, target):
+    async with open_world() as world:
+        reader, writer = await world.connect(f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {16 * MIB}\r\n\r\n".encode() + bytes(16 * MIB))
+        await reader.readuntil(b"answered %d" % (16 * MIB))
+        assert world.refused == []
+
+
+@pytest.mark.parametrize(("path", "chunks"), [("/", 3), ("/api/v1/topics/orders/messages", 17)])
+async def test_a_chunked_body_ends_at_the_bound_and_its_application_hears_that_it_has_ended(open_world, path, chunks):
     heard = []
 
     async def application(scope, receive, send):
@@ -198,9 +213,9 @@ async def test_a_chunked_body_ends_at_the_bound_and_its_application_hears_that_i
         heard.append(event["type"])
 
     async with open_world(application) as world:
-        reader, writer = await world.connect(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        reader, writer = await world.connect(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         chunk = b"%x\r\n" % MIB + bytes(MIB) + b"\r\n"
-        for _ in range(17):
+        for _ in range(chunks):
             writer.write(chunk)
             await writer.drain()
         assert status_of(await reader.read()) == 413
@@ -561,3 +576,7 @@ def test_a_bound_of_an_address_that_is_no_number_of_connections_stops_the_start(
     environment = os.environ | {"BROKER_WEB_CONNECTIONS": "-1", "BROKER_DATA_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", "import mqadmin.settings"], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode and "BROKER_WEB_CONNECTIONS is -1, want 0 (no bound) or a number of connections" in done.stderr
+
+
+def test_django_takes_bodies_of_forms_to_the_same_bound():
+    assert settings.DATA_UPLOAD_MAX_MEMORY_SIZE == MAX_FORM_BYTES
