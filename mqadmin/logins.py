@@ -4,7 +4,8 @@ A hash takes a third of a second of a core that messages need. So tries are limi
 
 - each device from which this user has logged in before has an allowance of its own (`remember`: a signed cookie), so what
   others try, with this name or from this address, never keeps its user out;
-- everybody else shares the allowance of their address (an IPv6 address with its /64), and all of them together one more;
+- everybody else shares the allowance of their address (an IPv6 address with its /64), that of their network (its /24 or /48),
+  which is half of what all have, and that of all together; the local socket has only the first, so no flood shuts it;
 - a try that is refused is answered 429 with the seconds until the next; allowances refill evenly, so no user is locked out;
 - MAX_HASHES are computed at once; a few tries wait for their turn, WAIT_S at most, further ones are answered 503.
 
@@ -27,10 +28,12 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 
-from mqadmin.trusted_proxies import client_address, site_of
+from mqadmin.trusted_proxies import client_address, network_of, site_of
 
 MAX_TRIES = 10  # at once, of one address or one device; a person mistypes less
 TRY_SECONDS = 6.0  # until one of them is there again
+MAX_TRIES_OF_NETWORK = 30  # at once, of the devices of one network that are not known ...
+TRY_SECONDS_OF_NETWORK = 2.0  # ... and in the long run
 MAX_TRIES_OF_ALL = 60  # at once, of all devices that are not known ...
 TRY_SECONDS_OF_ALL = 1.0  # ... and in the long run: a third of a core
 MAX_REMEMBERED = 10_000  # addresses and devices; the one that was seen longest ago is forgotten first
@@ -89,10 +92,21 @@ class Allowances:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """What a try counts for; both are empty for the local socket."""
+
+    site: str  # an address, an IPv6 one with its /64
+    network: str  # the network of the site
+
+
+LOCAL_SOCKET = Source("", "")
+
+
+@dataclass(frozen=True, slots=True)
 class Try:
     """A try that was counted. `device` is None for one that is not known as this user's."""
 
-    address: str
+    source: Source
     device: tuple[str, str] | None
 
 
@@ -102,31 +116,37 @@ class LoginLimits:
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._lock = threading.Lock()
         self._addresses = Allowances(MAX_TRIES, TRY_SECONDS, clock)
+        self._networks = Allowances(MAX_TRIES_OF_NETWORK, TRY_SECONDS_OF_NETWORK, clock)
         self._devices = Allowances(MAX_TRIES, TRY_SECONDS, clock)
         self._all = Allowances(MAX_TRIES_OF_ALL, TRY_SECONDS_OF_ALL, clock)
         self._hashes = threading.Semaphore(MAX_HASHES)
         self._waiting = 0
 
-    def begin(self, address: str, device: tuple[str, str] | None) -> Try:
+    def begin(self, source: Source, device: tuple[str, str] | None) -> Try:
         """Count a try, as one that failed until `succeeded` is called. Raises TryRefused."""
+        tried, taken = Try(source, device), []
         with self._lock:
-            if device is not None:
-                wait_s = self._devices.take(device)
-            else:
-                wait_s = self._addresses.take(address)
-                if not wait_s and (wait_s := self._all.take("all")):
-                    self._addresses.give_back(address)
-        if wait_s:
-            raise TryRefused(429, wait_s)
-        return Try(address, device)
+            for allowances, key in self._counted(tried):
+                wait_s = allowances.take(key)
+                if wait_s:
+                    for others, other in taken:
+                        others.give_back(other)
+                    raise TryRefused(429, wait_s)
+                taken.append((allowances, key))
+        return tried
 
     def succeeded(self, tried: Try) -> None:
         with self._lock:
-            if tried.device is not None:
-                self._devices.give_back(tried.device)
-            else:
-                self._addresses.give_back(tried.address)
-                self._all.give_back("all")
+            for allowances, key in self._counted(tried):
+                allowances.give_back(key)
+
+    def _counted(self, tried: Try) -> list[tuple[Allowances, object]]:
+        """The allowances that a try takes from, with the key in each."""
+        if tried.device is not None:
+            return [(self._devices, tried.device)]
+        if tried.source == LOCAL_SOCKET:
+            return [(self._addresses, tried.source.site)]
+        return [(self._addresses, tried.source.site), (self._networks, tried.source.network), (self._all, "all")]
 
     @contextmanager
     def hashing(self, *, known: bool) -> Iterator[None]:
@@ -153,11 +173,11 @@ limits = LoginLimits()
 # Who asks
 
 
-def address_of(request: HttpRequest) -> str:
-    """The address that a try counts for, an IPv6 one with its site; empty for the local socket."""
+def source_of(request: HttpRequest) -> Source:
+    """What a try of this request counts for."""
     forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "")
     address = client_address(request.META.get("REMOTE_ADDR") or "", forwarded, settings.TRUSTED_PROXIES)
-    return "" if address is None else site_of(address)
+    return LOCAL_SOCKET if address is None else Source(site_of(address), network_of(address))
 
 
 def device_of(request: HttpRequest, name: str) -> tuple[str, str] | None:

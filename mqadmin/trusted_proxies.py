@@ -11,6 +11,7 @@ Network = IPv4Network | IPv6Network
 LOOPBACK = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
 MAX_ADDRESS_CONNECTIONS = 200  # unless BROKER_WEB_CONNECTIONS says otherwise: 28 browsers with seven each
 _IPV6_SITE_BITS = 64
+_NETWORK_BITS = {4: 24, 6: 48}  # what one holder usually has, by IP version
 
 
 def proxies_of(texts: Sequence[str]) -> tuple[Network, ...]:
@@ -46,6 +47,11 @@ def connection_site(peer: str, unbounded: Sequence[Network]) -> str | None:
 def site_of(address: Address) -> str:
     """The address as text, an IPv6 one with its site (a /64), in which one client may choose addresses as it likes."""
     return str(ipaddress.ip_network((address, _IPV6_SITE_BITS), strict=False)) if address.version == 6 else str(address)
+
+
+def network_of(address: Address) -> str:
+    """The network of the address as text (a /24, of IPv6 a /48), within which one holder may have many sites."""
+    return str(ipaddress.ip_network((address, _NETWORK_BITS[address.version]), strict=False))
 
 
 def _without_port(text: str) -> str:

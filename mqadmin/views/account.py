@@ -37,19 +37,19 @@ class LoginForm(AuthenticationForm):
 
     def clean(self):
         name, limits = self.cleaned_data.get("username") or "", logins.limits
-        address, device = logins.address_of(self.request), logins.device_of(self.request, name)
+        source, device = logins.source_of(self.request), logins.device_of(self.request, name)
         try:
-            tried = limits.begin(address, device)
+            tried = limits.begin(source, device)
             with limits.hashing(known=device is not None):
                 cleaned = super().clean()
             if not _take_first_login(self.get_user()):
                 raise self.get_invalid_login_error()
         except logins.TryRefused as refusal:
             self.refusal = refusal
-            count_refusal("tries to log in", who=address, said=str(refusal))
+            count_refusal("tries to log in", who=source.site, said=str(refusal))
             raise forms.ValidationError(str(refusal), code="too_many") from None
         except forms.ValidationError:
-            log.warning("a login as %.60r from %s was refused", name, address)
+            log.warning("a login as %.60r from %s was refused", name, source.site)
             raise
         limits.succeeded(tried)
         return cleaned
@@ -111,7 +111,7 @@ def password(request):
     user = None
     try:
         if request.method == "POST":
-            tried = logins.limits.begin("", ("password page", request.user.get_username()))
+            tried = logins.limits.begin(logins.LOCAL_SOCKET, ("password page", request.user.get_username()))
             with logins.limits.hashing(known=True):
                 user = form.save() if form.is_valid() else None
     except logins.TryRefused as refusal:

@@ -131,6 +131,34 @@ def test_all_addresses_together_have_a_bound(user_of_role, hashes):
     assert statuses.count(200) == len(hashes) == logins.MAX_TRIES_OF_ALL
 
 
+@pytest.mark.parametrize(("network", "other"), [("2001:db8:7:{:x}::1", "2001:db8:8::1"), ("10.7.7.{}", "10.7.8.1")])
+def test_one_network_leaves_others_half_of_the_tries(user_of_role, network, other):
+    """Six sites of one IPv6 network took all tries, and the right password was refused everywhere."""
+    user_of_role("viewer", "ada")
+    statuses = [_guess(1, "ada", network.format(number % 90))[0] for number in range(200)]
+    assert statuses.count(200) == logins.MAX_TRIES_OF_NETWORK
+    assert _post("ada", PASSWORD, REMOTE_ADDR=network.format(99)).status_code == 429
+    assert _post("ada", PASSWORD, REMOTE_ADDR=other).status_code == 302
+
+
+def test_a_try_that_a_network_refuses_takes_none_of_its_addresses(user_of_role, now):
+    user_of_role("viewer", "ada")
+    for number in range(100):
+        _guess(1, "ada", f"10.7.7.{number}")
+    now[0] += logins.TRY_SECONDS_OF_NETWORK
+    assert _guess(2, "ada", "10.7.7.200") == [200, 429]
+    now[0] += logins.TRY_SECONDS_OF_NETWORK * logins.MAX_TRIES
+    assert _guess(logins.MAX_TRIES, "ada", "10.7.7.200") == [200] * logins.MAX_TRIES
+
+
+def test_the_local_socket_comes_in_while_all_others_are_refused(user_of_role):
+    user_of_role("viewer", "ada")
+    for number in range(100):
+        _guess(1, "ada", f"10.0.{number}.1")
+    assert _post("ada", PASSWORD, REMOTE_ADDR="10.0.200.1").status_code == 429
+    assert _post("ada", PASSWORD, REMOTE_ADDR="").status_code == 302
+
+
 def test_a_device_that_is_known_comes_in_whatever_others_try(user_of_role):
     """Behind a proxy that is not trusted all have one address."""
     user_of_role("viewer", "ada")
@@ -233,7 +261,7 @@ def test_many_tries_at_once_are_no_more_than_one_after_another():
     def guess(_) -> bool:
         start.wait()
         try:
-            limits.begin("127.0.0.1", None)
+            limits.begin(logins.Source("127.0.0.1", "127.0.0.0/24"), None)
         except logins.TryRefused:
             return False
         return True
