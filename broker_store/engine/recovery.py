@@ -29,7 +29,6 @@ Where this differs from Apache's and why stands in RELIABILITY.md section 1.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -51,28 +50,26 @@ from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.proof import KnownTopics, Proof, Suspect
 from broker_store.engine.record_room import MAX_RECORD
 from broker_store.engine.rehearsal import Disowned, QueueEnd, Rehearsal, WayBack, missing_units
-from broker_store.engine.report import SCAN, RecoveryReport, time_text
+from broker_store.engine.report import MAX_MESSAGES_CUT, SCAN, RecoveryReport, time_text
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.start_records import SYNC_FLUSH, LastStart, ends_gone
 from broker_store.engine.store_times import StoreTimes
 from broker_store.engine.tombstones import FILE_NAME as TOMBSTONES
 from broker_store.engine.tombstones import Tombstones
+from broker_store.engine.whole_records import data_end_from, find_record, is_whole, whole_records
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.formats import queue_unit, record
 from broker_store.formats.checkpoint import Checkpoint
 from broker_store.formats.index_file import FIRST_ENTRY, IndexHeader
 from broker_store.formats.record import FIXED, FIXED_IPV4, MAX_BEYOND_BODY, MIN_RECORD, STORE_TIMESTAMP, SYS_FLAG, SYS_FLAG_AT
 from broker_store.kernels import context as c
-from broker_store.kernels.scan import behind_last_unit, data_end, find_unit_break, scan
+from broker_store.kernels.scan import behind_last_unit, find_unit_break, scan
 
 _SLICE = 64 << 20
 _NEVER = 1 << 62
 _DAY_MS = 24 * 3600 * 1000
 _MOVE_CHECKPOINT = " If the log is complete, move `checkpoint` out of the store instead: without it no record counts as missing by its time."
 _LOOK_AHEAD = 64 << 20  # bytes of the log in which the next record of a queue is looked for
-_SEARCHED_AT_ONCE = 1 << 20  # bytes of the log in which the begin of a record is looked for
-_RECORD_MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big", signed=True)) for magic in (record.MAGIC_V1, record.MAGIC_V2)), re.DOTALL)
-_MAGIC_AT = record.HEAD.offset["magic"]
 _QUEUE_FILES_LOOKED_AT = 3
 _MOST_BEYOND = 64  # units of a queue that are asked whether they prove that the log went on
 _REASONS = {
@@ -216,6 +213,7 @@ class Recovery:
         for path in self._away:
             self._keep_away(path)
         self._copy_suspects(agreement.headless)
+        self._name_what_is_cut(end)
         self._cut_log(end)
         with report.step("lower the checkpoint's stamps") as step:
             step.detail = "they claimed more than there is" if self._lower_stamps() else "they claim no more than there is"
@@ -989,7 +987,7 @@ class Recovery:
             queue.row[c.Q_APPEND_LIMIT] = min(queue.row[c.Q_APPEND_LIMIT], file.base // UNIT)
         if queue.files and queue.files[-1].end > end * UNIT:
             at, region = end * UNIT - queue.files[-1].base, queue.files[-1].map()
-            if _data_end(region, at) > at:
+            if data_end_from(region, at) > at:
                 if self._was_clean:  # after a stop in order zero lies there; after a crash whatever it tore
                     if end == queue.maximum and queue not in self._too_long and queue not in self._suspects:
                         self._report.finding("warning", f"behind its end, unit {end:,}, lie bytes of no message; they are taken out", _name(queue), end * UNIT)
@@ -1311,25 +1309,9 @@ class Recovery:
             return None
         files = self._log.files
         for later in files[files.index(file) :]:
-            found = self._find_record(later, at + 1 if later is file else 0)
+            found = find_record(later, self._scan_words(later), at + 1 if later is file else 0)
             if found is not None:
                 return later.base + found
-        return None
-
-    def _find_record(self, file: MappedFile, begin: int) -> int | None:
-        """Where the first good record from byte `begin` of a file on begins; None without one."""
-        region = file.map()
-        end = _data_end(region, begin)
-        words = self._scan_words(file)
-        for low in range(begin, end, _SEARCHED_AT_ONCE):
-            raw = region.read(low, min(_SEARCHED_AT_ONCE + MIN_RECORD, file.size - low))
-            for match in _RECORD_MAGIC.finditer(raw):
-                place = low + match.start() - _MAGIC_AT
-                if begin <= place:
-                    words[c.S_AT], words[c.S_SLICE_END], words[c.S_COUNT] = place, place + 1, 0
-                    scan(words.address)
-                    if words[c.S_COUNT] == 1:
-                        return place
         return None
 
     def _stamp_doubt(self) -> str:
@@ -1377,7 +1359,7 @@ class Recovery:
 
     def _copy_aside(self, path: Path, region: Region) -> None:
         """Keep a copy of a file in lost+found before it is changed; once a start."""
-        if path in self._copied or not (length := _data_end(region, 0)):
+        if path in self._copied or not (length := data_end_from(region, 0)):
             return
         self._copied.add(path)
         name = str(path.relative_to(self._root))
@@ -1399,7 +1381,7 @@ class Recovery:
             return True  # nothing that could be mapped
         region = self._disk.open_region(path, writable=False)
         try:
-            return _data_end(region, 0) == 0
+            return data_end_from(region, 0) == 0
         finally:
             region.close()
 
@@ -1407,6 +1389,22 @@ class Recovery:
         if self._kept_in is None:
             self._kept_in = kept_directory(self._disk, self._root, self._report.started_ms)
         return self._kept_in
+
+    def _name_what_is_cut(self, end: int) -> None:
+        """Say which whole messages lie behind the log's end and go with it: at most MAX_NAMED, and where there are more, from where on."""
+        file = self._log.file_at(end)
+        if file is None or self._came_meanwhile(file, end - file.base) or not (self._log.files[-1].base > end or data_end_from(file.map(), end - file.base) > end - file.base):
+            return
+        with self._report.step("name the whole messages behind the log's end") as step:
+            for found in whole_records(self._log.files, self._scan_words, end):
+                if self._report.cut["messages"]["whole"] == MAX_MESSAGES_CUT:
+                    self._report.cut["messages"]["looked_to"] = found.log_offset
+                    break
+                if found.is_queued:
+                    self._report.cut_message(found.topic, found.queue_id, found.queue_offset)
+            step.detail = self._report.words_of_cut_messages()
+        if self._report.cut["messages"]["whole"]:
+            self._report.finding("warning", f"{step.detail}; they are kept in lost+found", file.path.name, end - file.base)
 
     def _cut_log(self, end: int) -> None:
         with self._report.step("cut the log at its end") as step:
@@ -1422,7 +1420,7 @@ class Recovery:
             if file is not None:
                 at = end - file.base
                 region = file.map()
-                last = _data_end(region, at)
+                last = data_end_from(region, at)
                 if self._came_meanwhile(file, at):
                     self._report.came_meanwhile = last - at
                     region.punch(at)
@@ -1441,10 +1439,7 @@ class Recovery:
         """Of a store that another process writes: whether a good record begins at byte `at` now. Where the scan stopped none did."""
         if not self._report.in_use:
             return False
-        words = self._scan_words(file)
-        words[c.S_AT], words[c.S_SLICE_END] = at, at + 1
-        scan(words.address)
-        return words[c.S_COUNT] == 1
+        return is_whole(self._scan_words(file), at)
 
     def _end_within(self, queue: ConsumeQueue, log_end: int) -> QueueEnd:
         """Where the queue ends without units of records at or beyond the log's end. Nothing is changed."""
@@ -1908,8 +1903,3 @@ def _name(queue: ConsumeQueue) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def _data_end(region: Region, at: int) -> int:
-    """Offset behind the last byte from `at` on that is not zero, `at` when there is none."""
-    return data_end(region.address, at, max(at, region.data_end()))

@@ -205,6 +205,24 @@ def test_a_torn_tail_is_cut_kept_aside_and_never_comes_back(open_store):
     assert (again.log_offset, again.queue_offset) == (kept.log_end, 1)
 
 
+def test_whole_messages_behind_the_end_are_named_when_they_are_cut(open_store):
+    store = open_store()
+    store.put(message(body=b"kept"))
+    torn = store.put(message(body=b"torn" * 50))
+    behind = [store.put(message(topic="payments", body=b"whole %d" % number)) for number in range(3)]
+    store.die()
+    path = store.log.files[0].path
+    raw = bytearray(path.read_bytes())
+    raw[torn.log_end - 100] ^= 1
+    path.write_bytes(raw)
+    report = open_store().recovery_report()
+    assert report["log_end"] == torn.log_offset
+    rows = [{"topic": "payments", "queue_id": 0, "first": behind[0].queue_offset, "last": behind[-1].queue_offset, "messages": 3}]
+    assert report["cut"]["messages"] == {"whole": 3, "queues": rows, "queues_left_out": 0, "looked_to": None}
+    (named,) = [finding["what"] for finding in report["findings"] if "whole message" in finding["what"]]
+    assert named == "3 whole messages behind the log's end are cut: payments/0 0 to 2; they are kept in lost+found"
+
+
 @pytest.mark.parametrize(
     ("ms", "text"),
     [(0, "none"), (1_764_000_000_007, "2025-11-24 16:00:00.007 UTC"), (-1, "-1 ms"), ((1 << 63) - 1, "9,223,372,036,854,775,807 ms"), (253_402_300_799_999, "9999-12-31 23:59:59.999 UTC")],

@@ -11,7 +11,7 @@ one of these must hold of each message that the store had:
 * whole: it is served at its queue offset, byte for byte, and found by its keys, or a lookup says that it may miss some;
 * refused: the start (or the repair) ends with a sentence, and every readable message is still in the files;
 * named: it was not readable, and a reader is told so or gets the placeholder that bridges it. A start may also cut the
-  log's end after a crash; then its report says where, and what it cut is in lost+found. Where nothing was left of the
+  log's end after a crash; then its report says where, names the whole messages that go with it, and what it cut is in lost+found. Where nothing was left of the
   log's end, as after a power cut, the report says which units of queues went with it. Without a record of ends a log whose
   first files are lost is one that retention shortened; then the report says how many messages the queues know before it.
 
@@ -677,6 +677,10 @@ class Named:
     left_out: frozenset[int]
     passed: tuple[tuple[int, int], ...]
     is_log_gone: bool  # as a whole, which was accepted: of messages that nothing else says to have been there nobody can know
+    cut: tuple[tuple[str, int, int, int], ...]  # (topic, queue id, first, last) of the whole messages that went with the log's end
+
+    def is_cut(self, found: StoredMessage) -> bool:
+        return any((topic, queue_id) == (found.topic, found.queue_id) and first <= found.queue_offset <= last for topic, queue_id, first, last in self.cut)
 
     def has(self, found: StoredMessage, known_next: int) -> bool:
         """Whether the message is named. With the begin one need not be whose number is at or above `known_next`: nothing says that it was there."""
@@ -724,7 +728,8 @@ def _named_parts(store: HandStore) -> Named:
         if (words := _PASSED.search(one["what"])) is not None
     )
     is_log_gone = any(one["file"] == "commitlog" and one["what"].startswith("there is no log file") and one["what"].endswith("; accepted") for one in found)
-    return Named(below, behind, with_begin if is_certain else None, left_out, passed, is_log_gone)
+    cut = tuple((one["topic"], one["queue_id"], one["first"], one["last"]) for one in facts["cut"]["messages"]["queues"])
+    return Named(below, behind, with_begin if is_certain else None, left_out, passed, is_log_gone, cut)
 
 
 def _served(store: HandStore, topic: str, queue_id: int) -> tuple[dict[int, bytes], set[int]]:
@@ -787,6 +792,8 @@ def _judge_queues(
             if raw == original.raw[found.log_offset]:
                 continue
             if cut_at is not None and found.log_offset >= cut_at:
+                if found.log_offset in alive and not named.is_cut(found):
+                    raise Violation(f"{name} {number} at log offset {found.log_offset} is readable and cut at {cut_at} without its name")
                 lost += 1
                 continue
             if found.log_offset in alive:

@@ -125,6 +125,13 @@ def _lines(report: dict):
         f"cut         log {cell(cut['commitlog']['bytes'], 'bytes')} bytes and {cell(cut['commitlog']['files'], 'bytes')} files, queues {cell(cut['consumequeue']['units'], 'bytes')} units,"
         f" index {cell(cut['index']['entries'], 'bytes')} entries and {cell(cut['index']['files'], 'bytes')} files"
     )
+    if (whole := cut.get("messages")) and whole["whole"]:
+        more = "" if whole["looked_to"] is None else f", and perhaps more from log offset {cell(whole['looked_to'], 'bytes')} on, which was not looked at"
+        yield f"cut whole   {cell(whole['whole'], 'bytes')} messages, kept in lost+found{more}:"
+        for queue in whole["queues"]:
+            yield f"  {queue['topic']}/{queue['queue_id']}, offset {cell(queue['first'], 'bytes')} to {cell(queue['last'], 'bytes')}: {cell(queue['messages'], 'bytes')} messages"
+        if whole["queues_left_out"]:
+            yield f"  and of {cell(whole['queues_left_out'], 'bytes')} more queues"
     yield f"dispatched  {number('redispatched')} messages again"
     if report.get("in_use"):
         yield f"meanwhile   {IN_USE}, {number('came_meanwhile')} bytes were found behind the log's end"

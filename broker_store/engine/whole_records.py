@@ -1,0 +1,71 @@
+"""Whole records of the log, also behind bytes that are none: where the next one begins, and all from a place on.
+
+A scan ends at the first bad record. What lies behind it is not part of the log any more, and may still hold whole messages:
+after a power cut pages reached the disk in any order. Before a start cuts them it names them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from broker_store.engine.disk import Region
+from broker_store.engine.mapped_file import MappedFile
+from broker_store.engine.rows import Words
+from broker_store.errors import FormatError
+from broker_store.formats import record
+from broker_store.formats.record import MIN_RECORD, StoredMessage
+from broker_store.kernels import context as c
+from broker_store.kernels.scan import data_end, scan
+
+_SEARCHED_AT_ONCE = 1 << 20  # bytes of the log in which the begin of a record is looked for
+_MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big", signed=True)) for magic in (record.MAGIC_V1, record.MAGIC_V2)), re.DOTALL)
+_MAGIC_AT = record.HEAD.offset["magic"]
+
+WordsOf = Callable[[MappedFile], Words]  # the words with which a scan of the file begins
+
+
+def data_end_from(region: Region, at: int) -> int:
+    """Return the offset behind the last byte from `at` on that is not zero, `at` when there is none."""
+    return data_end(region.address, at, max(at, region.data_end()))
+
+
+def is_whole(words: Words, at: int) -> bool:
+    """Whether a good record begins at byte `at` of the file that `words` scan."""
+    words[c.S_AT], words[c.S_SLICE_END], words[c.S_COUNT] = at, at + 1, 0
+    scan(words.address)
+    return words[c.S_COUNT] == 1
+
+
+def find_record(file: MappedFile, words: Words, begin: int) -> int | None:
+    """Return where the first good record from byte `begin` of a file on begins; None without one."""
+    region = file.map()
+    end = data_end_from(region, begin)
+    for low in range(begin, end, _SEARCHED_AT_ONCE):
+        raw = region.read(low, min(_SEARCHED_AT_ONCE + MIN_RECORD, file.size - low))
+        for match in _MAGIC.finditer(raw):
+            place = low + match.start() - _MAGIC_AT
+            if begin <= place and is_whole(words, place):
+                return place
+    return None
+
+
+def whole_records(files: Sequence[MappedFile], words_of: WordsOf, begin: int) -> Iterator[StoredMessage]:
+    """Yield each good record that begins at log offset `begin` or later, in order, whatever lies between them."""
+    for file in files:
+        if file.end <= begin:
+            continue
+        words = words_of(file)
+        at = max(begin - file.base, 0)
+        while at + MIN_RECORD <= file.size:
+            if not is_whole(words, at):
+                found = find_record(file, words, at + 1)
+                if found is None:
+                    break
+                at = found
+            size = record.read_head(file.map().read(at, record.BLANK_BYTES)).total_size
+            try:
+                yield record.decode(file.map().read(at, size), log_offset=file.base + at, check_crc=False)
+            except FormatError:  # such as a topic that is no UTF-8: dispatch takes it for a bad record too
+                pass
+            at += size
