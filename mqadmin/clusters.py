@@ -50,7 +50,7 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -291,12 +291,23 @@ class EmbeddedCluster:
         """Files of some kinds (commitlog, consumequeue, index), or of all."""
         return self._parts.store.files(*kinds)
 
-    async def file_map(self) -> list[dict]:
-        """All files, those that were deleted and are still held too; from the files alone when the store could not be opened."""
+    async def file_map(self, *kinds: str, topic: str | None = None) -> list[dict]:
+        """Files of some kinds (commitlog, consumequeue, index), or of all; of one topic those of its queues alone. Those that were
+        deleted and are still held come last. From the files alone when the store could not be opened."""
         directory, store = self.directory(), self._store
         if store.state in ("running", "read_only"):
-            return store.files() + await self._in_thread(store.hung_files)
-        return await self._in_thread(directory.files)
+            found = store.files(*others) if topic is None and (others := [kind for kind in ("commitlog", "index") if not kinds or kind in kinds]) else []
+            if not kinds or "consumequeue" in kinds:
+                queues = store.queues() if topic is None else [(topic, queue_id) for queue_id in store.queue_ids(topic)]
+                async for some in in_turns(queues):
+                    for queue in some:
+                        found += store.queue_files(*queue)
+            return found + _of(await self.hung_files(), kinds, topic)
+        return await self._in_thread(lambda: _of(directory.files(), kinds, topic))
+
+    async def hung_files(self) -> list[dict]:
+        """Files of a running broker's store that were deleted and are still held."""
+        return await self._in_thread(self._parts.store.hung_files)
 
     async def with_times(self, files: list[dict]) -> list[dict]:
         """The files with the store times of what they hold; each costs short reads, so give those that are shown."""
@@ -331,11 +342,13 @@ class EmbeddedCluster:
     async def journey_of(self, log_offset: int) -> dict:
         return await self._in_thread(self.journey, log_offset)
 
-    def queue_files(self, search: str, begin: int, count: int) -> tuple[list[dict], int]:
+    async def queue_files(self, search: str, begin: int, count: int) -> tuple[list[dict], int]:
         """The files of `count` queues from the `begin`-th on whose topic has `search` in its name, each with its queue's
         `min_offset` and `max_offset`; and how many queues there are."""
         store = self._parts.store
-        queues = sorted(queue for queue in store.queues() if search in queue[0].lower())
+        queues = store.queues()
+        if search:
+            queues = [queue async for some in in_turns(queues) for queue in some if search in queue[0].lower()]
         files = [
             file | {"min_offset": store.min_offset(*queue), "max_offset": store.max_offset(*queue)}
             for queue in queues[begin : begin + count]
@@ -1290,3 +1303,8 @@ _UNKNOWN_STORE: dict[str, Any] = {
     "index": None,
     "sizes": {},
 }
+
+
+def _of(files: list[dict], kinds: Collection[str], topic: str | None) -> list[dict]:
+    """The files of some kinds, or of all, and of one topic if it is named."""
+    return [file for file in files if (not kinds or file["kind"] in kinds) and topic in (None, file["topic"])]

@@ -9,6 +9,7 @@ mapped; older ones are read by position.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Container
 from pathlib import Path
 
@@ -318,6 +319,7 @@ class ConsumeQueues:
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._by_row: dict[int, ConsumeQueue] = {}
         self._ids: dict[str, set[int]] = {}
+        self._in_order: list[tuple[str, int]] = []
 
     def __iter__(self):
         return iter(list(self._queues.values()))
@@ -338,6 +340,10 @@ class ConsumeQueues:
         """Those with anything that is not on the disk; a look at some thousand idle queues takes no time. Any thread."""
         return [queue for address in self._context.unsynced_queues() if (queue := self._by_row.get(address)) is not None]
 
+    def in_order(self) -> list[tuple[str, int]]:
+        """Return (topic, queue id) of every queue, sorted: a copy of what is kept so, since to sort 100,000 takes a tenth of a second."""
+        return self._in_order.copy()
+
     def ids_of(self, topic: str) -> list[int]:
         return sorted(self._ids.get(topic, ()))
 
@@ -355,6 +361,7 @@ class ConsumeQueues:
             self._queues[topic, queue_id] = found
             self._ids.setdefault(topic, set()).add(queue_id)
             self._by_row[row.address] = found
+            bisect.insort(self._in_order, (topic, queue_id))
         return found
 
     def load(self, delete: bool = True) -> None:
@@ -386,6 +393,8 @@ class ConsumeQueues:
             self._by_row.pop(queue.row.address)
             self._context.topics[topic].set_queue(queue_id, 0)
             gone.append(queue)
+        first = bisect.bisect_left(self._in_order, (topic, 0))
+        del self._in_order[first : first + len(gone)]
         self._ids.pop(topic, None)
         return gone
 

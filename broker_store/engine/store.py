@@ -877,7 +877,8 @@ class MessageStore:
     # Topics -------------------------------------------------------------------------------------------------------------
 
     def queues(self) -> list[tuple[str, int]]:
-        return [(queue.topic, queue.queue_id) for queue in self.queue_table]
+        """Return (topic, queue id) of every queue, sorted."""
+        return self.queue_table.in_order()
 
     def queue_ids(self, topic: str) -> list[int]:
         return self.queue_table.ids_of(topic)

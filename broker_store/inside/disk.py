@@ -10,6 +10,7 @@ deletes before the time, since what it forecasts is when that would begin. The b
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -42,6 +43,7 @@ MOST_STEPS = 6_000  # of one simulation
 QUEUES_TIMED = 64  # with the most messages: each needs a search in the log
 MOST_FILES = 20  # told of those that go next
 MOST_QUEUES = 16  # told of one group's losses in one file
+MOST_GROUPS = 50  # told of one file; the others are counted
 INDEX_ENTRY_BYTES = 20
 OFFSETS_FILE = "consumerOffset.json"
 
@@ -330,7 +332,7 @@ class DiskView:
             "forced": {
                 "files": [file.path.name for file in forced],
                 "bytes": sum(file.size for file in forced),
-                "losses": self._losses(forced[0].base, forced[-1].end, None, speeds) if forced else [],
+                **(self._losses(forced[0].base, forced[-1].end, None, speeds) if forced else {"losses": [], "losses_left_out": 0}),
             },
         }
 
@@ -393,11 +395,11 @@ class DiskView:
             "modified_ms": modified,
             "expires_ms": expires,
             "goes_ms": goes,
-            "losses": self._losses(file.base, min(file.end, self._positions.log_end), goes, speeds),
+            **self._losses(file.base, min(file.end, self._positions.log_end), goes, speeds),
         }
 
-    def _losses(self, begin: int, end: int, goes: int | None, speeds: Sequence[Sample]) -> list[dict]:
-        """What groups have not read of the log's bytes [begin, end), the most first."""
+    def _losses(self, begin: int, end: int, goes: int | None, speeds: Sequence[Sample]) -> dict:
+        """What groups have not read of the log's bytes [begin, end): `losses` of those that lack most, the most first, and `losses_left_out`, of how many more groups."""
         found: dict[str, dict] = {}
         for reader, topic, queues in self._offsets:
             for queue_id, at in queues.items():
@@ -413,7 +415,8 @@ class DiskView:
                     of_group["queues"].append(lost)
                 else:
                     of_group["queues_left_out"] += 1
-        return sorted(found.values(), key=lambda losses: (-losses["messages"], losses["group"]))
+        told = heapq.nsmallest(MOST_GROUPS, found.values(), key=lambda losses: (-losses["messages"], losses["group"]))
+        return {"losses": told, "losses_left_out": len(found) - len(told)}
 
     def _unread(self, group: str, queue: Queue, at: int, begin: int, end: int, goes: int | None, speeds: Sequence[Sample]) -> dict | None:
         place = self._first_unread(queue, at)

@@ -16,7 +16,9 @@ Queues are looked at whole up to a number of units, then the beginning of each. 
 from __future__ import annotations
 
 import copy
+import heapq
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,6 +39,7 @@ CELLS_OF_EACH = 96  # of a picture in a table
 READ_AHEAD = 128 << 10
 MOST_UNITS = 4_000_000  # of a look: about a second
 MOST_SECONDS = 5.0
+MOST_TOPICS = 2_000  # of which each is looked at by itself
 MOST_LOG_BYTES = 256 << 30  # looked at: a byte a page of it is held
 MODEL = "each page of 4 KiB is read once; with read-ahead each block of 128 KiB; pages that are in memory cost nothing"
 SOURCE = "units of the consume queues; mincore of the log"
@@ -101,15 +104,20 @@ class Layout:
         return self._facts() | {"topics": topics, **self._look(queues, CELLS, MOST_UNITS)}
 
     def of_each(self) -> dict:
-        """Each topic by itself, the dearest first: by bytes of pages that a replay reads."""
-        topics: dict[str, list[tuple[str, int]]] = {}
-        for queue in self._store.queues():
-            topics.setdefault(queue[0], []).append(queue)
-        each = [{"topic": topic, **self._look(queues, CELLS_OF_EACH, MOST_UNITS // len(topics))} for topic, queues in topics.items()]
+        """Each topic by itself, the dearest first: by bytes of pages that a replay reads. Of more than MOST_TOPICS those with most files of queues."""
+        topics: dict[str, Counter[int]] = {}  # topic -> files by queue id
+        for topic, queue_id, *_ in self._store.queue_paths():
+            topics.setdefault(topic, Counter())[queue_id] += 1
+        most = MOST_UNITS // len(topics) if topics else 0
+        each = []
+        for topic in heapq.nsmallest(MOST_TOPICS, topics, key=lambda topic: (-topics[topic].total(), topic)):
+            if self._stopped() or time.perf_counter() - self._began > MOST_SECONDS:
+                break
+            each.append({"topic": topic, **self._look([(topic, queue_id) for queue_id in sorted(topics[topic])], CELLS_OF_EACH, most)})
         each.sort(key=lambda one: (-one["pages"]["bytes"], one["topic"]))
-        lacking = [one["topic"] for one in each if not one["complete"]]
-        reason = f"{len(lacking)} of {len(each)} topics were not looked at whole" if lacking else None
-        return self._facts() | {"items": each, "complete": not lacking, "reason": reason}
+        lacking, left_out = sum(not one["complete"] for one in each), len(topics) - len(each)
+        reasons = [f"{lacking:,} of {len(each):,} topics were not looked at whole"] * (lacking > 0) + [f"{left_out:,} topics were left out; those with most files come first"] * (left_out > 0)
+        return self._facts() | {"items": each, "complete": not reasons, "reason": "; ".join(reasons) or None}
 
     def _facts(self) -> dict:
         log = {"begin": self._begin, "end": self._end, "file_bytes": self._file_bytes, "cut": self._cut}

@@ -6,12 +6,14 @@ import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError
+from django.db import DatabaseError, DataError, IntegrityError
 from redis.exceptions import RedisError
 
 
 def database_failed(error: DatabaseError) -> str:
-    """Say that the dashboard's database cannot be used, and what to do."""
+    """Say that the dashboard's database cannot be used, and what to do, or that it refused a value."""
+    if isinstance(error, (IntegrityError, DataError)):
+        return f"the dashboard's database refuses this: {error}"
     return f"the dashboard's database cannot be used: {error}. It is in the data directory: put it back there; a start of the broker, or `manage.py migrate`, makes an empty one."
 
 

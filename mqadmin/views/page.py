@@ -185,9 +185,9 @@ async def part_of(request: HttpRequest, find: Callable[[int, int], Awaitable[tup
     return {"rows": rows, "part": part, "parts": parts, "total": total}
 
 
-async def drawn(request: HttpRequest, template: str, context: dict) -> HttpResponse:
+async def drawn(request: HttpRequest, template: str, context: dict, status: int = 200) -> HttpResponse:
     """A page of a long table, drawn in a thread: a hundred rows take a template some ten milliseconds."""
-    return await asyncio.to_thread(render, request, template, context)
+    return await asyncio.to_thread(render, request, template, context, status=status)
 
 
 def slice_of(rows: list, request: HttpRequest, size: int = 100) -> dict:

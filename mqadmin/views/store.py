@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from django.shortcuts import render
-
 from broker_store.errors import StoreClosedError
 from mqadmin import clusters, live
 from mqadmin.views.asked import PART, one_of, text, whole
-from mqadmin.views.page import page
+from mqadmin.views.page import drawn, page
 
 QUEUES_A_PART = 50
 
@@ -19,18 +17,17 @@ async def store(request):
     cluster = clusters.current()
     if request.htmx:
         if request.GET.get("part_of") == "log":
-            return render(request, "log_files.html", {"log_files": await _log_files(cluster, cluster.store_files("commitlog"))})
-        return render(request, "queue_files.html", await _queue_files(cluster, request))
+            return await drawn(request, "log_files.html", {"log_files": await _log_files(cluster, cluster.store_files("commitlog"))})
+        return await drawn(request, "queue_files.html", await _queue_files(cluster, request))
     context = {"store": cluster.store(), "recovery": cluster.recovery(), "tab": "map", "log_files": None}
     try:
         if cluster.state()["state"] == "failed":
             context |= await _from_files(cluster, request)
         else:
-            files = await cluster.file_map()
-            index_files = [file for file in files if file["kind"] == "index" and file["state"] != "hung"]
+            index_files = cluster.store_files("index")
             context |= {
-                "log_files": await _log_files(cluster, [file for file in files if file["kind"] == "commitlog" and file["state"] != "hung"]),
-                "hung_files": [file for file in files if file["state"] == "hung"],
+                "log_files": await _log_files(cluster, cluster.store_files("commitlog")),
+                "hung_files": await cluster.hung_files(),
                 "index_files": index_files,
                 "newest_index": len(index_files) - 1,
                 "exposure": await asyncio.to_thread(cluster.exposure),
@@ -38,7 +35,7 @@ async def store(request):
             }
     except StoreClosedError:
         pass  # while it starts the page shows recovery in place of the files
-    return render(request, "store.html", context)
+    return await drawn(request, "store.html", context)
 
 
 async def _log_files(cluster, files: list[dict]) -> list[dict]:
@@ -76,6 +73,6 @@ def _part(request) -> int:
 
 async def _queue_files(cluster, request) -> dict:
     search, part = request.GET.get("q", "").strip(), _part(request)
-    files, queues = cluster.queue_files(search.lower(), (part - 1) * QUEUES_A_PART, QUEUES_A_PART)
+    files, queues = await cluster.queue_files(search.lower(), (part - 1) * QUEUES_A_PART, QUEUES_A_PART)
     timed = await cluster.with_times(files)
     return {"queue_files": timed, "queues": queues, "part": part, "parts": max(1, -(-queues // QUEUES_A_PART)), "q": search}

@@ -1,10 +1,11 @@
 """What a send waits while a broker with many topics is looked at: `python -m tests.bench.many NAMESERVER BROKER_PORT WEB_PORT DATA SESSION SECONDS [WHAT...]`.
 
-`fill` writes the config files of a store that has TOPICS topics, GROUPS groups and as many offsets, before a broker opens it. Then
-one process sends at a fixed rate, while another one (`visit`) opens one page, scrape, list, stream or request after another, some
-times each. A time runs from when a send was due until its answer was read. Prints a JSON line for each visit: the longest time of
-each round, and of rounds in which nothing was visited; and the p99 and p99.9 of all rounds. What holds up the loop does so in every round, and what
-else runs on the machine does not: so a figure is the least of the rounds' longest times.
+`fill` writes the config files of a store that has TOPICS topics, GROUPS groups and as many offsets, before a broker opens it.
+`give` sends one message to each of the first WITH_MESSAGES topics, so that these have a queue's file. Then one process sends at a
+fixed rate, while another one (`visit`) opens one page, scrape, list, stream or request after another, some times each. A time runs
+from when a send was due until its answer was read. Prints a JSON line for each visit: the longest time of each round, and of rounds
+in which nothing was visited; and the p99 and p99.9 of all rounds. What holds up the loop does so in every round, and what else runs
+on the machine does not: so a figure is the least of the rounds' longest times.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ from broker_store.formats import config_json
 from broker_store.protocol import bodies, fastjson
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.command import Command
-from broker_store.protocol.headers import write_header
+from broker_store.protocol.connection import Connection
+from broker_store.protocol.framing import encode_frame
+from broker_store.protocol.headers import SendHeader, write_header, write_send
 from tests.bench import watched
 from tests.bench.parked import Peer
 from tests.bench.watched import Sender
 
 TOPICS, GROUPS = 100_000, 20_000
+WITH_MESSAGES = 25_000  # topics; each has a mapped file, and Linux maps 65,530 by default
+GIVEN_AT_ONCE = 128
 RATE, ROUNDS, QUIET_S = 500, 3, 0.5
 LIMIT_S = 120
 NEW_TOPICS = 1_000  # in one request
@@ -44,18 +49,40 @@ def name_of(number: int) -> str:
     return f"many-{number:06d}"
 
 
+def topic_of(number: int) -> str:
+    return f"%RETRY%{name_of(number)}" if number % 10 == 0 else name_of(number)
+
+
 def fill(store: Path, topics: int = TOPICS, groups: int = GROUPS) -> None:
     """Write config/ of a store with many topics; each tenth is a retry topic, as each group has one, and each has an offset."""
     directory = store / "config"
     directory.mkdir(parents=True)
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
-    names = [f"%RETRY%many-{number:06d}" if number % 10 == 0 else name_of(number) for number in range(topics)]
+    names = [topic_of(number) for number in range(topics)]
     configs = {name: bodies.TopicConfig(name, 4, 4, 6).to_json() for name in names}
     table = {f"many-{number:06d}": {"groupName": f"many-{number:06d}"} for number in range(groups)}
     offsets = {f"{name}@many-{number % groups:06d}": {0: number} for number, name in enumerate(names)}
     (directory / "topics.json").write_text(config_json.write({"dataVersion": version, "topicConfigTable": configs}))
     (directory / "subscriptionGroup.json").write_text(config_json.write({"dataVersion": version, "subscriptionGroupTable": table}))
     (directory / "consumerOffset.json").write_text(config_json.write({"dataVersion": version, "offsetTable": offsets}))
+
+
+def give(port: int, topics: int) -> None:
+    """Send one message to the first queue of each of the first topics."""
+    peer, parser, waiting = Peer(port), Connection(), 0
+    peer.socket.settimeout(LIMIT_S)
+    try:
+        for number in range(topics):
+            unique = f"UNIQ_KEY\x01{number:032X}\x02"
+            header = SendHeader("BenchGroup", topic_of(number), "TBW102", 4, 0, 0, int(time.time() * 1000), 0, unique, 0, False, None, False)
+            peer.socket.sendall(encode_frame(Command.request(int(R.SEND_MESSAGE_V2), write_send(header), b"x" * 100, opaque=number + 1)))
+            waiting += 1
+            while waiting >= (GIVEN_AT_ONCE if number < topics - 1 else 1):
+                for answer in parser.receive(peer.socket.recv(1 << 18)):
+                    assert answer.code == 0, answer
+                    waiting -= 1
+    finally:
+        peer.socket.close()
 
 
 class Visitor:
@@ -71,9 +98,10 @@ class Visitor:
             "overview page": "/", "topics page": "/topics/", "topics page, all kinds, its last part": "/topics/?kind=all&part=100000", "topics page, searched": "/topics/?q=999",
             "topics page by messages": "/topics/?sort=messages", "topic page": f"/topics/{name_of(1)}/", "groups page": "/groups/", "groups page by name": "/groups/?sort=name&q=99",
             "group page": "/groups/many-000001/", "messages page": "/messages/", "store page": "/store/", "jobs page": "/jobs/", "layout page": "/store/layout/",
-            "cache page": "/store/cache/", "disk page": "/store/disk/", "pipeline page": "/pipeline/", "waiting page": "/messages/waiting/",
+            "store page, searched": "/store/?q=999", "cache page": "/store/cache/", "disk page": "/store/disk/", "pipeline page": "/pipeline/", "waiting page": "/messages/waiting/",
             "admin: topics": "/admin/mqadmin/topic/", "admin: topics, searched": "/admin/mqadmin/topic/?q=999", "admin: groups": "/admin/mqadmin/group/",
             "REST: topics": "/api/v1/topics", "REST: topics, the second page": "/api/v1/topics?kind=normal&limit=100&cursor=bWFueS0wNTAwMDE", "REST: groups": "/api/v1/groups",
+            "REST: files": "/api/v1/store/files?limit=100", "REST: disk": "/api/v1/store/disk/forecast",
             "REST: topic": f"/api/v1/topics/{name_of(1)}", "REST: overview": "/api/v1/overview",
         }  # fmt: skip
         codes = {
@@ -277,6 +305,9 @@ def main() -> None:
         os.nice(10)
         arguments = sys.argv[2:]
         visit(Visitor(arguments[0], int(arguments[1]), int(arguments[2]), Path(arguments[3]), arguments[4]))
+        return
+    if sys.argv[1] == "give":
+        give(int(sys.argv[2]), int(sys.argv[3]))
         return
     words, wanted = sys.argv[1:6], sys.argv[6:]
     visitor = Visitor(words[0], int(words[1]), int(words[2]), Path(words[3]), words[4])

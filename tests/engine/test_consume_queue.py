@@ -141,3 +141,14 @@ def test_only_queues_with_something_unsynced_are_looked_at(open_store):
     assert store.queue_table.unsynced() == []
     store.put(message(queue_id=7))
     assert [queue.queue_id for queue in store.queue_table.unsynced()] == [7]
+
+
+def test_queues_are_kept_in_order_whatever_comes_and_goes(open_store):
+    store = open_store()
+    for topic, queue_id in (("b", 10), ("a", 1), ("b", 2), ("b-c", 0), ("c", 0), ("b", 0), ("a", 0)):
+        store.put(message(topic, queue_id))
+    assert store.queues() == [("a", 0), ("a", 1), ("b", 0), ("b", 2), ("b", 10), ("b-c", 0), ("c", 0)]
+    store.delete_topic("b")
+    assert store.queues() == [("a", 0), ("a", 1), ("b-c", 0), ("c", 0)]
+    store.put(message("b", 3))
+    assert store.queues() == [("a", 0), ("a", 1), ("b", 3), ("b-c", 0), ("c", 0)]

@@ -14,6 +14,7 @@ from broker_store.engine.disk import Disk, Usage
 from broker_store.engine.samples import Sample
 from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.formats import record
+from broker_store.inside import disk as disk_view
 from broker_store.inside.directory import StoreDirectory
 from broker_store.inside.disk import DAY_MS, HORIZON_MS, HOUR_MS, MINUTE_MS, DiskView, Rules, offsets_of
 from broker_store.inside.positions import Positions
@@ -182,7 +183,18 @@ def test_a_tight_disk_lets_expired_files_go_at_any_hour_and_a_fuller_one_takes_t
 
 def test_where_forced_cleaning_is_off_nothing_goes_by_force(world):
     with world.look(is_forced=False) as view:
-        assert view.forecast()["forced"] == {"files": [], "bytes": 0, "losses": []}
+        assert view.forecast()["forced"] == {"files": [], "bytes": 0, "losses": [], "losses_left_out": 0}
+
+
+def test_the_groups_that_lose_most_by_a_file_are_named_and_the_others_counted(world, monkeypatch):
+    monkeypatch.setattr(disk_view, "MOST_GROUPS", 3)
+    for number in range(7):
+        world.position(f"group-{number}", "topic", 0, 0)
+    with world.look() as view:
+        first = view.forecast(100)["files"][0]
+        forced = view.forecast(100)["forced"]
+    for of in (first, forced):
+        assert [loss["group"] for loss in of["losses"]] == ["group-0", "group-1", "group-2"] and of["losses_left_out"] == 4
 
 
 def test_the_rate_is_what_the_log_gained_in_each_window(world):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -81,11 +82,20 @@ def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
     monkeypatch.setattr(inside, "MOST_UNITS", 4 * len(plain_layout.units_of(crashed, "FixA", 0)) + 400)
     assert Layout(StoreDirectory(crashed), Start()).of(["FixA"])["complete"]
     stopped = Layout(StoreDirectory(crashed), Start(), stopped=lambda: True).of_each()
-    assert not stopped["complete"] and {row["reason"] for row in stopped["items"]} == {"it was stopped"}
+    topics = sorted({topic for topic, _ in plain_layout.queues_of(crashed)})
+    assert (stopped["items"], stopped["complete"], stopped["reason"]) == ([], False, f"{len(topics)} topics were left out; those with most files come first")
     monkeypatch.setattr(inside, "MOST_SECONDS", 0.0)
     assert "longer than" in Layout(StoreDirectory(crashed), Start()).of(["FixA"])["reason"]
     with pytest.raises(NotFoundError, match="no queue of nowhere"):
         Layout(StoreDirectory(crashed), Start()).of(["nowhere"])
+
+
+def test_of_more_topics_than_are_looked_at_those_with_most_files_are(crashed, monkeypatch):
+    files = Counter(topic for topic, *_ in StoreDirectory(crashed).queue_paths())
+    monkeypatch.setattr(inside, "MOST_TOPICS", 2)
+    found = Layout(StoreDirectory(crashed), Start()).of_each()
+    assert {row["topic"] for row in found["items"]} == set(sorted(files, key=lambda topic: (-files[topic], topic))[:2])
+    assert (found["complete"], found["reason"]) == (False, f"{len(files) - 2} topics were left out; those with most files come first")
 
 
 def test_units_that_lead_out_of_the_log_are_gone_and_those_in_front_of_a_queue_are_none(crashed):

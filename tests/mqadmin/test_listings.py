@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from mqadmin.clusters import EmbeddedCluster
 from mqadmin.listings import Listings
 from tests.support.broker_harness import Harness
+from tests.support.hand_store import message, opened
 from tests.support.loop_turns import Longest, in_short_turns
 
-TOPICS, GROUPS = 20_000, 4_000
+TOPICS, GROUPS, QUEUES = 20_000, 4_000, 6_000
 MAX_TURN_MS = 10.0  # of processor time; the longest of these walks takes 29 ms in one turn
 
 
@@ -71,3 +74,29 @@ async def test_the_overview_measures_some_groups_at_a_time_and_finds_the_worst(h
         assert worst == {"group": "g00007", "lag": 3} and [row["name"] for row in top] == ["t00007", "t00009", "t00011"]
 
     await in_short_turns(monkeypatch, measure_all, is_short)
+
+
+async def test_files_of_very_many_queues_are_told_in_turns(tmp_path, monkeypatch):
+    queues = [(f"t{number:05d}", queue_id) for number in range(QUEUES // 2) for queue_id in (0, 3)]
+    with opened(tmp_path / "store") as store:
+        for queue in queues:
+            assert store.put(message(*queue)).ok
+        cluster = EmbeddedCluster(SimpleNamespace(store=store, parts=SimpleNamespace(store=store)))
+        found = {}
+
+        async def list_all(_number: int) -> None:
+            for name, wanted in {
+                "map": lambda: cluster.file_map("index", "consumequeue"), "of a topic": lambda: cluster.file_map(topic="t00007"),
+                "a page": lambda: cluster.queue_files("", 10, 4), "searched": lambda: cluster.queue_files("t0199", 2, 50),
+            }.items():  # fmt: skip
+                found[name] = await asyncio.ensure_future(wanted())
+
+        await in_short_turns(monkeypatch, list_all, is_short)
+
+        def of(files: list[dict]) -> list[tuple[str, int]]:
+            return [(file["topic"], file["queue_id"]) for file in files]
+
+        assert of(found["map"]) == [(None, None), *queues] and of(found["of a topic"]) == [("t00007", 0), ("t00007", 3)]
+        assert (of(found["a page"][0]), found["a page"][1]) == (queues[10:14], QUEUES)
+        assert (of(found["searched"][0]), found["searched"][1]) == ([queue for queue in queues if "t0199" in queue[0]][2:], 20)
+        assert {file["max_offset"] - file["min_offset"] for file in found["a page"][0]} == {1}

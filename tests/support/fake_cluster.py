@@ -179,8 +179,11 @@ class FakeCluster:
 
     inspects = False
 
-    async def file_map(self) -> list[dict]:
-        return self._files()
+    async def file_map(self, *kinds, topic=None) -> list[dict]:
+        return [file for file in self.store_files(*kinds) if topic in (None, file["topic"])]
+
+    async def hung_files(self) -> list[dict]:
+        return [file for file in self._files() if file["state"] == "hung"]
 
     async def with_times(self, files) -> list[dict]:
         now_ms = self._now_ms()
@@ -189,7 +192,7 @@ class FakeCluster:
     def store_files(self, *kinds) -> list[dict]:
         return [file for file in self._files() if not kinds or file["kind"] in kinds]
 
-    def queue_files(self, search, begin, count) -> tuple[list[dict], int]:
+    async def queue_files(self, search, begin, count) -> tuple[list[dict], int]:
         files = [file | {"min_offset": 0, "max_offset": file["wrote"] // 20} for file in self.store_files("consumequeue") if search in file["topic"]]
         return files[begin : begin + count], len(files)
 
@@ -557,10 +560,10 @@ class FakeCluster:
             written = now_ms - (45 - number * 9) * hour
             files.append(
                 {"name": f"{base:020d}", "base": base, "size": FILE_BYTES, "wrote": FILE_BYTES, "is_full": True, "first_ms": written - 9 * hour, "modified_ms": written, "expires_ms": written + kept * hour,
-                 "goes_ms": None if number == 3 else max(now_ms, written + kept * hour), "losses": [[lost, unknown], [lost | {"is_read_in_time": True}], [], []][number]}
+                 "goes_ms": None if number == 3 else max(now_ms, written + kept * hour), "losses": [[lost, unknown], [lost | {"is_read_in_time": True}], [], []][number], "losses_left_out": [12, 0, 0, 0][number]}
             )  # fmt: skip
         facts["settings"]["retention_hours"] = kept
-        forced = {"files": [file["name"] for file in files[:2]], "bytes": 2 * FILE_BYTES, "losses": [lost]}
+        forced = {"files": [file["name"] for file in files[:2]], "bytes": 2 * FILE_BYTES, "losses": [lost], "losses_left_out": 0}
         return facts | {"files": files, "files_left_out": 3, "knows_groups": True, "forced": forced, "is_what_if": retention_hours is not None}
 
     def timeline(self, group, hours=6) -> dict:

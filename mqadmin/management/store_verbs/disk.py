@@ -38,10 +38,10 @@ def forecast(command, options) -> None:
         command.show(facts)
         return
     nobody = "nobody" if facts["knows_groups"] else "unknown"
-    rows = [[file["name"], cell(file["modified_ms"], "modified_ms"), cell(file["goes_ms"], "goes_ms"), _losses(file["losses"]) or nobody] for file in facts["files"]]
+    rows = [[file["name"], cell(file["modified_ms"], "modified_ms"), cell(file["goes_ms"], "goes_ms"), _losses(file) or nobody] for file in facts["files"]]
     command.stdout.write(table(["FILE", "LAST WRITTEN", "GOES", "NOT READ BY"], rows) if rows else "No file can go yet.")
     if facts["forced"]["files"]:
-        losses = _losses(facts["forced"]["losses"])
+        losses = _losses(facts["forced"])
         readers = f"not read by {losses}" if losses else "read by all groups" if facts["knows_groups"] else "who has read them is unknown: there is no readable config/consumerOffset.json"
         command.stdout.write(f"\nBy force, above {facts['settings']['forced_percent']} % of the disk: {', '.join(facts['forced']['files'])}; {readers}.")
 
@@ -53,9 +53,10 @@ def _rate(rate: dict) -> str:
     return f"The log grows by {bytes_text(rate['bytes_per_s'])}/s{band}, until {cell(rate['until_ms'], 'until_ms')}{'' if rate['doubt'] is None else '; ' + rate['doubt']}."
 
 
-def _losses(losses: list[dict]) -> str:
+def _losses(of: dict) -> str:
+    """What groups lose by a file, or by the files that go by force; empty when no group does."""
     words = {True: "in time", False: "not in time", None: "unknown whether in time"}
-    return "; ".join(f"{loss['group']} {int(loss['messages']):,} ({words[loss['is_read_in_time']]})" for loss in losses)
+    return "; ".join(f"{loss['group']} {int(loss['messages']):,} ({words[loss['is_read_in_time']]})" for loss in of["losses"]) + (f"; and {of['losses_left_out']:,} more groups" if of["losses_left_out"] else "")
 
 
 VERBS = {"disk": disk, "forecast": forecast}

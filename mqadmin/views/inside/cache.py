@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from django.shortcuts import render
-
 from mqadmin import clusters
 from mqadmin.inside.cache import for_page
-from mqadmin.views.page import page
+from mqadmin.views.page import drawn, page
 
 FACTS = "inside/cache_facts.html"
 NAMED_READERS = 4  # beside a file; the others are counted
@@ -20,8 +18,8 @@ async def cache(request):
     cluster = clusters.current()
     context = await asyncio.to_thread(facts, cluster)
     if request.htmx:
-        return render(request, FACTS, context)
-    return render(request, "inside/cache.html", context | {"store": cluster.store()})
+        return await drawn(request, FACTS, context)
+    return await drawn(request, "inside/cache.html", context | {"store": cluster.store()})
 
 
 def facts(cluster) -> dict:

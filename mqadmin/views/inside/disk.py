@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from django.http import QueryDict
-from django.shortcuts import render
 
 from mqadmin import clusters
 from mqadmin.inside.forecast import MOST_RETENTION_HOURS
 from mqadmin.views.asked import text, whole
-from mqadmin.views.page import page
+from mqadmin.views.page import drawn, page
 
 FACTS = "inside/disk_facts.html"
 # kind, what it is called, its colour
@@ -31,6 +30,7 @@ MARKS = {
     "refused": "sends are refused",
     "full": "no byte is left",
 }
+SHOWN_GROUPS = 10  # named of those that lose by one file, or by what goes next; the others are counted
 LEAST_SHARE = 0.15  # per cent of a bar that can be seen
 LABEL_SHARE, LABEL_HEIGHT = 12, 14  # per cent of the narrowest bar that the label of a mark takes, and pixels
 
@@ -38,7 +38,7 @@ LABEL_SHARE, LABEL_HEIGHT = 12, 14  # per cent of the narrowest bar that the lab
 @page(takes={"retention_hours": text})
 async def disk(request):
     context = await asyncio.to_thread(facts, clusters.current(), request.GET)
-    return render(request, FACTS if request.htmx else "inside/disk.html", context, status=400 if context["problem"] else 200)
+    return await drawn(request, FACTS if request.htmx else "inside/disk.html", context, status=400 if context["problem"] else 200)
 
 
 def facts(cluster, asked: QueryDict) -> dict:
@@ -49,8 +49,11 @@ def facts(cluster, asked: QueryDict) -> dict:
     except ValueError as error:
         problem = f"{error}"
     found = cluster.disk_forecast(hours)
+    losers = sorted({loss["group"] for file in found["files"] for loss in file["losses"] if loss["is_read_in_time"] is not True and file["is_full"]})
     return {
         "disk": found,
+        "files": [file | _shown(file) for file in found["files"]],
+        "forced": found["forced"] | _shown(found["forced"]),
         "tab": "disk",
         "hours": hours,
         "problem": problem,
@@ -59,9 +62,16 @@ def facts(cluster, asked: QueryDict) -> dict:
         "labels": labels_of([mark["percent"] for mark in found["marks"] if mark["percent"] < 100]),
         "marks": [mark | {"said": _said(mark, found["settings"])} for mark in found["marks"]],
         "next_mark": next((mark for mark in found["marks"] if not mark["is_reached"]), None),
-        "losers": sorted({loss["group"] for file in found["files"] for loss in file["losses"] if loss["is_read_in_time"] is not True and file["is_full"]}),
+        "losers": losers[:SHOWN_GROUPS],
+        "has_more_losers": len(losers) > SHOWN_GROUPS or any(file["losses_left_out"] and file["is_full"] for file in found["files"]),
         "way": _way(found),
     }
+
+
+def _shown(of: dict) -> dict:
+    """The groups that lose most by a file, and how many more do."""
+    losses = of["losses"]
+    return {"losses": losses[:SHOWN_GROUPS], "more_groups": max(0, len(losses) - SHOWN_GROUPS) + of["losses_left_out"]}
 
 
 def _said(mark: dict, settings: dict) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import math
 
 from django.http import QueryDict
-from django.shortcuts import render
 
 from broker_store.errors import NameError_, NotFoundError
 from broker_store.formats import names
@@ -14,7 +13,7 @@ from mqadmin import clusters
 from mqadmin.inside.layout import check, for_page
 from mqadmin.views.asked import text, whole
 from mqadmin.views.messages import moment_of
-from mqadmin.views.page import capital, page, said
+from mqadmin.views.page import capital, drawn, page, said
 
 FACTS = "inside/layout_facts.html"
 ASKED = ("topic", "group", "from", "offset")
@@ -32,8 +31,8 @@ async def layout(request):
     else:
         context = await asyncio.to_thread(facts, cluster, request.GET)
     if request.htmx:
-        return render(request, FACTS, context)
-    return render(request, "inside/layout.html", context | {"topics": cluster.offered_topics()}, status=400 if context["is_unreadable"] else 200)
+        return await drawn(request, FACTS, context)
+    return await drawn(request, "inside/layout.html", context | {"topics": cluster.offered_topics()}, status=400 if context["is_unreadable"] else 200)
 
 
 def facts(cluster, asked: QueryDict) -> dict:
