@@ -11,6 +11,7 @@ on the machine does not: so a figure is the least of the rounds' longest times.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import select
@@ -49,16 +50,12 @@ def name_of(number: int) -> str:
     return f"many-{number:06d}"
 
 
-def topic_of(number: int) -> str:
-    return f"%RETRY%{name_of(number)}" if number % 10 == 0 else name_of(number)
-
-
 def fill(store: Path, topics: int = TOPICS, groups: int = GROUPS) -> None:
     """Write config/ of a store with many topics; each tenth is a retry topic, as each group has one, and each has an offset."""
     directory = store / "config"
     directory.mkdir(parents=True)
     version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
-    names = [topic_of(number) for number in range(topics)]
+    names = [f"%RETRY%{name_of(number)}" if number % 10 == 0 else name_of(number) for number in range(topics)]
     configs = {name: bodies.TopicConfig(name, 4, 4, 6).to_json() for name in names}
     table = {f"many-{number:06d}": {"groupName": f"many-{number:06d}"} for number in range(groups)}
     offsets = {f"{name}@many-{number % groups:06d}": {0: number} for number, name in enumerate(names)}
@@ -68,16 +65,17 @@ def fill(store: Path, topics: int = TOPICS, groups: int = GROUPS) -> None:
 
 
 def give(port: int, topics: int) -> None:
-    """Send one message to the first queue of each of the first topics."""
+    """Send one message to the first queue of each of the first topics that are no group's retry topic."""
     peer, parser, waiting = Peer(port), Connection(), 0
     peer.socket.settimeout(LIMIT_S)
     try:
-        for number in range(topics):
+        names = list(itertools.islice((name_of(number) for number in itertools.count() if number % 10), topics))
+        for number, name in enumerate(names, 1):
             unique = f"UNIQ_KEY\x01{number:032X}\x02"
-            header = SendHeader("BenchGroup", topic_of(number), "TBW102", 4, 0, 0, int(time.time() * 1000), 0, unique, 0, False, None, False)
-            peer.socket.sendall(encode_frame(Command.request(int(R.SEND_MESSAGE_V2), write_send(header), b"x" * 100, opaque=number + 1)))
+            header = SendHeader("BenchGroup", name, "TBW102", 4, 0, 0, int(time.time() * 1000), 0, unique, 0, False, None, False)
+            peer.socket.sendall(encode_frame(Command.request(int(R.SEND_MESSAGE_V2), write_send(header), b"x" * 100, opaque=number)))
             waiting += 1
-            while waiting >= (GIVEN_AT_ONCE if number < topics - 1 else 1):
+            while waiting >= (GIVEN_AT_ONCE if number < topics else 1):
                 for answer in parser.receive(peer.socket.recv(1 << 18)):
                     assert answer.code == 0, answer
                     waiting -= 1

@@ -419,8 +419,8 @@ def bench_many(run: Run) -> None:
     topics = many.TOPICS // 10 if run.quick else many.TOPICS
     directory = fresh("broker")
     many.fill(directory / "store", topics, topics // 5)
-    # What requests make comes on top of what the store has; the topics that get messages are not of one group.
-    broker = OurBroker(directory, {"maxTopics": 2 * many.TOPICS, "maxGroups": 2 * many.TOPICS}, ("--web-port", str(web_port))).start()
+    # What requests make comes on top of what the store has.
+    broker = OurBroker(directory, {"maxTopics": 2 * many.TOPICS}, ("--web-port", str(web_port))).start()
     try:
         words = [broker.nameserver, str(broker.broker_port), str(web_port), str(broker.data), log_in(broker.data, "create_superuser")]
         subprocess.run([sys.executable, "-m", "tests.bench.many", "give", str(broker.broker_port), str(many.WITH_MESSAGES * topics // many.TOPICS)], cwd=ROOT, stdin=subprocess.DEVNULL, check=True, timeout=300)

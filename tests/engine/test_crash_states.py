@@ -1,6 +1,6 @@
 """Whatever a power cut leaves, the store keeps its word (RELIABILITY.md sections 2 and 3).
 
-Each run opens 20,000 states in the two flush modes, by the rules of four file systems (`tests/support/name_rules.py`).
+Each run opens 20,000 states in the two flush modes, by five sets of rules of file systems (`tests/support/name_rules.py`).
 `CRASH_STATES` in the environment is another number; `python -m tests.support.explore_crashes` opens 10^6 states of random
 lives. A violation prints the command that makes its state again; its life goes into LIVES_THAT_FAILED when the cause is gone.
 """

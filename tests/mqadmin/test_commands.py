@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import DataError, IntegrityError, OperationalError
 
 from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.engine.disk import Disk
@@ -22,6 +22,7 @@ from broker_store.engine.start_records import StartRecords
 from broker_store.inside.repair import Repair
 from broker_store.messages import Message
 from mqadmin import audit, clusters, tokens, web
+from mqadmin.management import plain
 from mqadmin.management.base import cell, printable, table
 from mqadmin.management.commands import demo
 from mqadmin.management.store_verbs import files as store_verb_files
@@ -479,6 +480,12 @@ def test_a_command_whose_database_fails_says_so_in_a_sentence(monkeypatch):
     monkeypatch.setattr(tokens.ApiToken.objects.__class__, "get_queryset", no_table)
     with pytest.raises(CommandError, match=r"the dashboard's database cannot be used: no such table: mqadmin_apitoken\. .*data directory"):
         offline("token", "list")
+
+
+@pytest.mark.parametrize("error", [IntegrityError("UNIQUE constraint failed: auth_user.username"), DataError("value too long")])
+def test_a_value_that_the_database_refuses_is_no_database_that_cannot_be_used(error):
+    """Who gave a user's name that is taken was told to put the database back."""
+    assert plain.failure_of(error) == f"the dashboard's database refuses this: {error}"
 
 
 def test_check_store_says_that_log_files_have_room_for_records_to_come(clean_store):

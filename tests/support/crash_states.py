@@ -317,15 +317,17 @@ class Choice:
 
     pages: tuple[tuple[int, int, tuple[int, ...]], ...]  # (file, page, version of it, or one a sector)
     names: Outcome = Outcome()
+    lengths: tuple[tuple[int, int], ...] = ()  # (file, length) of files whose newest length is lost
 
     def as_json(self) -> str:
-        return json.dumps({"pages": self.pages, "done": sorted(self.names.done), "empty": sorted(self.names.empty)}, separators=(",", ":"))
+        value = {"pages": self.pages, "done": sorted(self.names.done), "empty": sorted(self.names.empty)} | ({"lengths": self.lengths} if self.lengths else {})
+        return json.dumps(value, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Choice:
         value = json.loads(text)
         pages = tuple((file, page, tuple(versions)) for file, page, versions in value["pages"])
-        return cls(pages, Outcome(frozenset(value["done"]), frozenset(value["empty"])))
+        return cls(pages, Outcome(frozenset(value["done"]), frozenset(value["empty"])), tuple((file, length) for file, length in value.get("lengths", ())))
 
 
 def _uncertain(point: CrashPoint) -> list[tuple[int, int, int]]:
@@ -338,8 +340,8 @@ def choices(point: CrashPoint, rng: random.Random, most_random: int) -> Iterator
     newest, oldest = {p[:2]: p[2] - 1 for p in pages}, {p[:2]: 0 for p in pages}
     all_names, no_names = point.rules.everything(point.pending), point.rules.nothing(point.pending)
 
-    def made(versions: dict, names: Outcome) -> Choice:
-        return Choice(tuple((*key, (version,)) for key, version in versions.items()), names)
+    def made(versions: dict, names: Outcome, lengths: tuple[tuple[int, int], ...] = ()) -> Choice:
+        return Choice(tuple((*key, (version,)) for key, version in versions.items()), names, lengths)
 
     yield made(newest, all_names)
     if not pages and not point.pending:
@@ -357,6 +359,10 @@ def choices(point: CrashPoint, rng: random.Random, most_random: int) -> Iterator
     for names in point.rules.singly(point.pending):
         yield made(newest, names)
         yield made(oldest, names)
+    for number, state in point.files.items():
+        for length in set(state.shorter):
+            yield made(newest, all_names, ((number, length),))
+            yield made(oldest, all_names, ((number, length),))
     yield from random_choices(point, rng, most_random)
 
 
@@ -371,7 +377,11 @@ def random_choices(point: CrashPoint, rng: random.Random, count: int) -> Iterato
                 chosen.append((number, page, tuple(rng.randrange(versions) for _ in range(PAGE // SECTOR))))
             else:
                 chosen.append((number, page, (versions - 1 if rng.random() < kept else rng.randrange(versions),)))
-        yield Choice(tuple(chosen), point.rules.chance(point.pending, rng, kept))
+        names = point.rules.chance(point.pending, rng, kept)
+        # Of a source of its own: lives and states that are known by their seed stay what they were.
+        of_lengths = random.Random(f"{kept} {names}")
+        lengths = [(number, of_lengths.choice(state.shorter)) for number, state in point.files.items() if state.shorter and of_lengths.random() < 0.3]
+        yield Choice(tuple(chosen), names, tuple(lengths))
 
 
 def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], set[Path]]:
@@ -383,6 +393,7 @@ def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], s
     # A directory whose own name is lost is out of reach, with all that was synced in it.
     directories = {each for each in directories if directories.issuperset(each.parents)}
     parts: dict[int, dict[int, bytes]] = {}
+    shorter = dict(choice.lengths)
     for number, page, versions in choice.pages:
         of_page = point.files[number].pages[page]
         if len(versions) == 1:
@@ -398,7 +409,7 @@ def contents_of(point: CrashPoint, choice: Choice) -> tuple[dict[Path, bytes], s
         if content and number in parts:
             pages = parts[number]
             content = b"".join(pages.get(at // PAGE, content[at : at + PAGE]) for at in range(0, len(content), PAGE))
-        contents[path] = content
+        contents[path] = content[: shorter.get(number)]
     return contents, directories
 
 

@@ -7,11 +7,13 @@ which changes a sync of a file brings to the disk, which a sync of a directory, 
     -----------+-----------------------------------+---------------------------------+----------------------------------
     ext4       | every change before it (journal)  | every change before it          | any first part of all changes
     xfs        | all up to that file's last change | all up to the directory's last  | any first part of all changes
+    btrfs      | the file's length and names       | the directory's names           | any first part of all changes
     posix      | the file's length                 | the directory's names           | any set, and any file empty
     directory  | the file's length                 | its names and their lengths     | a first part of each directory's,
                |                                   |                                 | the last file of each empty or not
 
-posix is the least that is promised, and covers btrfs. In xfs a name may be there whose length is not.
+posix is the least that is promised. In xfs and btrfs a name may be there whose length is not. btrfs writes what is synced into a
+log of its own, and all else by whole transactions, one behind the other.
 """
 
 from __future__ import annotations
@@ -113,6 +115,16 @@ class Xfs(_Journal):
         return list(pending[: last + 1])
 
 
+class Btrfs(_Journal):
+    name = "btrfs"
+
+    def by_file_sync(self, pending: Sequence[Change], file: int) -> list[Change]:
+        return [change for change in pending if change.file == file]
+
+    def by_directory_sync(self, pending: Sequence[Change], directory: Path) -> list[Change]:
+        return [change for change in pending if change.directory == directory]
+
+
 class Posix(NameRules):
     name = "posix"
 
@@ -189,7 +201,7 @@ class Directory(NameRules):
         return self._of(pending, counts, rng.random() < 0.2)
 
 
-RULES: dict[str, NameRules] = {rules.name: rules for rules in (Ext4(), Xfs(), Posix(), Directory())}
+RULES: dict[str, NameRules] = {rules.name: rules for rules in (Ext4(), Xfs(), Btrfs(), Posix(), Directory())}
 
 
 def _files_without_length(pending: Sequence[Change]) -> frozenset[int]:

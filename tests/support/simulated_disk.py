@@ -32,6 +32,7 @@ class File:
         self.array = np.frombuffer(content, dtype=np.uint8).copy()
         self.seen = content
         self.pages: dict[int, list[bytes]] = {}  # [on disk, ..., newest]; a page that is not here is on the disk as seen
+        self.shorter: list[int] = []  # lengths that it had since the last sync before it was lengthened: the one on the disk first
         self.modified_ms = 0
 
     @property
@@ -52,6 +53,8 @@ class File:
     def set(self, content: bytes) -> None:
         """Another content, of any length (small files only)."""
         self.look()
+        if len(content) > len(self.array):
+            self.shorter.append(len(self.array))
         old = self.seen.ljust(len(content), b"\0")[: len(content)]
         self.array = np.frombuffer(content, dtype=np.uint8).copy()
         self.seen = old
@@ -61,6 +64,8 @@ class File:
         self.look()
         for page in range(offset // PAGE, -(-(offset + length) // PAGE)):
             self.pages.pop(page, None)
+        if offset + length >= len(self.array):
+            self.shorter.clear()
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class FileState:
 
     content: bytes  # the newest
     pages: dict[int, tuple[bytes, ...]]  # versions of those that are not on the disk for certain, oldest first
+    shorter: tuple[int, ...] = ()  # lengths that it may have in place of that of the content
 
 
 @dataclass
@@ -119,7 +125,7 @@ class SimulatedDisk(Disk):
         known = {file.number: file for file in (*self.files.values(), *self.durable_names.values())}
         known |= {change.file: self._by_number[change.file] for change in self.pending if change.file is not None}
         return CrashPoint(
-            {number: FileState(file.seen, {page: tuple(versions) for page, versions in file.pages.items()}) for number, file in known.items()},
+            {number: FileState(file.seen, {page: tuple(versions) for page, versions in file.pages.items()}, tuple(file.shorter)) for number, file in known.items()},
             {path: file.number for path, file in self.durable_names.items()},
             frozenset(self.durable_directories),
             tuple(self.pending),
