@@ -404,9 +404,9 @@ async def test_files_are_listed_by_kind_and_those_of_queues_in_parts(cluster):
     await _fill(cluster)
     assert {file["kind"] for file in cluster.store_files("commitlog")} == {"commitlog"}
     assert {file["kind"] for file in cluster.store_files()} == {"commitlog", "consumequeue", "index"}
-    files, queues = cluster.queue_files("ord", 1, 1)
+    files, queues = await cluster.queue_files("ord", 1, 1)
     assert queues == 2 and [(file["topic"], file["queue_id"]) for file in files] == [("orders", 1)]
-    assert cluster.queue_files("nothing", 0, 10) == ([], 0)
+    assert await cluster.queue_files("nothing", 0, 10) == ([], 0)
 
 
 async def test_a_lookup_is_explained_step_by_step(cluster):
