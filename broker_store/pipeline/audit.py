@@ -93,10 +93,11 @@ class _Audit:
         names = self._index_names()
         self.tell("log, queues and index", 0, 0)
         self._tell_log(self._in_tasks(check_stretch, self._shared(), self._stretches()))
-        if self.index:
+        # Of a file whose header counts no entry the slots may tell of some: then the header is damaged.
+        if linked := [IndexFile(str(path), header, walk.index.geometry) for path, _, header in walk.index.files]:
             self.tell("links of the index", 0, 0)
-            self._tell_links([fault for faults in self._in_tasks(_links_of, None, self.index) for fault in faults])
-            self._check_headers()
+            self._tell_links([fault for faults in self._in_tasks(_links_of, None, linked) for fault in faults])
+        self._check_headers()
         if not names <= self._index_names():
             self._forget_index()
         errors = sum(one["severity"] == ERROR for one in self.findings)
@@ -242,7 +243,8 @@ class _Audit:
                     (self._tell_units if kind.startswith("unit-") else self._tell_entries)(fault)
 
     def _file_of(self, at: int) -> tuple[Path, int, int]:
-        return next(file for file in self.files if file[1] <= at < file[2])
+        """Return the file of a place in the log. A damaged part may begin where a file that was cut short ends."""
+        return next(file for file in reversed(self.files) if file[1] <= at)
 
     def _tell_time(self, at: int, what: str, count: int = 1) -> None:
         path, base, _ = self._file_of(at)
@@ -330,12 +332,12 @@ class _Audit:
 
     def _tell_links(self, faults: list[Fault]) -> None:
         for fault in faults:
-            is_last = fault.path == self.index[-1].path
+            is_last = not self.index or fault.path >= self.index[-1].path  # a spare may lie behind the last that has entries
             if is_last and self.live is not None and fault.kind not in ("index-chain", "index-entry"):
                 continue  # a running broker goes on adding entries
             # A start after an unclean stop links the last file anew.
             severity = self.behind if is_last else ERROR
-            geometry = self.index[0].geometry
+            geometry = self.walk.index.geometry
             if fault.kind == "index-header":
                 used, stated = fault.first
                 self.add(severity, fault.kind, fault.path, index_file.HEADER.offset["slots_used"], f"states {stated} slots in use, there are {used}")
