@@ -591,11 +591,7 @@ class StoreCheck:
         self._words = np.zeros(compare.U_WORDS, dtype=np.int64)
         self._words[[compare.U_UNITS, compare.U_AGREED, compare.U_ODD]] = [room.ctypes.data for room in self._room]
         self._words[[compare.U_TABLE, compare.U_MASK]] = self._table.ctypes.data, len(self._table) - 1
-        # After a stop in order the index says as much as queues do. After another one Apache's may lead to old records behind a cut
-        # end of the log; ours, which has a record of ends, is cut with the log.
-        is_cut_with_log = not self.unclean or self.ends.position > 0
-        indexed_to = self.index.reaches_to if is_cut_with_log and self.limit is None else 0
-        self.referenced_to = max([self.ends.position, indexed_to, *(queue.last_record_end for queue in self.queues.values())])
+        self.referenced_to = self.find_referenced_to()
         self.broken_at: int | None = None
         self.ends_with_blank = False  # the last file is closed: the log went on, or would have, in the next
         self.log_end = self.log_start
@@ -617,6 +613,16 @@ class StoreCheck:
             if ended:
                 break
         self.report.log_end = self.log_end if self.broken_at is None else self.broken_at
+
+    def find_referenced_to(self) -> int:
+        """Return the log offset up to which the record of ends, the index and the queues refer to records; 0 when none does.
+
+        After a stop in order the index says as much as queues do. After another one Apache's may lead to old records behind a cut
+        end of the log; ours, which has a record of ends, is cut with the log.
+        """
+        is_cut_with_log = not self.unclean or self.ends.position > 0
+        indexed_to = self.index.reaches_to if is_cut_with_log and self.limit is None else 0
+        return max([self.ends.position, indexed_to, *(queue.last_record_end for queue in self.queues.values())])
 
     def _check_log_file(self, file: StoreFile, reader: Reader, slices: _Slices, last: bool) -> bool:
         """Walk one file; True when the log ends in it."""

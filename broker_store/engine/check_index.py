@@ -154,6 +154,9 @@ class IndexCheck:
         self._check_times(rows, offsets, hashes, seconds, begins, places)
         if len(offsets) and self._first_offset is None:
             self._first_offset = int(offsets[0])
+            if self._unindexed:  # of slices before the first entry
+                self._check.report.count("keys_before_index", self._unindexed)
+                self._unindexed, self._unindexed_from = 0, None
         if len(offsets) and self._unindexed:
             self._tell_unindexed("index-missing")
         if len(offsets):
@@ -230,7 +233,7 @@ class IndexCheck:
         row_offsets = rows[:, k.ROW_LOG_OFFSET]
         at = np.minimum(np.searchsorted(row_offsets, offsets), len(row_offsets) - 1)
         known = row_offsets[at] == offsets
-        expected = np.clip((rows[at, k.ROW_STORE_MS] - begins) // 1000, 0, index_file.MAX_SECONDS)
+        expected = check_rules.entry_seconds(rows[at, k.ROW_STORE_MS], begins)
         numbers = places & ((1 << 32) - 1)
         first = numbers == index_file.FIRST_ENTRY  # it was written before its file had a begin of its own
         self._check_stamps(numbers, places, known, rows[at, k.ROW_STORE_MS])
@@ -403,7 +406,7 @@ class IndexCheck:
             report.add(WARNING, check_rules.NO_INDEX, str(self._check.root / "index"), None, what)
         early = report.counts.get("keys_before_index")
         if early:
-            report.add(WARNING, "index-starts-late", str(self.files[0][0]), None, f"{early} keys of older records are in no index file")
+            report.add(self._check.behind, "index-starts-late", str(self.files[0][0]), None, f"{early} keys of older records are in no index file")
 
     def _tell_unindexed(self, kind: str) -> None:
         """Keys that no entry was found for, told when it is known whether more entries follow."""

@@ -6,7 +6,10 @@ One walks a store in order, the other shares it out among tasks; what they say o
 
 from __future__ import annotations
 
+import numpy as np
+
 from broker_store.engine.check_report import ERROR, WARNING
+from broker_store.formats import index_file
 
 STORE_TIME = "store-time"
 QUEUE_OFFSET = "queue-offset"
@@ -48,6 +51,11 @@ def offsets_given_again(count: int, first: int, queue: str, unit_at: int) -> str
 
 def offsets_in_no_record(first: int, last: int, queue: str) -> str:
     return f"queue offsets {first} to {last} of {queue} are in no record"
+
+
+def entry_seconds(store_ms: np.ndarray, begin_ms: np.ndarray | int) -> np.ndarray:
+    """Return the seconds that index entries state, of records stored at `store_ms` in files that begin at `begin_ms`; as `seconds_since` of kernels/index.py."""
+    return np.where(begin_ms > 0, np.clip((store_ms - begin_ms) // 1000, 0, index_file.MAX_SECONDS), 0)
 
 
 def keys_not_in_index(keys: int, log_offset: int) -> str:

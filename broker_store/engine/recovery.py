@@ -213,8 +213,11 @@ class Recovery:
         for path in self._away:
             self._keep_away(path)
         self._copy_suspects(agreement.headless)
-        self._name_what_is_cut(end)
+        named_at = self._name_what_is_cut(end)
         self._cut_log(end)
+        if named_at is not None:  # it is true when it is done
+            where = "a start keeps them in lost+found" if self._disk.is_inspecting else "kept in lost+found"
+            report.finding("warning", f"{report.words_of_cut_messages()}; {where}", *named_at)
         with report.step("lower the checkpoint's stamps") as step:
             step.detail = "they claimed more than there is" if self._lower_stamps() else "they claim no more than there is"
         with report.step("cut queues at the log's end") as step:
@@ -1390,21 +1393,23 @@ class Recovery:
             self._kept_in = kept_directory(self._disk, self._root, self._report.started_ms)
         return self._kept_in
 
-    def _name_what_is_cut(self, end: int) -> None:
-        """Say which whole messages lie behind the log's end and go with it: at most MAX_NAMED, and where there are more, from where on."""
-        file = self._log.file_at(end)
+    def _name_what_is_cut(self, end: int) -> tuple[str, int] | None:
+        """Note which whole messages lie behind the log's end and go with it, of MAX_MESSAGES_CUT records at most, and where there are more, from where on.
+
+        Those of deleted topics are not lost by it. Returns (name of the log's last file, place of the end in it), None where there is none.
+        """
+        file, cut = self._log.file_at(end), self._report.cut["messages"]
         if file is None or self._came_meanwhile(file, end - file.base) or not (self._log.files[-1].base > end or data_end_from(file.map(), end - file.base) > end - file.base):
-            return
+            return None
         with self._report.step("name the whole messages behind the log's end") as step:
-            for found in whole_records(self._log.files, self._scan_words, end):
-                if self._report.cut["messages"]["whole"] == MAX_MESSAGES_CUT:
-                    self._report.cut["messages"]["looked_to"] = found.log_offset
+            for number, found in enumerate(whole_records(self._log.files, self._scan_words, end)):
+                if number == MAX_MESSAGES_CUT:
+                    cut["looked_to"] = found.log_offset
                     break
-                if found.is_queued:
+                if found.is_queued and found.log_offset >= self._tombstones.before(found.topic):
                     self._report.cut_message(found.topic, found.queue_id, found.queue_offset)
             step.detail = self._report.words_of_cut_messages()
-        if self._report.cut["messages"]["whole"]:
-            self._report.finding("warning", f"{step.detail}; they are kept in lost+found", file.path.name, end - file.base)
+        return (file.path.name, end - file.base) if cut["whole"] else None
 
     def _cut_log(self, end: int) -> None:
         with self._report.step("cut the log at its end") as step:

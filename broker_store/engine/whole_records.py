@@ -14,12 +14,13 @@ from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.rows import Words
 from broker_store.errors import FormatError
 from broker_store.formats import record
-from broker_store.formats.record import MIN_RECORD, StoredMessage
+from broker_store.formats.record import StoredMessage
 from broker_store.kernels import context as c
 from broker_store.kernels.scan import data_end, scan
 
 _SEARCHED_AT_ONCE = 1 << 20  # bytes of the log in which the begin of a record is looked for
 _MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big", signed=True)) for magic in (record.MAGIC_V1, record.MAGIC_V2)), re.DOTALL)
+_MAGIC_BYTES = 4
 _MAGIC_AT = record.HEAD.offset["magic"]
 
 WordsOf = Callable[[MappedFile], Words]  # the words with which a scan of the file begins
@@ -39,33 +40,32 @@ def is_whole(words: Words, at: int) -> bool:
 
 def find_record(file: MappedFile, words: Words, begin: int) -> int | None:
     """Return where the first good record from byte `begin` of a file on begins; None without one."""
+    return next((place for place in _magic_places(file, begin) if is_whole(words, place)), None)
+
+
+def _magic_places(file: MappedFile, begin: int) -> Iterator[int]:
+    """Yield each place from byte `begin` of a file on where a record would begin by the magic that follows its length, ascending."""
     region = file.map()
     end = data_end_from(region, begin)
     for low in range(begin, end, _SEARCHED_AT_ONCE):
-        raw = region.read(low, min(_SEARCHED_AT_ONCE + MIN_RECORD, file.size - low))
+        raw = region.read(low, min(_SEARCHED_AT_ONCE + _MAGIC_BYTES - 1, file.size - low))
         for match in _MAGIC.finditer(raw):
-            place = low + match.start() - _MAGIC_AT
-            if begin <= place and is_whole(words, place):
-                return place
-    return None
+            if (place := low + match.start() - _MAGIC_AT) >= begin:
+                yield place
 
 
 def whole_records(files: Sequence[MappedFile], words_of: WordsOf, begin: int) -> Iterator[StoredMessage]:
-    """Yield each good record that begins at log offset `begin` or later, in order, whatever lies between them."""
+    """Yield each good record that begins at log offset `begin` or later, in order, whatever lies between them. Each byte is searched once."""
     for file in files:
         if file.end <= begin:
             continue
-        words = words_of(file)
-        at = max(begin - file.base, 0)
-        while at + MIN_RECORD <= file.size:
-            if not is_whole(words, at):
-                found = find_record(file, words, at + 1)
-                if found is None:
-                    break
-                at = found
-            size = record.read_head(file.map().read(at, record.BLANK_BYTES)).total_size
+        words, behind = words_of(file), max(begin - file.base, 0)
+        for place in _magic_places(file, behind):
+            if place < behind or not is_whole(words, place):
+                continue  # in the body of a record, or of none
+            size = record.read_head(file.map().read(place, record.BLANK_BYTES)).total_size
             try:
-                yield record.decode(file.map().read(at, size), log_offset=file.base + at, check_crc=False)
+                yield record.decode(file.map().read(place, size), log_offset=file.base + place, check_crc=False)
             except FormatError:  # such as a topic that is no UTF-8: dispatch takes it for a bad record too
                 pass
-            at += size
+            behind = place + size

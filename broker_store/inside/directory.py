@@ -295,7 +295,7 @@ class StoreDirectory:
         return [(size, path) for path in paths if (size := self._size_of(path)) is not None]
 
     def _size_of(self, path: Path) -> int | None:
-        """None of a file that retention took away since its name was read."""
+        """None of a file that went since its name was read, by retention or with its topic."""
         try:
             return self.disk.size_of(path)
         except StoreError:
@@ -309,13 +309,16 @@ class StoreDirectory:
 
     def queue_files(self, topic: str, queue_id: int) -> list[tuple[int, int, Path]]:
         """(first byte of the queue, size, path) of the files of a queue, ascending; none of one that is not there."""
-        directory = self.root / "consumequeue" / topic / str(queue_id)
-        return [(int(name), self.disk.size_of(directory / name), directory / name) for name in self._numbered(directory)]
+        return self._sized(self.root / "consumequeue" / topic / str(queue_id))
 
     def timer_log_files(self) -> list[tuple[int, int, Path]]:
         """(first byte, size, path) of the files of the timer log, ascending."""
-        directory = self.root / timer_log.PATH
-        return [(int(name), self.disk.size_of(directory / name), directory / name) for name in self._numbered(directory)]
+        return self._sized(self.root / timer_log.PATH)
+
+    def _sized(self, directory: Path) -> list[tuple[int, int, Path]]:
+        """(number that its name is, size, path) of the numbered files of a directory, ascending."""
+        paths = [directory / name for name in self._numbered(directory)]
+        return [(int(path.name), size, path) for path in paths if (size := self._size_of(path)) is not None]
 
     def queue_units(self, topic: str, queue_id: int) -> QueueUnits:
         """The units of a queue; there are none of one that is not there."""

@@ -399,7 +399,10 @@ class DiskView:
         }
 
     def _losses(self, begin: int, end: int, goes: int | None, speeds: Sequence[Sample]) -> dict:
-        """What groups have not read of the log's bytes [begin, end): `losses` of those that lack most, the most first, and `losses_left_out`, of how many more groups."""
+        """What groups have not read of the log's bytes [begin, end): `losses` and `losses_left_out`, of how many more groups.
+
+        Those that do not read it in time come first, then those of which that is unknown; of each the one that lacks most first.
+        """
         found: dict[str, dict] = {}
         for reader, topic, queues in self._offsets:
             for queue_id, at in queues.items():
@@ -415,7 +418,8 @@ class DiskView:
                     of_group["queues"].append(lost)
                 else:
                     of_group["queues_left_out"] += 1
-        told = heapq.nsmallest(MOST_GROUPS, found.values(), key=lambda losses: (-losses["messages"], losses["group"]))
+        order = {False: 0, None: 1, True: 2}
+        told = heapq.nsmallest(MOST_GROUPS, found.values(), key=lambda losses: (order[losses["is_read_in_time"]], -losses["messages"], losses["group"]))
         return {"losses": told, "losses_left_out": len(found) - len(told)}
 
     def _unread(self, group: str, queue: Queue, at: int, begin: int, end: int, goes: int | None, speeds: Sequence[Sample]) -> dict | None:

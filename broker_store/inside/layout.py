@@ -62,8 +62,17 @@ class Start:
 class Layout:
     """One look. It asks which pages of the log are in memory, once, and then goes over queues."""
 
-    def __init__(self, store: StoreDirectory, start: Start, wrote: int | None = None, cold_rate: float | None = None, stopped: Callable[[], bool] = lambda: False):
-        self._store, self._start, self._stopped, self._cold_rate = store, start, stopped, cold_rate
+    def __init__(
+        self,
+        store: StoreDirectory,
+        start: Start,
+        wrote: int | None = None,
+        cold_rate: float | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        messages_in: Callable[[str, int], int] | None = None,
+    ):
+        """`wrote` is where the log of a running broker ends, `messages_in` how many messages a queue of its holds."""
+        self._store, self._start, self._stopped, self._cold_rate, self._messages_in = store, start, stopped, cold_rate, messages_in
         self._at_ms, self._began = int(time.time() * 1000), time.perf_counter()
         log = store.log_files()
         self._file_bytes = log[0][1] if log and log[0][1] else PAGE
@@ -104,20 +113,31 @@ class Layout:
         return self._facts() | {"topics": topics, **self._look(queues, CELLS, MOST_UNITS)}
 
     def of_each(self) -> dict:
-        """Each topic by itself, the dearest first: by bytes of pages that a replay reads. Of more than MOST_TOPICS those with most files of queues."""
+        """Each topic by itself, the dearest first: by bytes of pages that a replay reads. Of more than MOST_TOPICS those with most messages, or, of a store in which no broker counts them, with most files of queues."""
         topics: dict[str, Counter[int]] = {}  # topic -> files by queue id
         for topic, queue_id, *_ in self._store.queue_paths():
             topics.setdefault(topic, Counter())[queue_id] += 1
-        most = MOST_UNITS // len(topics) if topics else 0
-        each = []
-        for topic in heapq.nsmallest(MOST_TOPICS, topics, key=lambda topic: (-topics[topic].total(), topic)):
+        most = MOST_UNITS // min(len(topics), MOST_TOPICS) if topics else 0
+        each, gone = [], 0
+        for topic in self._largest(topics):
             if self._stopped() or time.perf_counter() - self._began > MOST_SECONDS:
                 break
+            if not any(self._store.queue_files(topic, queue_id) for queue_id in topics[topic]):
+                gone += 1  # the topic was deleted since
+                continue
             each.append({"topic": topic, **self._look([(topic, queue_id) for queue_id in sorted(topics[topic])], CELLS_OF_EACH, most)})
         each.sort(key=lambda one: (-one["pages"]["bytes"], one["topic"]))
-        lacking, left_out = sum(not one["complete"] for one in each), len(topics) - len(each)
-        reasons = [f"{lacking:,} of {len(each):,} topics were not looked at whole"] * (lacking > 0) + [f"{left_out:,} topics were left out; those with most files come first"] * (left_out > 0)
+        lacking, left_out = sum(not one["complete"] for one in each), len(topics) - gone - len(each)
+        reasons = [f"{lacking:,} of {len(each):,} topics were not looked at whole"] * (lacking > 0) + [f"{left_out:,} topics were left out; those with most {'files' if self._messages_in is None else 'messages'} are looked at"] * (left_out > 0)
         return self._facts() | {"items": each, "complete": not reasons, "reason": "; ".join(reasons) or None}
+
+    def _largest(self, topics: dict[str, Counter[int]]) -> list[str]:
+        """Return MOST_TOPICS of the topics at most, those that hold most first."""
+        if len(topics) <= MOST_TOPICS or self._messages_in is None:
+            size = {topic: files.total() for topic, files in topics.items()}
+        else:
+            size = {topic: sum(self._messages_in(topic, queue_id) for queue_id in files) for topic, files in topics.items()}
+        return heapq.nsmallest(MOST_TOPICS, topics, key=lambda topic: (-size[topic], topic))
 
     def _facts(self) -> dict:
         log = {"begin": self._begin, "end": self._end, "file_bytes": self._file_bytes, "cut": self._cut}

@@ -7,11 +7,13 @@ and the first that is no data is behind the end. What a start would cut off, or 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from broker_store.engine.disk import Disk
+from broker_store.engine.disk import Disk, Reader
+from broker_store.errors import StoreError
 from broker_store.formats import queue_unit
 from broker_store.formats.queue_unit import QueueUnit
 
@@ -55,10 +57,23 @@ class QueueUnits:
         """A unit by its number, None when no file has it."""
         for base, size, path in self._files:
             if base <= number * UNIT and (number + 1) * UNIT <= base + size:
-                with self._disk.open_reader(path) as reader:
-                    raw = reader.read(number * UNIT - base, UNIT)
+                with self._opened(path) as reader:
+                    raw = b"" if reader is None else reader.read(number * UNIT - base, UNIT)
                 return queue_unit.decode(raw) if len(raw) == UNIT else None
         return None
+
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[Reader | None]:
+        """Open a file for reading. None of one that went since it was listed, by retention or with its topic."""
+        try:
+            opened = self._disk.open_reader(path)
+        except StoreError:
+            if self._disk.exists(path):
+                raise
+            yield None
+            return
+        with opened as reader:
+            yield reader
 
     def first_at(self, log_offset: int) -> int:
         """The number of the first unit that leads to `log_offset` or behind it."""
@@ -83,8 +98,8 @@ class QueueUnits:
             at = max(start * UNIT - base, 0)
             if at >= size:
                 continue
-            with self._disk.open_reader(path) as reader:
-                while at + UNIT <= size:
+            with self._opened(path) as reader:
+                while reader is not None and at + UNIT <= size:
                     got = reader.read_into(memoryview(room)[: min(len(room), size - at)], at) // UNIT * UNIT
                     if not got:
                         break

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from broker_store.engine import check_rules
 from broker_store.engine.check import StoreCheck
 from broker_store.engine.check_places import good_record
@@ -26,6 +28,7 @@ from broker_store.engine.disk import Disk
 from broker_store.engine.start_records import LastStart
 from broker_store.formats import index_file, queue_unit
 from broker_store.pipeline import splits
+from broker_store.pipeline.batches import TORN
 from broker_store.pipeline.options import PARTITION_BYTES
 from broker_store.pipeline.stretch import GIVEN_AGAIN, Fault, Found, IndexFile, Store, Stretch, check_links, check_stretch
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOLD = 100  # findings of a kind
+MOST_ZEROS = 4_000_000  # units of a queue that are read at once, 80 MB; a file of the default size has 300,000
 _NOT_OF_AN_AUDIT = {"empty", "log-start"}  # notes
 # What `check_store` alone compares, since one process reads it: what it is, and the kinds of its findings.
 CHECKED_ELSEWHERE = {
@@ -92,7 +96,15 @@ class _Audit:
         self.index = self._index_files(walk)
         names = self._index_names()
         self.tell("log, queues and index", 0, 0)
-        self._tell_log(self._in_tasks(check_stretch, self._shared(), self._stretches()))
+        found = self._in_tasks(check_stretch, self._shared(), self._stretches())
+        self.unreferenced_at = self._find_unreferenced(found)
+        if self.unreferenced_at is not None and self.last_start is None:
+            # As in `check_store`: old bytes behind an end of the log that was cut. Nothing is to be compared with them.
+            path, base, _ = self.files[-1]
+            self.files[-1] = path, base, self.unreferenced_at
+            self.splits = splits.splits_of(self.store, self.live_page, (), self.partition_bytes, self.disk, self.files)
+            found = self._in_tasks(check_stretch, self._shared(), self._stretches())
+        self._tell_log(found)
         # Of a file whose header counts no entry the slots may tell of some: then the header is damaged.
         if linked := [IndexFile(str(path), header, walk.index.geometry) for path, _, header in walk.index.files]:
             self.tell("links of the index", 0, 0)
@@ -233,6 +245,7 @@ class _Audit:
                 known.first = min(known.first, fault.first)
                 known.runs += fault.runs
         self._drop_told_twice(joined)
+        self._add_zeros_before(joined)
         for (kind, _, _), fault in sorted(joined.items(), key=lambda item: item[0]):
             if fault.count:
                 if kind == check_rules.QUEUE_OFFSET:
@@ -241,6 +254,15 @@ class _Audit:
                     self._tell_given_again(fault)
                 else:
                     (self._tell_units if kind.startswith("unit-") else self._tell_entries)(fault)
+
+    def _find_unreferenced(self, found: list[Found]) -> int | None:
+        """Return where the first damaged part of the log begins, when it lies in the last file and nothing refers to the records behind it; else None."""
+        damaged = next((part for one in found for part in one.damaged), None)
+        if damaged is None or self.live is not None or self.kinds.get("bad-record") or damaged[2].startswith(TORN):
+            return None
+        at, length, _ = damaged
+        is_last = at >= self.files[-1][1] and self.walk.log_files[-1].base == self.files[-1][1]
+        return at if is_last and self.walk.find_referenced_to() <= at + length else None
 
     def _file_of(self, at: int) -> tuple[Path, int, int]:
         """Return the file of a place in the log. A damaged part may begin where a file that was cut short ends."""
@@ -252,9 +274,11 @@ class _Audit:
 
     def _tell_damage(self, at: int, problem: str) -> None:
         path, base, _ = self._file_of(at)
-        torn = problem.startswith("torn end")
+        torn = problem.startswith(TORN)
         reaches = torn and any(self._last_reference(queue) > at for queue in self.queues)
-        kind, severity = ("torn-tail", self.walk.beyond if reaches else WARNING) if torn else ("bad-record", ERROR)
+        kind, severity = "bad-record", self.walk.beyond if at == self.unreferenced_at else ERROR
+        if torn:
+            kind, severity = "torn-tail", self.walk.beyond if reaches else WARNING
         self.add(severity, kind, path, at - base, problem)
 
     @staticmethod
@@ -264,12 +288,28 @@ class _Audit:
             told = [joined[name] for what in ("unit-wrong", "unit-missing") if (name := (what, topic, queue_id)) in joined]
             if kind not in ("unit-extra", "unit-behind") or not told:
                 continue
-            numbers = {number for one in told for first, last in one.runs for number in range(first, min(last, first + TOLD) + 1)}
-            short = [run for run in fault.runs if run[1] - run[0] <= TOLD]
-            doubled = {number for first, last in short for number in range(first, last + 1)} & numbers
-            left = [(number, number) for first, last in short for number in range(first, last + 1) if number not in doubled]
-            fault.runs = [run for run in fault.runs if run not in short] + left
-            fault.count -= len(doubled)
+            before = sum(last - first + 1 for first, last in fault.runs)
+            fault.runs = list(_without(fault.runs, [run for one in told for run in one.runs]))
+            fault.count -= before - sum(last - first + 1 for first, last in fault.runs)
+
+    def _add_zeros_before(self, joined: dict[tuple, Fault]) -> None:
+        """Add the units of zeros of records before the log, of queues no unit of which leads to a record: a record in the log shows that they were there."""
+        log_begin = self.files[0][1] if self.files else 0
+        missing = [fault for (kind, _, _), fault in joined.items() if kind == "unit-missing" and fault.count]
+        for fault in missing if log_begin else ():
+            queue, until = self.walk.queues.get((fault.topic, fault.queue_id)), fault.first[0]
+            if queue is None or not queue.files or until - queue.first > MOST_ZEROS:
+                continue
+            units = queue.units(queue.first, max(0, until - queue.first))
+            is_data = (units["size"] != 0) | (units["log_offset"] != 0) | (units["tags_code"] != 0)
+            if (is_data & (units["log_offset"] >= log_begin)).any():
+                continue  # those before that unit were told by the task that has the log's begin
+            first = queue.first + (int(np.flatnonzero(is_data)[-1]) + 1 if is_data.any() else 0)
+            if first < until:
+                extra = joined.setdefault(("unit-extra", fault.topic, fault.queue_id), Fault("unit-extra", fault.topic, fault.queue_id, first=(first, (0, 0, 0), ())))
+                extra.count += until - first
+                extra.first = min(extra.first, (first, (0, 0, 0), ()))
+                extra.runs.append((first, until - 1))
 
     def _last_reference(self, queue: splits.Queue) -> int:
         """Where the record of a queue's last unit ends."""
@@ -320,7 +360,7 @@ class _Audit:
             "index-extra": (WARNING, "point behind the end of the log"),
             "index-entry": (ERROR, f"match no key of a record, the first points to {offset}"),
             "index-time": (ERROR, "state another time than their record"),
-            "index-starts-late": (WARNING, "keys of older records are in no index file"),
+            "index-starts-late": (self.behind, "keys of older records are in no index file"),
             "index-behind": (self.behind, f"keys of the records from {offset} on are not in the index"),
             "index-missing": (self.behind, f"keys of records are in no index file, the first of the record at {offset}"),
         }[fault.kind]
@@ -381,6 +421,24 @@ class _Audit:
                     found = good_record(reader, offset - base)
                 return None if found is None or found.log_offset != offset else found.store_timestamp
         return None
+
+
+def _without(runs: list[tuple[int, int]], taken: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of `runs` that are in none of `taken`, as runs; each is (first, last), those of one list do not overlap."""
+    taken, place = sorted(taken), 0
+    for first, last in sorted(runs):
+        while place < len(taken) and taken[place][1] < first:
+            place += 1
+        while place < len(taken) and taken[place][0] <= last:
+            low, high = taken[place]
+            if first < low:
+                yield first, low - 1
+            first = max(first, high + 1)
+            if high > last:
+                break  # the next run may lie in it too
+            place += 1
+        if first <= last:
+            yield first, last
 
 
 def _links_of(_: None, file: IndexFile) -> list[Fault]:

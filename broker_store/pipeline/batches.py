@@ -252,6 +252,7 @@ _MAKERS: dict[str, Callable[[Slice], pa.Array]] = {
     "body_plain": _body_plain,
     "problem": lambda part: pa.nulls(len(part), TEXT),
 }
+TORN = "torn end"  # begins what is said of a part behind which nothing good follows
 # These need the properties to be looked through for keys, tags and unique key.
 _FROM_PROPERTIES = {"entry_hashes", "keys", "tags", "tags_code", "unique_key"}
 # Columns a test may be pushed down for, and the field it looks at.
@@ -365,7 +366,7 @@ def _behind_damage(split: Split, reader: Reader, base: int, at: int, reason: str
     if following is None and split.is_last:
         rest = reader.read(at - base, min(WINDOW, split.end - at))
         if damage == "report" and any(rest):
-            yield at, split.end - at, f"torn end: {reason}; nothing good follows, the log ends here"
+            yield at, split.end - at, f"{TORN}: {reason}; nothing good follows, the log ends here"
         return None
     if damage == "fail":
         raise DamagedStoreError(f"{reason}, and the log goes on", file=split.path, offset=at - base, advice="Option damage=skip passes over it; see pipeline audit")

@@ -32,7 +32,7 @@ from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.kernels import columns as k
 from broker_store.kernels import compare
 from broker_store.kernels import context as c
-from broker_store.pipeline.batches import walk
+from broker_store.pipeline.batches import TORN, walk
 from broker_store.pipeline.derived import UNIT
 from broker_store.pipeline.splits import MAX_RECORD, Queue, Split, is_record_of, record_at
 
@@ -163,7 +163,7 @@ class _StretchCheck:
         found.last_ms = int(times[-1])
 
     def _tell_damage(self, at: int, length: int, problem: str) -> None:
-        torn = problem.startswith("torn end")
+        torn = problem.startswith(TORN)
         self.damaged.append((at, self.stretch.split.file_end if torn else at + length))
         if len(self.found.damaged) < DAMAGED or torn:
             self.found.damaged.append((at, length, problem))
@@ -405,8 +405,8 @@ class _Units:
         numbers, units = numbers[is_data], units[is_data]
         check.found.units += len(units)
         offsets, sizes = units["log_offset"].astype(np.int64), units["record_bytes"]
-        nonsense = (offsets < 0) | (sizes <= 0)
-        behind = ~nonsense & (offsets >= check.log_end)
+        behind = offsets >= check.log_end
+        nonsense = ~behind & ((offsets < 0) | (sizes <= 0))
         extra = nonsense | (~behind & (offsets >= check.store.log_begin) & ~check.in_damage(offsets))
         unknown = extra & ~nonsense
         if is_compared:
@@ -429,13 +429,19 @@ class _Units:
 
 
     def _gone_to(self, name: tuple[str, int]) -> int:
-        """Number behind the queue's last unit of a record before the log's begin: a unit of zeros before it is one that no record can show missing."""
+        """Number of the queue's first unit that points into the log, else behind its last one of a record before the log: a unit of zeros before it is damage.
+
+        Where a record in the log shows such a unit missing, that is told as well, and told once (audit.py).
+        """
         log_begin, queue = self._check.store.log_begin, self._queues[name]
         if not log_begin or not self._check.stretch.is_first or not queue.queue.files:
             return 0
         first = queue.queue.files[0]
         units = queue.read(first.first, first.end - first.first)  # retention leaves one file that begins before the log
-        gone = np.flatnonzero(_is_data(units) & (units["log_offset"] < log_begin))
+        is_data = _is_data(units)
+        if len(inside := np.flatnonzero(is_data & (units["log_offset"] >= log_begin))):
+            return first.first + int(inside[0])
+        gone = np.flatnonzero(is_data)
         return first.first + int(gone[-1]) + 1 if len(gone) else 0
 
     def _states_nothing_else(self, unit: queue_unit.QueueUnit) -> bool:
@@ -578,7 +584,7 @@ class _Entries:
         offsets = entries["log_offset"].astype(np.int64)
         row_at = np.minimum(np.searchsorted(rows[:, k.ROW_LOG_OFFSET], offsets), len(rows) - 1)
         begin_ms = int(self._context[compare.E_BEGIN_MS])
-        wanted = np.clip((rows[row_at, k.ROW_STORE_MS] - begin_ms) // 1000, 0, index_file.MAX_SECONDS) if begin_ms > 0 else np.zeros(count, dtype=np.int64)
+        wanted = check_rules.entry_seconds(rows[row_at, k.ROW_STORE_MS], begin_ms)
         places = self._place + np.arange(at, at + count, dtype=np.int64)
         is_first = (places & 0xFFFFFFFF) == index_file.FIRST_ENTRY
         wrong = (rows[row_at, k.ROW_LOG_OFFSET] == offsets) & ~is_first & (entries["seconds"] != wanted)

@@ -37,7 +37,8 @@ async def store_files(
     store times of what it holds. `hung` is one that was deleted while something still holds it. null is not known."""
     cluster = clusters.current()
     files = await cluster.file_map(*([kind] if kind else []), topic=topic)
-    if topic is not None and not files:  # a deleted topic may have files that something still holds
+    # A deleted topic may have files that something still holds. Of another kind than asked for it has files too.
+    if topic is not None and not files and not (kind and await cluster.file_map(topic=topic)):
         found_topic(topic)
     listed = await asyncio.to_thread(paging.page, files, _file_key, cursor, limit)  # there may be 100,000
     return measured("files", listed | {"items": schemas.facts(await cluster.with_times(listed["items"]))})

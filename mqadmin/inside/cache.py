@@ -58,6 +58,7 @@ def facts_of(parts) -> dict:
         "wrote": store.positions()["wrote"],
         "offsets": groups,
         "reads": parts.statistics.reads(),
+        "messages_in": lambda topic, queue_id: store.max_offset(topic, queue_id) - store.min_offset(topic, queue_id),
         "totals": {name: totals[name] for name in ("gets", "cold_gets", "cold_bytes", "cold_ms")},
     }
 

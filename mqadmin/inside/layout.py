@@ -67,7 +67,7 @@ async def of_running(cluster, looking: Callable[..., dict], *asked) -> dict:
 
 
 def _known(facts: dict) -> dict:
-    return {"wrote": facts["wrote"], "cold_rate": cold_rate(facts["totals"])}
+    return {"wrote": facts["wrote"], "cold_rate": cold_rate(facts["totals"]), "messages_in": facts["messages_in"]}
 
 
 class LayoutLooks:

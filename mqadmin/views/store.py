@@ -15,13 +15,15 @@ QUEUES_A_PART = 50
 @page(takes={"q": text, "part": PART, "part_of": one_of("log")})
 async def store(request):
     cluster = clusters.current()
+    is_failed = cluster.state()["state"] == "failed"
     if request.htmx:
         if request.GET.get("part_of") == "log":
-            return await drawn(request, "log_files.html", {"log_files": await _log_files(cluster, cluster.store_files("commitlog"))})
-        return await drawn(request, "queue_files.html", await _queue_files(cluster, request))
+            files = await cluster.file_map("commitlog") if is_failed else cluster.store_files("commitlog")
+            return await drawn(request, "log_files.html", {"log_files": await _log_files(cluster, files)})
+        return await drawn(request, "queue_files.html", await (_from_files if is_failed else _queue_files)(cluster, request))
     context = {"store": cluster.store(), "recovery": cluster.recovery(), "tab": "map", "log_files": None}
     try:
-        if cluster.state()["state"] == "failed":
+        if is_failed:
             context |= await _from_files(cluster, request)
         else:
             index_files = cluster.store_files("index")
@@ -46,25 +48,27 @@ async def _log_files(cluster, files: list[dict]) -> list[dict]:
 async def _from_files(cluster, request) -> dict:
     """The map of a store that could not be opened: what the files say."""
     files = await cluster.file_map()
-    shown, part, parts, search = _part_of(sorted({(file["topic"], file["queue_id"]) for file in files if file["kind"] == "consumequeue"}), request)
+    shown, queues, part, parts, search = _part_of(sorted({(file["topic"], file["queue_id"]) for file in files if file["kind"] == "consumequeue"}), request)
     index_files = [file for file in files if file["kind"] == "index"]
     return {
         "log_files": await _log_files(cluster, [file for file in files if file["kind"] == "commitlog"]),
         "index_files": index_files,
         "newest_index": len(index_files) - 1,
         "queue_files": await cluster.with_times([file for file in files if (file["topic"], file["queue_id"]) in shown]),
-        "queues": len(shown),
+        "queues": queues,
         "part": part,
         "parts": parts,
         "q": search,
     }
 
 
-def _part_of(queues: list, request) -> tuple[set, int, int, str]:
+def _part_of(queues: list, request) -> tuple[set, int, int, int, str]:
+    """(queues of the part that is asked for, how many were found, number of the part, how many there are, what was searched for)."""
     search = request.GET.get("q", "").strip()
     found = [queue for queue in queues if search.lower() in queue[0].lower()]
-    part, parts = _part(request), max(1, -(-len(found) // QUEUES_A_PART))
-    return set(found[(part - 1) * QUEUES_A_PART : part * QUEUES_A_PART]), part, parts, search
+    parts = _parts(len(found))
+    part = min(_part(request), parts)
+    return set(found[(part - 1) * QUEUES_A_PART : part * QUEUES_A_PART]), len(found), part, parts, search
 
 
 def _part(request) -> int:
@@ -74,5 +78,12 @@ def _part(request) -> int:
 async def _queue_files(cluster, request) -> dict:
     search, part = request.GET.get("q", "").strip(), _part(request)
     files, queues = await cluster.queue_files(search.lower(), (part - 1) * QUEUES_A_PART, QUEUES_A_PART)
-    timed = await cluster.with_times(files)
-    return {"queue_files": timed, "queues": queues, "part": part, "parts": max(1, -(-queues // QUEUES_A_PART)), "q": search}
+    parts = _parts(queues)
+    if part > parts:  # as when fewer are found than before
+        part = parts
+        files, queues = await cluster.queue_files(search.lower(), (part - 1) * QUEUES_A_PART, QUEUES_A_PART)
+    return {"queue_files": await cluster.with_times(files), "queues": queues, "part": part, "parts": parts, "q": search}
+
+
+def _parts(queues: int) -> int:
+    return max(1, -(-queues // QUEUES_A_PART))

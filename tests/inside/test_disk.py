@@ -197,6 +197,21 @@ def test_the_groups_that_lose_most_by_a_file_are_named_and_the_others_counted(wo
         assert [loss["group"] for loss in of["losses"]] == ["group-0", "group-1", "group-2"] and of["losses_left_out"] == 4
 
 
+def test_a_group_that_reads_too_late_is_named_before_those_that_lack_more_and_read_in_time(world, monkeypatch):
+    """The only group that loses messages was the one left out."""
+    monkeypatch.setattr(disk_view, "MOST_GROUPS", 3)
+    for number in range(7):
+        world.position(f"busy-{number}", "topic", 0, 0)
+    world.position("stands", "rare", 0, 0)
+    speeds = {"stands": 0.0} | {f"busy-{number}": 1e6 for number in range(7)}
+    monkeypatch.setattr(disk_view.DiskView, "_speed", lambda view, known, place: speeds[place[0]] if place else None)
+    monkeypatch.setattr(disk_view.samples, "position_of", lambda group, *queue: (group, *queue))
+    with world.look() as view:
+        first = next(file for file in reversed(view.forecast(100)["files"]) if file["is_full"] and file["losses"] and any(loss["group"] == "stands" for loss in file["losses"]))
+    assert [(loss["group"], loss["is_read_in_time"]) for loss in first["losses"]] == [("stands", False), ("busy-0", True), ("busy-1", True)]
+    assert first["losses_left_out"] == 5
+
+
 def test_the_rate_is_what_the_log_gained_in_each_window(world):
     world.clock.advance(7 * MINUTE_MS)
     with world.look() as view:

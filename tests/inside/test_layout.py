@@ -83,7 +83,7 @@ def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
     assert Layout(StoreDirectory(crashed), Start()).of(["FixA"])["complete"]
     stopped = Layout(StoreDirectory(crashed), Start(), stopped=lambda: True).of_each()
     topics = sorted({topic for topic, _ in plain_layout.queues_of(crashed)})
-    assert (stopped["items"], stopped["complete"], stopped["reason"]) == ([], False, f"{len(topics)} topics were left out; those with most files come first")
+    assert (stopped["items"], stopped["complete"], stopped["reason"]) == ([], False, f"{len(topics)} topics were left out; those with most files are looked at")
     monkeypatch.setattr(inside, "MOST_SECONDS", 0.0)
     assert "longer than" in Layout(StoreDirectory(crashed), Start()).of(["FixA"])["reason"]
     with pytest.raises(NotFoundError, match="no queue of nowhere"):
@@ -95,7 +95,44 @@ def test_of_more_topics_than_are_looked_at_those_with_most_files_are(crashed, mo
     monkeypatch.setattr(inside, "MOST_TOPICS", 2)
     found = Layout(StoreDirectory(crashed), Start()).of_each()
     assert {row["topic"] for row in found["items"]} == set(sorted(files, key=lambda topic: (-files[topic], topic))[:2])
-    assert (found["complete"], found["reason"]) == (False, f"{len(files) - 2} topics were left out; those with most files come first")
+    assert (found["complete"], found["reason"]) == (False, f"{len(files) - 2} topics were left out; those with most files are looked at")
+
+
+def test_of_more_topics_than_are_looked_at_those_with_most_messages_are_where_a_broker_counts_them(crashed, monkeypatch):
+    """A topic of many queues with a message each came before one with all of the messages in a queue."""
+    monkeypatch.setattr(inside, "MOST_TOPICS", 1)
+    store = StoreDirectory(crashed)
+    counted = Counter({queue: int(queue == ("FixTagged", 0)) or number for number, queue in enumerate(store.queues())})
+    largest = max({topic for topic, _ in counted}, key=lambda topic: sum(count for (of, _), count in counted.items() if of == topic))
+    found = Layout(store, Start(), messages_in=lambda *queue: counted[queue]).of_each()
+    assert [row["topic"] for row in found["items"]] == [largest] and found["reason"].endswith("topics were left out; those with most messages are looked at")
+
+
+@pytest.mark.parametrize("when", ["after its files were listed", "before a file is opened"])
+def test_a_topic_that_is_deleted_meanwhile_fails_no_look(when, crashed, monkeypatch):
+    """The whole page failed with a file that was not there."""
+    topics = {topic for topic, *_ in StoreDirectory(crashed).queue_paths()}
+    store, gone = StoreDirectory(crashed), "FixA"
+    name = "queue_paths" if when.startswith("after") else "queue_units"
+    of_store = getattr(store, name)
+
+    def deleted_since(*of):
+        found = of_store(*of)
+        found = list(found) if name == "queue_paths" else found
+        if name == "queue_paths" or of[0] == gone:
+            shutil.rmtree(crashed / "consumequeue" / gone, ignore_errors=True)
+        return found
+
+    monkeypatch.setattr(store, name, deleted_since)
+    found = Layout(store, Start()).of_each()
+    assert found["complete"] and topics - {row["topic"] for row in found["items"] if row["messages"]} == {gone}
+
+
+def test_a_file_of_a_queue_that_goes_while_they_are_listed_is_none_of_it(crashed, monkeypatch):
+    store = StoreDirectory(crashed)
+    before, numbered = store.queue_files("FixA", 0), store._numbered
+    monkeypatch.setattr(store, "_numbered", lambda directory: [*numbered(directory), "9" * 20])
+    assert store.queue_files("FixA", 0) == before
 
 
 def test_units_that_lead_out_of_the_log_are_gone_and_those_in_front_of_a_queue_are_none(crashed):

@@ -74,6 +74,23 @@ async def test_without_a_broker_a_command_says_how_to_start_one(tmp_path):
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("whole", [0, 1, 3])
+async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(whole, cluster, tmp_path, monkeypatch):
+    """REST gives the count as text: "0" was told as some."""
+    cut = {"whole": whole, "queues": [{"topic": "orders", "queue_id": 2, "first": 5, "last": 4 + whole, "messages": whole}][:whole], "queues_left_out": 0, "looked_to": None}
+    told = cluster.recovery()
+    monkeypatch.setattr(cluster, "recovery", lambda: told | {"cut": told["cut"] | {"messages": cut}})
+    async with broker(tmp_path):
+        shown = await run(tmp_path, "store", "recovery")
+    lines = [line for line in shown.splitlines() if "whole" in line or "orders/2" in line or "more queues" in line]
+    assert lines == {
+        0: [],
+        1: ["cut whole   1 message, kept in lost+found:", "  orders/2, offset 5: 1 message"],
+        3: ["cut whole   3 messages, kept in lost+found:", "  orders/2, offset 5 to 7: 3 messages"],
+    }[whole]
+
+
+@pytest.mark.django_db(transaction=True)
 async def test_topics_are_listed_made_changed_and_deleted(cluster, tmp_path):
     async with broker(tmp_path):
         listed = await run(tmp_path, "topic", "list")

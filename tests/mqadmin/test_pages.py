@@ -120,6 +120,46 @@ def test_until_the_broker_is_up_every_page_says_so(client_of_role, page, state):
     clusters.install(None)
 
 
+class LookedAt(FakeCluster):
+    """A store that a start refused, with the files of 121 queues."""
+
+    def __init__(self):
+        super().__init__(state_name="failed")
+
+    def _running(self) -> None:
+        """The files can be looked at."""
+
+    async def file_map(self, *kinds, topic=None) -> list[dict]:
+        queues = [self._file("consumequeue", 0, 6_000_000, 20, 20, "writing", f"many-{number:03d}", 0) for number in range(121)]
+        return [file for file in [*self._files(), *queues] if (not kinds or file["kind"] in kinds) and topic in (None, file["topic"])]
+
+
+@pytest.fixture
+def looked_at():
+    clusters.install(LookedAt())
+    yield
+    clusters.install(None)
+
+
+def test_the_map_of_a_store_that_was_not_opened_counts_all_queues_and_can_be_searched(looked_at, client_of_role):
+    """It counted those of the part that is shown, and each search was answered 503."""
+    client = client_of_role("viewer")
+    text = client.get("/store/?q=many&part=3").content.decode()
+    assert "121 queues" in text and "part 3 of 3" in text and "many-120" in text and "many-099" not in text
+    found = client.get("/store/?q=MANY-12", headers={"HX-Request": "true"})
+    assert found.status_code == 200 and "many-120" in found.content.decode() and "many-119" not in found.content.decode()
+    beyond = client.get("/store/?q=many&part=99").content.decode()
+    assert "part 3 of 3" in beyond and "many-120" in beyond
+    files = client.get("/store/?part_of=log", headers={"HX-Request": "true"})
+    assert files.status_code == 200 and "0" * 20 in files.content.decode()
+
+
+@pytest.mark.parametrize(("asked", "status"), [("kind=commitlog&topic=many-001", 200), ("topic=many-001", 200), ("kind=index&topic=nowhere", 404), ("topic=nowhere", 404)])
+def test_a_topic_whose_files_are_there_is_known_whatever_kind_is_asked_for(looked_at, client_of_role, asked, status):
+    answer = client_of_role("viewer").get(f"/api/v1/store/files?{asked}")
+    assert answer.status_code == status, answer.content
+
+
 def test_the_store_page_shows_recovery_while_it_runs(client_of_role):
     clusters.install(FakeCluster(state_name="recovering"))
     text = client_of_role("viewer").get("/store/").content.decode()

@@ -106,11 +106,26 @@ def test_a_randomly_broken_store_is_in_order_to_both_or_to_neither(kind, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed"), [*(("clean", seed) for seed in (34030033, 34060015, 34060023, 34060024, 34060131, 34060140, 34060153, 34060188)), *(("killed", seed) for seed in (34401264, 34402144, 34402610, 34403875))]
+    ("kind", "seed"), [*(("clean", seed) for seed in (34030033, 34060015, 34060023, 34060024, 34060131, 34060140, 34060153, 34060188, 34409208)), *(("killed", seed) for seed in (34401264, 34401351, 34402144, 34402604, 34402610, 34403875, 34501343))]
 )
 def test_a_randomly_broken_store_that_was_once_judged_otherwise_is_not_again(kind, seed, tmp_path):
     broken, judged = broken_stores.run_case(seed, tmp_path, kind, ways=["audit"])
     assert isinstance(judged["audit"], broken_stores.Judgement), f"{broken.breaks}: {judged['audit']!r}"
+
+
+def test_a_header_of_the_index_that_states_an_impossible_begin_is_judged_alike(tmp_path):
+    """The check blamed every entry of the file, the audit none."""
+    broken, judged = broken_stores.run_case(34410007, tmp_path, "killed", "index/", ways=["audit"])
+    assert isinstance(judged["audit"], broken_stores.Judgement) and judged["audit"].outcome == "alike", f"{broken.breaks}: {judged['audit']!r}"
+
+
+def test_units_told_by_one_task_are_taken_from_those_that_another_told():
+    told = [(3, 4), (8, 20), (30, 30)]
+    for runs, left in (
+        ([(0, 40)], [(0, 2), (5, 7), (21, 29), (31, 40)]), ([(8, 20)], []), ([(9, 10), (12, 22)], [(21, 22)]), ([(4, 8)], [(5, 7)]), ([(21, 25), (26, 30)], [(21, 25), (26, 29)]),
+    ):  # fmt: skip
+        assert list(audit._without(runs, told)) == left
+    assert list(audit._without([(1, 2)], [])) == [(1, 2)]
 
 
 def test_the_audit_says_what_it_leaves_to_a_check(sound):

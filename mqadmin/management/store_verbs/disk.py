@@ -56,7 +56,7 @@ def _rate(rate: dict) -> str:
 def _losses(of: dict) -> str:
     """What groups lose by a file, or by the files that go by force; empty when no group does."""
     words = {True: "in time", False: "not in time", None: "unknown whether in time"}
-    return "; ".join(f"{loss['group']} {int(loss['messages']):,} ({words[loss['is_read_in_time']]})" for loss in of["losses"]) + (f"; and {of['losses_left_out']:,} more groups" if of["losses_left_out"] else "")
+    return "; ".join(f"{loss['group']} {int(loss['messages']):,} ({words[loss['is_read_in_time']]})" for loss in of["losses"]) + (f"; and {left:,} more group{'s' * (left > 1)}" if (left := int(of["losses_left_out"])) else "")
 
 
 VERBS = {"disk": disk, "forecast": forecast}

@@ -99,6 +99,10 @@ def _show(command, report: dict) -> None:
     command.show(report, None if command.as_json else "\n".join(_lines(report)))
 
 
+def _messages(count: int | str) -> str:
+    return f"{cell(count, 'bytes')} message{'s' * (int(count) != 1)}"
+
+
 def _lines(report: dict):
     """A report for people: what was found, the steps as a picture of the time, findings."""
 
@@ -125,12 +129,13 @@ def _lines(report: dict):
         f"cut         log {cell(cut['commitlog']['bytes'], 'bytes')} bytes and {cell(cut['commitlog']['files'], 'bytes')} files, queues {cell(cut['consumequeue']['units'], 'bytes')} units,"
         f" index {cell(cut['index']['entries'], 'bytes')} entries and {cell(cut['index']['files'], 'bytes')} files"
     )
-    if (whole := cut.get("messages")) and whole["whole"]:
+    if (whole := cut.get("messages")) and int(whole["whole"]):  # REST gives it as text
         more = "" if whole["looked_to"] is None else f", and perhaps more from log offset {cell(whole['looked_to'], 'bytes')} on, which was not looked at"
-        yield f"cut whole   {cell(whole['whole'], 'bytes')} messages, kept in lost+found{more}:"
+        yield f"cut whole   {_messages(whole['whole'])}{', kept in lost+found' if report['purpose'] == 'start' and report['state'] != 'failed' else ''}{more}:"
         for queue in whole["queues"]:
-            yield f"  {queue['topic']}/{queue['queue_id']}, offset {cell(queue['first'], 'bytes')} to {cell(queue['last'], 'bytes')}: {cell(queue['messages'], 'bytes')} messages"
-        if whole["queues_left_out"]:
+            to = "" if int(queue["last"]) == int(queue["first"]) else f" to {cell(queue['last'], 'bytes')}"
+            yield f"  {queue['topic']}/{queue['queue_id']}, offset {cell(queue['first'], 'bytes')}{to}: {_messages(queue['messages'])}"
+        if int(whole["queues_left_out"]):
             yield f"  and of {cell(whole['queues_left_out'], 'bytes')} more queues"
     yield f"dispatched  {number('redispatched')} messages again"
     if report.get("in_use"):

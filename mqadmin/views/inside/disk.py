@@ -63,7 +63,11 @@ def facts(cluster, asked: QueryDict) -> dict:
         "marks": [mark | {"said": _said(mark, found["settings"])} for mark in found["marks"]],
         "next_mark": next((mark for mark in found["marks"] if not mark["is_reached"]), None),
         "losers": losers[:SHOWN_GROUPS],
-        "has_more_losers": len(losers) > SHOWN_GROUPS or any(file["losses_left_out"] and file["is_full"] for file in found["files"]),
+        "has_more_losers": len(losers) > SHOWN_GROUPS or any(
+            # Those left out are read in time when the last that is told is.
+            file["losses_left_out"] and file["is_full"] and file["losses"][-1]["is_read_in_time"] is not True
+            for file in found["files"]
+        ),
         "way": _way(found),
     }
 
