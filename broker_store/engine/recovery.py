@@ -50,7 +50,7 @@ from broker_store.engine.mapped_file import MappedFile
 from broker_store.engine.proof import KnownTopics, Proof, Suspect
 from broker_store.engine.record_room import MAX_RECORD
 from broker_store.engine.rehearsal import Disowned, QueueEnd, Rehearsal, WayBack, missing_units
-from broker_store.engine.report import MAX_MESSAGES_CUT, SCAN, RecoveryReport, time_text
+from broker_store.engine.report import MAX_RECORDS_NAMED, SCAN, CutMessages, RecoveryReport, time_text
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.start_records import SYNC_FLUSH, LastStart, ends_gone
 from broker_store.engine.store_times import StoreTimes
@@ -213,11 +213,14 @@ class Recovery:
         for path in self._away:
             self._keep_away(path)
         self._copy_suspects(agreement.headless)
-        named_at = self._name_what_is_cut(end)
+        named = self._find_what_is_cut(end)
+        file = self._log.file_at(end)
         self._cut_log(end)
-        if named_at is not None:  # it is true when it is done
-            where = "a start keeps them in lost+found" if self._disk.is_inspecting else "kept in lost+found"
-            report.finding("warning", f"{report.words_of_cut_messages()}; {where}", *named_at)
+        if (named.whole or named.looked_to is not None) and not report.came_meanwhile:
+            report.cut["messages"] = named.as_dict()
+            is_done = not self._disk.is_inspecting
+            then = "kept in lost+found" if is_done else "a start cuts them, and keeps them in lost+found"
+            report.finding("warning", f"{named.words(are_cut=is_done)}; {then}", file.path.name, end - file.base)
         with report.step("lower the checkpoint's stamps") as step:
             step.detail = "they claimed more than there is" if self._lower_stamps() else "they claim no more than there is"
         with report.step("cut queues at the log's end") as step:
@@ -1393,23 +1396,23 @@ class Recovery:
             self._kept_in = kept_directory(self._disk, self._root, self._report.started_ms)
         return self._kept_in
 
-    def _name_what_is_cut(self, end: int) -> tuple[str, int] | None:
-        """Note which whole messages lie behind the log's end and go with it, of MAX_MESSAGES_CUT records at most, and where there are more, from where on.
+    def _find_what_is_cut(self, end: int) -> CutMessages:
+        """Return which whole messages lie behind the log's end and go with it, of MAX_RECORDS_NAMED records at most, and where there are more, from where on.
 
-        Those of deleted topics are not lost by it. Returns (name of the log's last file, place of the end in it), None where there is none.
+        Those of deleted topics are not lost by it.
         """
-        file, cut = self._log.file_at(end), self._report.cut["messages"]
+        file, found = self._log.file_at(end), CutMessages()
         if file is None or self._came_meanwhile(file, end - file.base) or not (self._log.files[-1].base > end or data_end_from(file.map(), end - file.base) > end - file.base):
-            return None
+            return found
         with self._report.step("name the whole messages behind the log's end") as step:
-            for number, found in enumerate(whole_records(self._log.files, self._scan_words, end)):
-                if number == MAX_MESSAGES_CUT:
-                    cut["looked_to"] = found.log_offset
+            for number, one in enumerate(whole_records(self._log.files, self._scan_words, end)):
+                if number == MAX_RECORDS_NAMED:
+                    found.looked_to = one.log_offset
                     break
-                if found.is_queued and found.log_offset >= self._tombstones.before(found.topic):
-                    self._report.cut_message(found.topic, found.queue_id, found.queue_offset)
-            step.detail = self._report.words_of_cut_messages()
-        return (file.path.name, end - file.base) if cut["whole"] else None
+                if one.is_queued and one.log_offset >= self._tombstones.before(one.topic):
+                    found.add(one.topic, one.queue_id, one.queue_offset)
+            step.detail = found.words(are_cut=False)
+        return found
 
     def _cut_log(self, end: int) -> None:
         with self._report.step("cut the log at its end") as step:

@@ -17,7 +17,7 @@ MAX_FINDINGS = 200
 MAX_TRIED = 100  # files looked at backwards
 MAX_QUEUES_CUT = 100
 MAX_QUEUES_IN_WORDS = 5
-MAX_MESSAGES_CUT = 100_000  # whole messages behind the log's end that are looked at to name them
+MAX_RECORDS_NAMED = 100_000  # whole records behind the log's end that are looked at to name messages
 MAX_TEXT = 600
 SCAN = "scan the log"
 _MIN_RATE_MS = 20.0  # scanned for less than that, a rate says nothing
@@ -40,6 +40,50 @@ class Step:
 
     def as_dict(self) -> dict:
         return {**vars(self), "detail": self.detail[:MAX_TEXT]}
+
+
+@dataclass
+class CutMessages:
+    """Whole messages that go with the log's end: by queue how many and between which offsets.
+
+    `looked_to` is the log offset from which on none was looked at, None when all were.
+    """
+
+    whole: int = 0
+    queues: list[dict] = field(default_factory=list)
+    queues_left_out: int = 0
+    looked_to: int | None = None
+    _of_queue: dict[tuple[str, int], dict] = field(default_factory=dict)  # rows, also of a queue that is left out of `queues`
+
+    def add(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        self.whole += 1
+        row = self._of_queue.get((topic, queue_id))
+        if row is None:
+            row = self._of_queue[topic, queue_id] = {"topic": topic, "queue_id": queue_id, "first": queue_offset, "last": queue_offset, "messages": 0}
+            if len(self.queues) < MAX_QUEUES_CUT:
+                self.queues.append(row)
+            else:
+                self.queues_left_out += 1
+        row["first"], row["last"] = min(row["first"], queue_offset), max(row["last"], queue_offset)
+        row["messages"] += 1
+
+    def words(self, are_cut: bool) -> str:
+        """Return a sentence about them, before they are cut or after."""
+        beyond = "" if self.looked_to is None else f"; what begins at {self.looked_to:,} or later was not looked at"
+        if not self.whole:
+            return f"no whole message that can be read was found behind the log's end{beyond}"
+        told = [
+            f"{row['topic']}/{row['queue_id']} {row['first']:,}" + (f" to {row['last']:,}" if row["last"] > row["first"] else "")
+            for row in self.queues[:MAX_QUEUES_IN_WORDS]
+        ]
+        more = len(self.queues) + self.queues_left_out - len(told)
+        queues = ", ".join(told) + (f", and of {more:,} more queue{'s' * (more > 1)}" if more else "")
+        is_one = self.whole == 1
+        what = f"{self.whole:,} whole message{'s' * (not is_one)}"
+        return f"{what} behind the log's end {'is' if is_one else 'are'} cut: {queues}{beyond}" if are_cut else f"{what} {'lies' if is_one else 'lie'} behind the log's end: {queues}{beyond}"
+
+    def as_dict(self) -> dict:
+        return {"whole": self.whole, "queues": self.queues, "queues_left_out": self.queues_left_out, "looked_to": self.looked_to}
 
 
 @dataclass
@@ -79,10 +123,8 @@ class RecoveryReport:
         "commitlog": {"bytes": 0, "files": 0, "from": None},
         "consumequeue": {"units": 0, "files": 0, "queues": [], "queues_left_out": 0},
         "index": {"entries": 0, "files": 0, "linked": 0},
-        # Whole messages behind the log's end, which go with it. `looked_to` is the log offset from which on none was looked at, None when all were.
-        "messages": {"whole": 0, "queues": [], "queues_left_out": 0, "looked_to": None},
+        "messages": CutMessages().as_dict(),  # of a start that fails before it cuts the log there are none
     })  # fmt: skip
-    _of_queue: dict[tuple[str, int], dict] = field(default_factory=dict)  # row of `cut["messages"]["queues"]`, also of a queue that is left out there
     dispatched: dict | None = None
     redispatched: int = 0
     lost_and_found: dict | None = None  # files and bytes that this start and all before took away; None before it was looked at
@@ -152,34 +194,6 @@ class RecoveryReport:
             cut["queues"].append({"topic": topic, "queue_id": queue_id, "first": first, "units": units})
         else:
             cut["queues_left_out"] += 1
-
-    def cut_message(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """A whole message behind the log's end is cut."""
-        cut = self.cut["messages"]
-        cut["whole"] += 1
-        row = self._of_queue.get((topic, queue_id))
-        if row is None:
-            row = self._of_queue[topic, queue_id] = {"topic": topic, "queue_id": queue_id, "first": queue_offset, "last": queue_offset, "messages": 0}
-            if len(cut["queues"]) < MAX_QUEUES_CUT:
-                cut["queues"].append(row)
-            else:
-                cut["queues_left_out"] += 1
-        row["first"], row["last"] = min(row["first"], queue_offset), max(row["last"], queue_offset)
-        row["messages"] += 1
-
-    def words_of_cut_messages(self) -> str:
-        """Return a sentence about the whole messages that are cut."""
-        cut = self.cut["messages"]
-        if not cut["whole"]:
-            return "no whole message lies behind it"
-        told = [
-            f"{row['topic']}/{row['queue_id']} {row['first']:,}" + (f" to {row['last']:,}" if row["last"] > row["first"] else "")
-            for row in cut["queues"][:MAX_QUEUES_IN_WORDS]
-        ]
-        more = len(cut["queues"]) + cut["queues_left_out"] - len(told)
-        queues = ", ".join(told) + (f", and of {more:,} more queue{'s' * (more > 1)}" if more else "")
-        beyond = "" if cut["looked_to"] is None else f"; what begins at {cut['looked_to']:,} or later was not looked at"
-        return f"{cut['whole']:,} whole message{'s' * (cut['whole'] > 1)} behind the log's end {'are' if cut['whole'] > 1 else 'is'} cut: {queues}{beyond}"
 
     def changed(self) -> None:
         if self.on_change is not None:

@@ -69,7 +69,7 @@ def audit(
 class _Audit:
     def __init__(self, spark, store: Path, live_page: Path | None, tell, delay_levels_ms, partition_bytes: int, noted: CheckSizes | None, last_start: LastStart | None):
         self.spark, self.store, self.live_page, self.tell = spark, store, live_page, tell
-        self.delay_levels_ms, self.partition_bytes, self.noted, self.last_start = delay_levels_ms, partition_bytes, noted, last_start
+        self.delay_levels_ms, self.partition_bytes, self.noted, self.last_start = delay_levels_ms, partition_bytes, noted, last_start or LastStart()
         self.disk = Disk()
         self.live = splits.position_of(live_page, self.disk)
         self.is_unclean = self.disk.exists(store / "abort")
@@ -98,7 +98,7 @@ class _Audit:
         self.tell("log, queues and index", 0, 0)
         found = self._in_tasks(check_stretch, self._shared(), self._stretches())
         self.unreferenced_at = self._find_unreferenced(found)
-        if self.unreferenced_at is not None and self.last_start is None:
+        if self.unreferenced_at is not None and self.last_start.started_ms is None:
             # As in `check_store`: old bytes behind an end of the log that was cut. Nothing is to be compared with them.
             path, base, _ = self.files[-1]
             self.files[-1] = path, base, self.unreferenced_at

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from broker_store.engine import whole_records
+from broker_store.engine import recovery, whole_records
 from broker_store.engine.disk import Disk
 from broker_store.engine.report import time_text
 from broker_store.engine.store import MessageStore
@@ -13,6 +13,7 @@ from broker_store.engine.store_times import FILE_NAME as STORE_TIMES
 from broker_store.errors import DamagedStoreError, OtherDiskError, StoreError
 from broker_store.formats import checkpoint, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry
+from broker_store.inside.recoveries import dry_run
 from broker_store.messages import GetRequest, PutStatus
 from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import HandStore, findings, message, small_settings
@@ -218,8 +219,11 @@ def test_whole_messages_behind_the_end_are_named_when_they_are_cut(open_store):
     raw = bytearray(path.read_bytes())
     raw[torn.log_end - 100] ^= 1
     path.write_bytes(raw)
+    dry = dry_run(store.settings)
     report = open_store().recovery_report()
-    assert report["log_end"] == torn.log_offset
+    assert report["log_end"] == torn.log_offset == dry["log_end"] and report["cut"]["messages"] == dry["cut"]["messages"]
+    told = [finding["what"] for finding in dry["findings"] if "whole message" in finding["what"]]
+    assert told == ["3 whole messages lie behind the log's end: payments/0 0 to 2; a start cuts them, and keeps them in lost+found"]
     rows = [{"topic": "payments", "queue_id": 0, "first": behind[0].queue_offset, "last": behind[-1].queue_offset, "messages": 3}]
     assert report["cut"]["messages"] == {"whole": 3, "queues": rows, "queues_left_out": 0, "looked_to": None}
     (named,) = [finding["what"] for finding in report["findings"] if "whole message" in finding["what"]]
@@ -245,8 +249,32 @@ def test_messages_are_not_said_to_be_kept_where_that_failed(open_store, tmp_path
     with pytest.raises(StoreError, match="no space"):
         refused.open()
     report = refused.recovery_report()
-    assert report["cut"]["commitlog"]["bytes"] == 0 and not any("kept in" in finding["what"] for finding in report["findings"])
+    assert (report["cut"]["commitlog"]["bytes"], report["cut"]["messages"]["whole"]) == (0, 0)
+    assert not any("kept in" in finding["what"] for finding in report["findings"])
+    assert [step["detail"] for step in report["steps"] if step["name"].startswith("name the")] == ["1 whole message lies behind the log's end: topic/0 2"]
     assert any("1 whole message behind the log's end is cut: topic/0 2; kept in lost+found" in finding["what"] for finding in open_store().recovery_report()["findings"])
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_where_not_all_of_what_is_cut_was_looked_at_a_start_says_so(most, open_store, monkeypatch):
+    """Records of deleted topics count too: where they were all that was looked at, nothing was said."""
+    monkeypatch.setattr(recovery, "MAX_RECORDS_NAMED", most)
+    store = open_store()
+    store.put(message(body=b"kept"))
+    torn = store.put(message(body=b"torn" * 50))
+    store.put(message(topic="gone"))
+    store.delete_topic("gone")
+    behind = [store.put(message(body=b"whole")) for _ in range(2)]
+    store.die()
+    path = store.log.files[0].path
+    raw = bytearray(path.read_bytes())
+    raw[torn.log_end - 100] ^= 1
+    path.write_bytes(raw)
+    report = open_store().recovery_report()
+    cut = report["cut"]["messages"]
+    assert (cut["whole"], cut["looked_to"]) == (most - 1, behind[most - 1].log_offset if most < 3 else None)
+    (named,) = [finding["what"] for finding in report["findings"] if "whole message" in finding["what"]]
+    assert ("or later was not looked at" in named) == (most < 3) and named.startswith("no whole" if most == 1 else f"{most - 1} whole")
 
 
 def test_what_lies_between_whole_records_is_searched_once(open_store, monkeypatch):

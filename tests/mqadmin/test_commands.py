@@ -74,10 +74,10 @@ async def test_without_a_broker_a_command_says_how_to_start_one(tmp_path):
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("whole", [0, 1, 3])
-async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(whole, cluster, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("whole", "looked_to"), [(0, None), (1, None), (3, None), (0, 4096)])
+async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(whole, looked_to, cluster, tmp_path, monkeypatch):
     """REST gives the count as text: "0" was told as some."""
-    cut = {"whole": whole, "queues": [{"topic": "orders", "queue_id": 2, "first": 5, "last": 4 + whole, "messages": whole}][:whole], "queues_left_out": 0, "looked_to": None}
+    cut = {"whole": whole, "queues": [{"topic": "orders", "queue_id": 2, "first": 5, "last": 4 + whole, "messages": whole}][:whole], "queues_left_out": 0, "looked_to": looked_to}
     told = cluster.recovery()
     monkeypatch.setattr(cluster, "recovery", lambda: told | {"cut": told["cut"] | {"messages": cut}})
     async with broker(tmp_path):
@@ -87,7 +87,7 @@ async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(whol
         0: [],
         1: ["cut whole   1 message, kept in lost+found:", "  orders/2, offset 5: 1 message"],
         3: ["cut whole   3 messages, kept in lost+found:", "  orders/2, offset 5 to 7: 3 messages"],
-    }[whole]
+    }[whole] if looked_to is None else ["cut whole   0 messages, kept in lost+found, and perhaps more from log offset 4,096 on, which was not looked at"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -140,7 +140,7 @@ def test_the_page_tells_unknown_readers_from_none(knows, fake_cluster, client_of
 
     def of_no_group(self, *arguments) -> dict:
         facts = forecast(self, *arguments)
-        return facts | {"knows_groups": knows, "files": [file | {"losses": []} for file in facts["files"]], "forced": facts["forced"] | {"losses": []}}
+        return facts | {"knows_groups": knows, "files": [file | {"losses": [], "losses_left_out": 0} for file in facts["files"]], "forced": facts["forced"] | {"losses": []}}
 
     monkeypatch.setattr(FakeCluster, "disk_forecast", of_no_group)
     text = client_of_role("viewer").get("/store/disk/").content.decode()

@@ -119,6 +119,30 @@ def test_a_header_of_the_index_that_states_an_impossible_begin_is_judged_alike(t
     assert isinstance(judged["audit"], broken_stores.Judgement) and judged["audit"].outcome == "alike", f"{broken.breaks}: {judged['audit']!r}"
 
 
+@pytest.mark.parametrize("is_clean", [False, True])
+@pytest.mark.parametrize("known", [None, LastStart()])
+def test_old_records_behind_the_end_of_a_store_without_a_known_start_are_not_of_the_log(known, is_clean, tmp_path):
+    """`manage.py pipeline audit` passes a start of which nothing is known; only None was taken for that."""
+    store = HandStore(small_settings(tmp_path / "store")).begin()
+    kept = [store.put(message("T", 0, b"a%d" % number, unique=f"u{number}")) for number in range(2)]
+    store.close() if is_clean else store.die()
+    root = store.root
+    at = kept[1].log_end
+    behind = Path(shutil.copytree(root, tmp_path / "other" / "store"))
+    other = HandStore(small_settings(behind)).begin()
+    places = [other.put(message("T", 0, b"later" * 9, unique=f"v{number}")).log_offset for number in range(3)]
+    other.die()
+    (path,) = (root / "commitlog").iterdir()
+    raw = bytearray((behind / "commitlog" / path.name).read_bytes())
+    raw[places[0] + 100] ^= 1
+    assert places[0] == at
+    path.write_bytes(raw)
+    checked = {(one.severity, one.kind) for one in StoreCheck(root, small_settings(root), last_start=known).run().findings}
+    assert ("warning", "stale-tail") in checked
+    result = audited(root, noted=CheckSizes(16384, 400, 16, 64), last_start=known)
+    assert {(one["severity"], one["kind"]) for one in result["findings"]} - {("note", "log-start")} == {one for one in checked if one[1] not in NOT_COMPARED}
+
+
 def test_units_told_by_one_task_are_taken_from_those_that_another_told():
     told = [(3, 4), (8, 20), (30, 30)]
     for runs, left in (

@@ -19,7 +19,7 @@ from pathlib import Path
 from asgiref.sync import async_to_sync
 
 from broker_store.broker.names import by_letters
-from broker_store.engine.report import RecoveryReport, Step
+from broker_store.engine.report import CutMessages, RecoveryReport, Step
 from broker_store.engine.write_path import LOG_ROLL, Lap, WritePath
 from broker_store.errors import NotFoundError, StoreClosedError
 from broker_store.formats import message_id, properties, record
@@ -170,7 +170,9 @@ class FakeCluster:
             report.cut_bytes, report.redispatched, report.log_end, report.lost_and_found = 412, 38_000, START_BYTES, {"files": 1, "bytes": 412}
             report.cut["commitlog"] = {"bytes": 412, "files": 0, "from": START_BYTES}
             report.cut_queue("orders", 0, 48_209, 2)
-            report.cut_message("orders", 0, 48_210)
+            whole = CutMessages()
+            whole.add("orders", 0, 48_210)
+            report.cut["messages"] = whole.as_dict()
             report.stopped = {"file": "00000000000335544320", "at": 357_912, "log_offset": START_BYTES, "reason": "no record begins here", "crc_failed": False, "data_follows": True, "verdict": "cut: not known to be on the disk"}
         report.steps = [Step(name, file, began + at, at, took, size, count, None, 1, detail) for name, file, at, took, size, count, detail in steps]
         report.finding("warning", "a torn record of 412 bytes was cut", "00000000000335544320", 357_912_001)

@@ -129,9 +129,10 @@ def _lines(report: dict):
         f"cut         log {cell(cut['commitlog']['bytes'], 'bytes')} bytes and {cell(cut['commitlog']['files'], 'bytes')} files, queues {cell(cut['consumequeue']['units'], 'bytes')} units,"
         f" index {cell(cut['index']['entries'], 'bytes')} entries and {cell(cut['index']['files'], 'bytes')} files"
     )
-    if (whole := cut.get("messages")) and int(whole["whole"]):  # REST gives it as text
+    if (whole := cut.get("messages")) and (int(whole["whole"]) or whole["looked_to"] is not None):  # REST gives the count as text
         more = "" if whole["looked_to"] is None else f", and perhaps more from log offset {cell(whole['looked_to'], 'bytes')} on, which was not looked at"
-        yield f"cut whole   {_messages(whole['whole'])}{', kept in lost+found' if report['purpose'] == 'start' and report['state'] != 'failed' else ''}{more}:"
+        kept = ", kept in lost+found" if report["purpose"] == "start" else ""
+        yield f"cut whole   {_messages(whole['whole'])}{kept}{more}{':' * bool(whole['queues'])}"
         for queue in whole["queues"]:
             to = "" if int(queue["last"]) == int(queue["first"]) else f" to {cell(queue['last'], 'bytes')}"
             yield f"  {queue['topic']}/{queue['queue_id']}, offset {cell(queue['first'], 'bytes')}{to}: {_messages(queue['messages'])}"
