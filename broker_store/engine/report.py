@@ -72,12 +72,12 @@ class CutMessages:
         beyond = "" if self.looked_to is None else f"; what begins at {self.looked_to:,} or later was not looked at"
         if not self.whole:
             return f"no whole message that can be read was found behind the log's end{beyond}"
-        told = [
+        named = [
             f"{row['topic']}/{row['queue_id']} {row['first']:,}" + (f" to {row['last']:,}" if row["last"] > row["first"] else "")
             for row in self.queues[:MAX_QUEUES_IN_WORDS]
         ]
-        more = len(self.queues) + self.queues_left_out - len(told)
-        queues = ", ".join(told) + (f", and of {more:,} more queue{'s' * (more > 1)}" if more else "")
+        more = len(self.queues) + self.queues_left_out - len(named)
+        queues = ", ".join(named) + (f", and of {more:,} more queue{'s' * (more > 1)}" if more else "")
         is_one = self.whole == 1
         what = f"{self.whole:,} whole message{'s' * (not is_one)}"
         return f"{what} behind the log's end {'is' if is_one else 'are'} cut: {queues}{beyond}" if are_cut else f"{what} {'lies' if is_one else 'lie'} behind the log's end: {queues}{beyond}"

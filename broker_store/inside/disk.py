@@ -419,8 +419,8 @@ class DiskView:
                 else:
                     of_group["queues_left_out"] += 1
         order = {False: 0, None: 1, True: 2}
-        told = heapq.nsmallest(MOST_GROUPS, found.values(), key=lambda losses: (order[losses["is_read_in_time"]], -losses["messages"], losses["group"]))
-        return {"losses": told, "losses_left_out": len(found) - len(told)}
+        named = heapq.nsmallest(MOST_GROUPS, found.values(), key=lambda losses: (order[losses["is_read_in_time"]], -losses["messages"], losses["group"]))
+        return {"losses": named, "losses_left_out": len(found) - len(named)}
 
     def _unread(self, group: str, queue: Queue, at: int, begin: int, end: int, goes: int | None, speeds: Sequence[Sample]) -> dict | None:
         place = self._first_unread(queue, at)

@@ -303,7 +303,7 @@ class _Audit:
             units = queue.units(queue.first, max(0, until - queue.first))
             is_data = (units["size"] != 0) | (units["log_offset"] != 0) | (units["tags_code"] != 0)
             if (is_data & (units["log_offset"] >= log_begin)).any():
-                continue  # those before that unit were told by the task that has the log's begin
+                continue  # the task of the first stretch reports those before that unit
             first = queue.first + (int(np.flatnonzero(is_data)[-1]) + 1 if is_data.any() else 0)
             if first < until:
                 extra = joined.setdefault(("unit-extra", fault.topic, fault.queue_id), Fault("unit-extra", fault.topic, fault.queue_id, first=(first, (0, 0, 0), ())))

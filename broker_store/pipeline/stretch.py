@@ -431,7 +431,7 @@ class _Units:
     def _gone_to(self, name: tuple[str, int]) -> int:
         """Number of the queue's first unit that points into the log, else behind its last one of a record before the log: a unit of zeros before it is damage.
 
-        Where a record in the log shows such a unit missing, that is told as well, and told once (audit.py).
+        A unit that a record in the log shows to be missing is reported once, as missing (`_drop_told_twice` in audit.py).
         """
         log_begin, queue = self._check.store.log_begin, self._queues[name]
         if not log_begin or not self._check.stretch.is_first or not queue.queue.files:
