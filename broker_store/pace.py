@@ -9,7 +9,7 @@ piece took. Elsewhere `rest` does nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
@@ -59,6 +59,14 @@ def at_pace(pace: Pace, function: Callable[P, T], *arguments: P.args, **named: P
 def current() -> Pace | None:
     """Of the look that this thread makes gently; None elsewhere."""
     return _current.get()
+
+
+def in_pieces(entries: Iterable[T], few: int = 64) -> Iterator[T]:
+    """Yield the entries, with a `rest` after each `few` of them."""
+    for number, entry in enumerate(entries, 1):
+        yield entry
+        if number % few == 0:
+            rest()
 
 
 def rest() -> None:

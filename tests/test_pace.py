@@ -38,3 +38,17 @@ def test_only_what_was_begun_gently_rests(monkeypatch):
     assert look(3, result=7) == (False, 7) and not rests
     assert pace.gently(look, 3, result=7) == (True, 7) and len(rests) == 3
     assert look(3, result=7) == (False, 7) and len(rests) == 3
+
+
+def test_a_table_in_pieces_rests_after_each():
+    now, slept = [0.0], []
+    one = pace.Pace(clock=lambda: now[0], sleep=slept.append)
+
+    def entries():
+        for number in range(10):
+            now[0] += 1.0
+            yield number
+
+    assert pace.at_pace(one, lambda: list(pace.in_pieces(entries(), 4))) == list(range(10))
+    assert len(slept) == 2
+    assert list(pace.in_pieces(range(5), 2)) == [0, 1, 2, 3, 4], "without a pace nothing rests"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker_store import pace
 from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.excerpts import excerpt, text_excerpt
@@ -260,7 +261,7 @@ class Groups:
             self.dirty = False  # first: what changes from here on is written once more
             groups = self.all()
             head = {"dataVersion": self.data_version.to_json(), "forbiddenTable": self.forbidden()}
-            return config_json.write_table(head, "subscriptionGroupTable", ((group.name, group.to_json()) for group in groups))
+            return config_json.write_table(head, "subscriptionGroupTable", pace.in_pieces((group.name, group.to_json()) for group in groups))
 
         return text
 

@@ -9,9 +9,10 @@ System topics are those a fresh Apache broker makes. Their names cannot be creat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from broker_store import pace
 from broker_store.broker.names import Names
 from broker_store.errors import DamagedStoreError, FormatError, LimitError, PeerError
 from broker_store.excerpts import excerpt, text_excerpt
@@ -41,6 +42,7 @@ DELAY_QUEUES = 18
 # Bounds for what may be created over the wire: a route lists every queue, and each queue costs a file and a table entry.
 # `max_auto_created` bounds what clients create by naming it, `max_topics` all that is created.
 MAX_QUEUES = 128
+FEW = 64  # topics of a list that are put in one step
 # Apache knows six attributes of a topic, the longest name of one has 24 characters; these leave room and no more.
 MAX_ATTRIBUTES = 32
 MAX_ATTRIBUTE_CHARACTERS = 255
@@ -158,7 +160,8 @@ class Topics:
             self._system[trace_topic_name] = TopicConfig(trace_topic_name, 1, 1)
         self.data_version = DataVersion(timestamp=clock())
         self.dirty = False
-        self.on_change: Callable[[list[TopicConfig]], None] = lambda changed: None
+        self._kept_room = 0  # for topics of lists that are being put
+        self.on_change: Callable[[Sequence[TopicConfig]], None] = lambda changed: None
         # The hot path looks topics up by this bound method: one dictionary access, None for an unknown name.
         self.get = self._table.get
         self.names = Names(self.kind)
@@ -208,16 +211,28 @@ class Topics:
         self._changed([config])
         return config
 
-    def put_all(self, configs: Iterable[TopicConfig]) -> None:
-        """Create or replace several topics in one change; nothing is changed when one is not allowed."""
-        configs = list(configs)
+    def put_in_steps(self, configs: Sequence[TopicConfig]) -> Iterator[None]:
+        """Create or replace several topics, FEW in each step; nothing is changed when one is not allowed.
+
+        All are checked before the first step. Room for those that are new is kept until their step.
+        """
         for config in configs:
             check_topic(config.name)
-        new = len({config.name for config in configs if config.name not in self._table})
+        new = {config.name for config in configs if config.name not in self._table}
         if new:
-            self._check_room(f"{new} more topics" if new > 1 else "one more topic", self._max_topics, new)
-        self._take(configs)
-        self._changed(configs)
+            self._check_room(f"{len(new)} more topics" if len(new) > 1 else "one more topic", self._max_topics, len(new))
+        self._kept_room += len(new)
+        try:
+            for begin in range(0, len(configs), FEW):
+                some = configs[begin : begin + FEW]
+                taken = new.intersection(config.name for config in some)
+                new -= taken
+                self._kept_room -= len(taken)
+                self._take(some)
+                self._changed(some)
+                yield
+        finally:
+            self._kept_room -= len(new)
 
     def delete(self, name: str) -> bool:
         """Forget a topic; False when there was none. Its messages are the store's to delete."""
@@ -288,10 +303,10 @@ class Topics:
         return not self.is_system(name) or name == self._trace_topic
 
     def _check_room(self, what: str, limit: int, new: int = 1) -> None:
-        if len(self._table) + new > limit:
+        if len(self._table) + self._kept_room + new > limit:
             raise TooManyTopicsError(f"no room for {what}: there are {len(self._table)} topics", len(self._table), limit)
 
-    def _changed(self, configs: list[TopicConfig]) -> None:
+    def _changed(self, configs: Sequence[TopicConfig]) -> None:
         self.data_version = self.data_version.next(self._clock())
         self.dirty = True
         self.on_change(configs)
@@ -312,7 +327,7 @@ class Topics:
             self.dirty = False  # first: what changes from here on is written once more
             version, configs = self.data_version, self.all()
             entries = ((config.name, config.to_json()) for config in configs)
-            return config_json.write_table({"dataVersion": version.to_json()}, "topicConfigTable", entries)
+            return config_json.write_table({"dataVersion": version.to_json()}, "topicConfigTable", pace.in_pieces(entries))
 
         return text
 

@@ -31,7 +31,7 @@ from broker_store.server import runtime_info, topic_attributes
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import Refusal
 from broker_store.server.transport import Channel, RequestTimeout
-from broker_store.server.turns import in_turns
+from broker_store.server.turns import in_turns, steps_in_turns
 
 FORWARD_TIMEOUT_S = 10.0
 STATUS_TIMEOUT_S = 5.0
@@ -117,7 +117,7 @@ class Admin:
             for item in items:
                 configs.append(self._from_item(TopicConfig.from_json(item)))
                 self._check_topic(configs[-1])
-        self._parts.topics.put_all(configs)
+        await steps_in_turns(self._parts.topics.put_in_steps(configs))
         return command.answer()
 
     def _from_item(self, config: TopicConfig) -> TopicConfig:

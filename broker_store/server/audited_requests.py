@@ -7,6 +7,7 @@ locks, heartbeats) is no administration; a topic or a group that they bring into
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import re
@@ -98,11 +99,13 @@ def recorded(parts: BrokerParts, code: int, handler: Handler) -> Handler:
 
     async def handle_later(command: Command, channel: Channel) -> Command | None:
         begun = _Begun(parts, audited, command)
+        await asyncio.sleep(0)  # a long list is read again by the handler: what came meanwhile is handled first
         try:
             answer = await handler(command, channel)
         except Exception as error:
             _note(parts, command, channel, audited, begun.name, begun.detail | _said(error), _outcome_of(error))
             raise
+        await asyncio.sleep(0)
         _note_answer(command, channel, begun, answer)
         return answer
 

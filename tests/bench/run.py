@@ -427,12 +427,14 @@ def bench_many(run: Run) -> None:
         done = subprocess.run([sys.executable, "-m", "tests.bench.many", *words], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=1_800)
         if done.returncode:
             raise SystemExit(f"many topics failed: {done.stderr.decode()[-3000:]}")
-        quiet_ms = None
+        quiet_ms = longest_quiet_ms = None
         for line in (run.keep(OURS, {"scenario": "many", **json.loads(line)}) for line in done.stdout.splitlines()):
             name = f"longest wait of a send, {topics:,} topics: {line['what']}"
-            run.add(OURS, name, "ms", line["longest_ms"], **({} if line["what"] == "nothing" else {"limit": 20.0}))
-            if quiet_ms is None:  # the first line is that of nothing
-                quiet_ms = line["p999_ms"]
+            # What a send waits with nothing asked is the machine's; what is asked for may add 20 ms.
+            limit = {} if longest_quiet_ms is None else {"limit": longest_quiet_ms + 20.0}
+            run.add(OURS, name, "ms", line["longest_ms"], **limit)
+            if longest_quiet_ms is None:  # the first line is that of nothing
+                longest_quiet_ms, quiet_ms = line["longest_ms"], line["p999_ms"]
                 run.add(OURS, f"p99.9 of sends, {topics:,} topics, nothing", "ms", quiet_ms)
             else:
                 run.add(OURS, f"p99.9 of sends, times that with nothing: {line['what']}", "x", line["p999_ms"] / quiet_ms)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from broker_store.broker.topics import AUTO_CREATE_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC, TooManyTopicsError, TopicConfig, Topics
+from broker_store.broker.topics import AUTO_CREATE_TOPIC, FEW, SCHEDULE_TOPIC, TRACE_TOPIC, TooManyTopicsError, TopicConfig, Topics
 from broker_store.errors import DamagedStoreError, NameError_
 from broker_store.formats import config_json
 
@@ -147,3 +147,29 @@ def test_a_topic_describes_itself_as_apache_prints_it():
 
 def test_json_of_a_topic_is_plain():
     assert json.loads(json.dumps(TopicConfig("a").to_json()))["readQueueNums"] == 8
+
+
+def test_a_long_list_is_put_in_steps_and_its_room_is_kept_meanwhile():
+    topics = make(max_topics=len(make()) + 2 * FEW)
+    before, changes = len(topics), []
+    topics.on_change = lambda changed: changes.append(len(changed))
+    steps = topics.put_in_steps([TopicConfig(f"t{number}", 1, 1) for number in range(2 * FEW)])
+    assert len(topics) == before, "nothing happens before the first step"
+    next(steps)
+    assert (len(topics), changes) == (before + FEW, [FEW])
+    with pytest.raises(TooManyTopicsError):
+        topics.put(TopicConfig("one-more", 1, 1))
+    assert list(steps) == [None]
+    assert (len(topics), changes) == (before + 2 * FEW, [FEW, FEW])
+    with pytest.raises(NameError_):
+        next(topics.put_in_steps([TopicConfig("t0", 2, 2), TopicConfig("no name", 1, 1)]))
+    assert topics.get("t0").read_queues == 1
+
+
+def test_a_list_that_is_given_up_gives_its_room_back():
+    topics = make(max_topics=len(make()) + 2 * FEW)
+    steps = topics.put_in_steps([TopicConfig(f"t{number}", 1, 1) for number in range(2 * FEW)])
+    next(steps)
+    steps.close()
+    for number in range(FEW):
+        topics.put(TopicConfig(f"more{number}", 1, 1))

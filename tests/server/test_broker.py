@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker_store import pace
 from broker_store.assembly import BrokerProcess
 from broker_store.broker import offsets
 from broker_store.broker.pace import PAUSE_MS
@@ -326,6 +327,36 @@ async def test_a_file_is_under_way_until_it_is_written():
     goes_on.set()
     await one.close(30)
     assert not one.is_under_way("a.json") and not one.is_under_way("b.json")
+
+
+async def test_a_large_table_is_written_slowly_and_at_the_end_at_full_speed(monkeypatch):
+    rests, begun, goes_on = [], threading.Event(), threading.Event()
+
+    class CountedPace(pace.Pace):
+        def rest(self):
+            rests.append(self._hurries)
+
+    monkeypatch.setattr(keeper, "Pace", CountedPace)
+
+    def text() -> bytes:
+        parts = []
+        for number in pace.in_pieces(range(4), 2):
+            parts.append(b"%d" % number)
+            if number == 2:
+                begun.set()
+                goes_on.wait(30)
+        return b"".join(parts)
+
+    written = []
+    one = keeper.Keeper(lambda name, data: written.append(data))
+    one.save("a.json", text)
+    await asyncio.to_thread(begun.wait, 30)
+    closing = asyncio.create_task(one.close(30))
+    await asyncio.sleep(0)
+    goes_on.set()
+    await closing
+    assert written == [b"0123"]
+    assert rests == [False, True], "it hurries from the close on"
 
 
 async def test_what_is_not_written_at_the_end_is_named(caplog):
