@@ -12,7 +12,11 @@ ROOT = Path(__file__).parent.parent
 SETTINGS = ROOT / "docs" / "SETTINGS.md"
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 TABLE_OF_DECISIONS = ROOT / "docs" / "decisions" / "README.md"
-PAGES = [ROOT / "README.md", ROOT / "docs" / "ARCHITECTURE.md", ROOT / "docs" / "COMPATIBILITY.md", *DECISIONS]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", "docs/COMPATIBILITY.md")),
+    TABLE_OF_DECISIONS,
+    *DECISIONS,
+]
 
 
 @pytest.mark.parametrize("field", [field for _, field in config.acting_settings()], ids=lambda field: field.name)
@@ -60,7 +64,7 @@ def test_a_decision_has_its_date_and_status_as_the_table_has_them(decision):
 
 
 def test_the_table_of_decisions_has_a_row_for_each_and_no_other():
-    rows = re.findall(r"^\| \d+ \| \[.+\]\((0\d{3}-[\w-]+\.md)\) \|", TABLE_OF_DECISIONS.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| \d+ \| \[.+?\]\((0\d{3}-[\w-]+\.md)\) \|", TABLE_OF_DECISIONS.read_text(), re.MULTILINE)
     assert rows == [decision.name for decision in DECISIONS]
 
 
