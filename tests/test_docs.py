@@ -10,7 +10,13 @@ from tests.support import settings_page
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = ROOT / "docs" / "SETTINGS.md"
-PAGES = [ROOT / "README.md", ROOT / "docs" / "ARCHITECTURE.md", ROOT / "docs" / "COMPATIBILITY.md", *sorted((ROOT / "docs" / "decisions").glob("0*.md"))]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+TABLE_OF_DECISIONS = ROOT / "docs" / "decisions" / "README.md"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", "docs/COMPATIBILITY.md")),
+    TABLE_OF_DECISIONS,
+    *DECISIONS,
+]
 
 
 @pytest.mark.parametrize("field", [field for _, field in config.acting_settings()], ids=lambda field: field.name)
@@ -44,3 +50,24 @@ def test_the_links_of_a_page_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#]+)|(?:src|srcset)=\"([^\"]+)\"", page.read_text())
     local = [link or source for link, source in links if "://" not in (link or source)]
     assert not [link for link in local if not (page.parent / link).exists()]
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda decision: decision.stem)
+def test_a_decision_has_its_date_and_status_as_the_table_has_them(decision):
+    title, empty, line = decision.read_text().splitlines()[:3]
+    number, name = re.fullmatch(r"# (\d+)\. (.+)", title).groups()
+    date, status = re.fullmatch(r"Date: (\d{4}-\d\d-\d\d) · Status: (accepted|(?:amended|superseded) by \d{4}(?: and \d{4})*)", line).groups()
+    assert not empty
+    assert int(number) == int(decision.name[:4])
+    linked = re.sub(r"\d{4}", lambda later: _link(later[0]), status)
+    assert f"| {number} | [{name}]({decision.name}) | {date} | {linked} |" in TABLE_OF_DECISIONS.read_text().splitlines()
+
+
+def test_the_table_of_decisions_has_a_row_for_each_and_no_other():
+    rows = re.findall(r"^\| \d+ \| \[.+?\]\((0\d{3}-[\w-]+\.md)\) \|", TABLE_OF_DECISIONS.read_text(), re.MULTILINE)
+    assert rows == [decision.name for decision in DECISIONS]
+
+
+def _link(number: str) -> str:
+    (name,) = [decision.name for decision in DECISIONS if decision.name.startswith(number)]
+    return f"[{int(number)}]({name})"
