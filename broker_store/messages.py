@@ -12,7 +12,7 @@ LOOPBACK_HOST = (b"\x7f\x00\x00\x01", 0)
 
 @dataclass(slots=True)
 class Message:
-    """A message as it is handed to the store (spec/store-format.md section 2.1).
+    """A message as it is handed to the store (docs/spec/store-format.md section 2.1).
 
     `properties` is the encoded string (`name \\x01 value \\x02` repeated) in UTF-8. Hosts are (address of 4 or 16
     bytes, port). Times are milliseconds since 1970.
@@ -32,7 +32,7 @@ class Message:
 
 
 class PutStatus(enum.IntEnum):
-    """Apache's PutMessageStatus, as far as this store gives it (spec/store-format.md section 9)."""
+    """Apache's PutMessageStatus, as far as this store gives it (docs/spec/store-format.md section 9)."""
 
     PUT_OK = 0
     FLUSH_DISK_TIMEOUT = 1

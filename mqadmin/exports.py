@@ -1,7 +1,7 @@
 """Messages of a topic as a file: JSON lines, or CSV for a spreadsheet.
 
 A cell of a CSV file that begins like a formula would be run by the spreadsheet that opens it, so it gets an
-apostrophe in front (RELIABILITY S16). The file is written under a temporary name and renamed when it is whole; what
+apostrophe in front (docs/durability.md S16). The file is written under a temporary name and renamed when it is whole; what
 is left of the disk is looked at while writing, so that an export never takes the store's room.
 """
 

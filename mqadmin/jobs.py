@@ -1,6 +1,6 @@
 """Background jobs over django-rq: what may run, who started it, how far it is, how to stop it.
 
-Whoever can write to Redis must not be able to run code here (RELIABILITY S21): payloads are JSON, never pickle,
+Whoever can write to Redis must not be able to run code here (docs/durability.md S21): payloads are JSON, never pickle,
 whatever the command line says, a job's function is looked up in KINDS and imported from nowhere, and its parameters
 are checked once more by the worker that runs it.
 

@@ -89,7 +89,7 @@ def test_what_decides_and_what_computes_knows_no_event_loop(found):
     assert wrong == []
 
 
-# Who can hand bytes or text to these runs code here: a queue, a file, a field of a form (RELIABILITY S1, S21, S30).
+# Who can hand bytes or text to these runs code here: a queue, a file, a field of a form (docs/durability.md S1, S21, S30).
 RUNS_WHAT_IT_READS = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib"}
 CALLS_THAT_RUN = {"eval", "exec", "os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
 
@@ -104,7 +104,7 @@ def test_nothing_that_was_read_is_run(found):
     assert wrong == []
 
 
-# Where the program opens a connection of its own, and to whom; nobody but its owner names an address (RELIABILITY S20).
+# Where the program opens a connection of its own, and to whom; nobody but its owner names an address (docs/durability.md S20).
 CONNECTS = {
     "broker_store/server/transport.py": "name servers that the settings name",
     "broker_store/client/link.py": "a client's brokers and name servers",

@@ -1,4 +1,4 @@
-"""How far each client of a broadcasting group has pulled (store-behaviour.md section 12; Apache's BroadcastOffsetManager).
+"""How far each client of a broadcasting group has pulled (docs/spec/store-behaviour.md section 12; Apache's BroadcastOffsetManager).
 
 In broadcasting every client gets everything and keeps its own offsets, in a file on its side. The broker notes from
 where each client pulls, for two reasons: the lowest of them, kept in consumerOffset.json as topic@group@broadcast,

@@ -1,4 +1,4 @@
-"""Who is connected: producers and consumers by group, as their heartbeats say (spec/remoting.md 34, 35, 38).
+"""Who is connected: producers and consumers by group, as their heartbeats say (docs/spec/remoting.md section 3).
 
 A *channel* is any hashable object that stands for a connection; this module never uses it but as a key. A client that
 is silent for `expired_after_ms` is forgotten, and at once when its channel closes. Whenever a consumer group's members

@@ -1,4 +1,4 @@
-"""Messages that wait for a delay level (spec/store-behaviour.md section 8).
+"""Messages that wait for a delay level (docs/spec/store-behaviour.md section 8).
 
 A message with DELAY=level is stored in SCHEDULE_TOPIC_XXXX, queue level - 1, with its real place in REAL_TOPIC and
 REAL_QID; the unit of that queue carries the time of delivery instead of a tag. All messages of a level wait equally

@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic: all, some tags, or (later) an SQL92 expression (spec/store-behaviour.md 6.1).
+"""What a consumer wants of a topic: all, some tags, or (later) an SQL92 expression (docs/spec/store-behaviour.md section 6.1).
 
 The broker filters by the Java hash of a tag, which the queue entry carries. Two tags may share a hash; clients compare
 the text. An expression is bounded because it comes with every pull of some clients.

@@ -1,4 +1,4 @@
-"""Flow control: how long a request may wait, and what is remembered of every refusal (spec/store-behaviour.md section 15).
+"""Flow control: how long a request may wait, and what is remembered of every refusal (docs/spec/store-behaviour.md section 15).
 
 One loop handles each request when it has read it, so there are no queues of requests in front of thread pools. A request
 waits in two places all the same:

@@ -1,4 +1,4 @@
-"""How far each group has consumed each queue (config/consumerOffset.json, spec/store-behaviour.md section 12).
+"""How far each group has consumed each queue (config/consumerOffset.json, docs/spec/store-behaviour.md section 12).
 
 Commits may go backwards; the last one counts. A reset is kept twice: in the table, and as a pending reset that the
 group's next pull takes away. Until then commits of the group for that queue are accepted and ignored, so that a

@@ -1,4 +1,4 @@
-"""Pulls that wait for a message (long polling, spec/store-behaviour.md section 7).
+"""Pulls that wait for a message (long polling, docs/spec/store-behaviour.md section 7).
 
 A pull that found nothing is parked under its queue until a message arrives there or its time is over. The store is
 asked to tell of arrivals only for queues that somebody waits on. Unlike Apache's table this one has exact deadlines:

@@ -1,4 +1,4 @@
-"""Messages that ask for a time of delivery (spec/store-behaviour.md section 9).
+"""Messages that ask for a time of delivery (docs/spec/store-behaviour.md section 9).
 
     send with TIMER_*  ──► record in rmq_sys_wheel_timer, with its second in TIMER_OUT_MS and its real place in REAL_*
     step(now) enqueues ──► a unit of the timer log, in the slot of its second               (engine/timer_files.py)

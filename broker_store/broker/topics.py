@@ -1,4 +1,4 @@
-"""The topics of this broker (spec/store-format.md section 8, spec/remoting.md section 3).
+"""The topics of this broker (docs/spec/store-format.md section 8, docs/spec/remoting.md section 3).
 
 A topic is a name with numbers of read and write queues and permissions; its messages are the store's. The table is
 kept as config/topics.json in Apache's layout. It may lag behind the log after a crash, so `adopt` takes in what has

@@ -1,4 +1,4 @@
-"""config/transactionMetrics: how many halves wait for each topic, as Apache's broker counts them (spec/store-format.md section 8).
+"""config/transactionMetrics: how many halves wait for each topic, as Apache's broker counts them (docs/spec/store-format.md section 8).
 
 Nothing here depends on it: halves are in their queue. A broker of Apache's that takes the store back shows what the file says,
 and goes on counting from there; so does this one. After a crash the figure is as old as the file, and so a little wrong for good.

@@ -1,4 +1,4 @@
-"""Transactional messages: halves that wait for their producer's word (spec/store-behaviour.md section 10).
+"""Transactional messages: halves that wait for their producer's word (docs/spec/store-behaviour.md section 10).
 
     send with TRAN_MSG ──► half, in RMQ_SYS_TRANS_HALF_TOPIC queue 0
     END_TRANSACTION    ──► commit: the message at its real place     ┐ then an op record in RMQ_SYS_TRANS_OP_HALF_TOPIC

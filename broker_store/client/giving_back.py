@@ -22,7 +22,7 @@ from broker_store.protocol.headers import write_header
 log = logging.getLogger(__name__)
 
 TO_DEAD_LETTERS = -1
-# The level of the first retry; each further one is a step longer (spec/store-behaviour.md 11).
+# The level of the first retry; each further one is a step longer (docs/spec/store-behaviour.md section 11).
 FIRST_LEVEL = 3
 INNER_GROUP = "CLIENT_INNER_PRODUCER"  # the name that Java's client has for it
 COMPRESSION_BITS = record.SYS_COMPRESSED | record.SYS_COMPRESSION_MASK

@@ -24,7 +24,7 @@ MAX_BODY_BYTES = record.MAX_BODY
 # The most a compressed body may grow to; senders compress bodies of at most MAX_BODY_BYTES.
 MAX_INFLATED_BYTES = 4 * MAX_BODY_BYTES
 
-# When a message is shown: at most one of them, which is what Apache's clients send (spec/store-behaviour.md 8 and 9).
+# When a message is shown: at most one of them, which is what Apache's clients send (docs/spec/store-behaviour.md sections 8 and 9).
 DELAY_LEVEL, TIMER_DELAY, TIMER_DELIVER_AT = property_format.DELAY, "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
 _SET_BY_ARGUMENTS = {
     property_format.TAGS: "tag=",
@@ -161,7 +161,7 @@ def milliseconds(moment: datetime | int) -> int:
 
 
 def encode_batch_part(body: bytes, properties: str) -> bytes:
-    """A message inside the body of a batch: size, magic 0, CRC 0, flag 0, body, properties (spec/store-format.md 2.6)."""
+    """A message inside the body of a batch: size, magic 0, CRC 0, flag 0, body, properties (docs/spec/store-format.md section 2.6)."""
     encoded = properties.encode()
     size = _BATCH_HEAD.size + len(body) + _BATCH_PROPERTIES.size + len(encoded)
     return _BATCH_HEAD.pack(size, 0, 0, 0, len(body)) + body + _BATCH_PROPERTIES.pack(len(encoded)) + encoded

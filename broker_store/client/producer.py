@@ -77,7 +77,7 @@ STATUS_NAMES = {
     int(ResponseCode.FLUSH_SLAVE_TIMEOUT): "FLUSH_SLAVE_TIMEOUT",
     int(ResponseCode.SLAVE_NOT_AVAILABLE): "SLAVE_NOT_AVAILABLE",
 }
-# Java's list (spec/store-behaviour.md 15), and FLOW_CONTROL, which says the same as SYSTEM_BUSY.
+# Java's list (docs/spec/store-behaviour.md section 15), and FLOW_CONTROL, which says the same as SYSTEM_BUSY.
 _WORTH_ANOTHER_TRY = {
     ResponseCode.SYSTEM_BUSY,
     ResponseCode.SYSTEM_ERROR,

@@ -1,4 +1,4 @@
-"""What a consumer says about itself when a broker asks on behalf of an administrator (spec/remoting.md 4)."""
+"""What a consumer says about itself when a broker asks on behalf of an administrator (docs/spec/remoting.md section 4)."""
 
 from __future__ import annotations
 

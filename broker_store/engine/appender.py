@@ -215,7 +215,7 @@ class Appender:
         return results
 
     def put_batch(self, message: Message) -> PutResult:
-        """Append an encoded batch (spec 2.6): all of its messages with consecutive queue offsets, or none.
+        """Append an encoded batch (docs/spec/store-format.md section 2.6): all of its messages with consecutive queue offsets, or none.
 
         The properties of `message` are written behind each inner message's own.
         """

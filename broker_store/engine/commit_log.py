@@ -4,7 +4,7 @@
 
 The loop appends through the kernel; `wrote` is the kernel's word LOG_AT. The preallocator makes the next file and
 gives blocks ahead of the writer; when it is late the loop does the same itself. A record never spans files: the
-last bytes of a file are a blank (spec/store-format.md section 2.5).
+last bytes of a file are a blank (docs/spec/store-format.md section 2.5).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Consume queues: for every topic and queue a sequence of 20-byte units that point into the log (spec section 4).
+"""Consume queues: for every topic and queue a sequence of 20-byte units that point into the log (docs/spec/store-format.md section 4).
 
     consumequeue/<topic>/<queueId>/<20 digits>      unit n of the queue at byte n * 20 of the sequence
 
@@ -153,7 +153,7 @@ class ConsumeQueue:
         self._enter(self.file_of(unit))
 
     def begin_behind(self, unit: int) -> None:
-        """The queue's first known unit is `unit`: fill its file up to there with pre-blank units (spec section 4)."""
+        """The queue's first known unit is `unit`: fill its file up to there with pre-blank units (docs/spec/store-format.md section 4)."""
         self.row[c.Q_NEXT] = self.row[c.Q_DISPATCHED] = self.row[c.Q_APPEND_LIMIT] = unit
         self.minimum = unit
         first = unit // self.units_a_file * self.units_a_file
@@ -271,7 +271,7 @@ class ConsumeQueue:
         self._unmap(file)
 
     def correct_minimum(self, log_minimum: int) -> None:
-        """The minimum is the first unit whose record is still in the log (spec/store-behaviour.md 4.5)."""
+        """The minimum is the first unit whose record is still in the log (docs/spec/store-behaviour.md section 4.5)."""
         low, high = self.minimum, self.maximum
         if self.files:
             low = max(low, self.files[0].base // UNIT)

@@ -1,7 +1,7 @@
 """The seam: the only module that calls the operating system for files.
 
 Everything the engine does to a disk goes through a `Disk` and the `Region`s it makes, so that tests can hand in another
-one that fails the n-th call or keeps only what was synced (RELIABILITY.md section 3).
+one that fails the n-th call or keeps only what was synced (docs/durability.md section 3).
 
 What shapes it:
 
@@ -276,7 +276,7 @@ class Region:
 
 
 class Reader:
-    """Positional reads of one file from any thread; a read never faults through a map (PROTOTYPES.md, DESIGN 1)."""
+    """Positional reads of one file from any thread; a read never faults through a map (docs/durability.md section 6)."""
 
     def __init__(self, path: Path, descriptor: int):
         self.path, self._descriptor = path, descriptor

@@ -1,4 +1,4 @@
-"""Syncing: the log within half a second or at once, queues and index in rounds, then the checkpoint (DESIGN section 5).
+"""Syncing: the log within half a second or at once, queues and index in rounds, then the checkpoint (docs/durability.md section 5).
 
 Two workers, so that a group of sends never waits behind thousands of queue files:
 
@@ -46,7 +46,7 @@ class CheckpointFile:
         self.found = False
 
     def load(self) -> None:
-        """Read the stamps; a missing or short file counts as zero stamps (DESIGN section 5)."""
+        """Read the stamps; a missing or short file counts as zero stamps (docs/durability.md section 5)."""
         raw = self._disk.read_file(self._path)
         self.found = raw is not None and len(raw) >= checkpoint.LAYOUT.size
         self.stamps = checkpoint.decode(raw) if self.found else Checkpoint()

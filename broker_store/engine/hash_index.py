@@ -1,7 +1,7 @@
 """The index: from a topic's key to log offsets, in files of slots and entries that fill up one after another.
 
 A file is named by the time of its making. The dispatch kernel fills the last one; queries walk all, newest first
-(spec/store-format.md section 5): through the maps on the loop (kernels/lookup.py) while each page touched is known to be
+(docs/spec/store-format.md section 5): through the maps on the loop (kernels/lookup.py) while each page touched is known to be
 in memory, else as a whole by position in another thread (`IndexWalk`). Why a page at a time: of a file of 420 MB some pages are
 always missing, those not written yet among them, and to ask about all of them takes 5.6 ms; a block of 64 takes 6 µs. Room for the keys of a message is reserved before the message is appended: KEY_ROOM
 counts entries with blocks in the file being filled and in the spares behind it.
@@ -453,7 +453,7 @@ class HashIndex:
 
         Files without any such entry go away through `keep_away`. Returns (entries cut, files gone, files linked anew). Slots
         and header are not append-only, so after an unclean stop they are believed only where they follow from the entries
-        (DESIGN 5): in the last file, and in those from number `first_unsure` on, of which not all was synced. `stored_ms`
+        (docs/durability.md section 5): in the last file, and in those from number `first_unsure` on, of which not all was synced. `stored_ms`
         gives the store time of the record at a log offset, None when the log does not hold it any more.
         """
         entries_cut = gone = 0

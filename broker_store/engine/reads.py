@@ -126,7 +126,7 @@ class Reads:
     # Queues -------------------------------------------------------------------------------------------------------------
 
     def get(self, request: GetRequest, done: Callable[[GetResult], None] | None = None) -> GetResult | None:
-        """Read a queue (spec/store-behaviour.md 6.1). What is in memory is answered at once.
+        """Read a queue (docs/spec/store-behaviour.md section 6.1). What is in memory is answered at once.
 
         What is cold is read in another thread: then this returns None and `done(result)` is called later on the loop.
         Without `done` it is read here and now.
@@ -434,7 +434,7 @@ class Reads:
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int, upper: bool = False) -> int:
         """LOWER: the first message stored at or after `time_ms`, the maximum when there is none. UPPER: the last one
-        stored at or before it, the minimum when there is none (spec/store-behaviour.md 6.2). Any thread."""
+        stored at or before it, the minimum when there is none (docs/spec/store-behaviour.md section 6.2). Any thread."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
@@ -518,7 +518,7 @@ class Reads:
     def query_keys(
         self, topic: str, key: str, max_count: int, begin_ms: int = 0, end_ms: int = FOR_EVER_MS, wait: bool = True
     ) -> KeyQueryResult | Future[KeyQueryResult]:
-        """Records by key (spec/store-behaviour.md 6.3), oldest first. Hash collisions stay in.
+        """Records by key (docs/spec/store-behaviour.md section 6.3), oldest first. Hash collisions stay in.
 
         What is cold is looked up here and now; without `wait`, as the loop asks, in another thread.
         """

@@ -6,12 +6,12 @@ The log alone decides what exists. In order:
 2. close the holes of queues, find the end of each (a zero unit, a step back), and compare it with the record of ends: a queue
    that is not as recorded is damaged, is copied to lost+found and made again from where it is sure (`engine/proof.py`);
 3. choose the file to scan from: abnormally by the checkpoint's stamps, normally by what the queues know
-   (spec/store-behaviour.md 4.2, 4.3);
+   (docs/spec/store-behaviour.md sections 4.2 and 4.3);
 4. scan from there, record by record, to the first that is not good: the log's end. On the way each record is compared
    with its unit and its index entries, up to the first of which anything is missing (`engine/agreement.py`);
 5. decide what that end is. Above the checkpoint's log stamp it is the ordinary end of a crash, unless the process was killed
    since the machine was started, and good records or units of them follow. Below, bytes that were on disk have changed: damage,
-   and the start stops, or goes on with `accept_damage` (DESIGN section 5);
+   and the start stops, or goes on with `accept_damage` (docs/durability.md section 5);
    Then rehearse step 7 without a change (`engine/rehearsal.py`): a start that is refused has changed no file;
 6. cut the log there, keep copies of what goes, zero the tail; cut the queues there, and the index where it stopped to agree;
 7. dispatch again from where queues or index stopped to agree: mostly there is nothing left to do. A queue that turns out
@@ -24,7 +24,7 @@ stamps, as they do with what is written new. Only three things cannot wait. The 
 anything is written there: a record that came back behind new ones would be believed. With SYNC_FLUSH the whole log is,
 because what is shown must not be lost. And names of log files are, since no flusher looks after them.
 
-Where this differs from Apache's and why stands in RELIABILITY.md section 1.
+Where this differs from Apache's and why stands in docs/durability.md section 1.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ class Recovery:
     def _empty_log(self) -> int:
         """No log file at all: the log begins, in a store that had one behind where that ended. Queues and index stay as they are.
 
-        Their records are gone as if they had become too old (spec/store-behaviour.md 4.5), so no offset is given again.
+        Their records are gone as if they had become too old (docs/spec/store-behaviour.md section 4.5), so no offset is given again.
         """
         given = {}
         for queue in self._queues:

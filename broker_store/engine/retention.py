@@ -1,4 +1,4 @@
-"""Retention: old files go, by age or because the disk fills up (spec/store-behaviour.md section 5).
+"""Retention: old files go, by age or because the disk fills up (docs/spec/store-behaviour.md section 5).
 
     use > warning   : the disk-full flag is set, nothing is written; the oldest files go at once
     use > forcibly  : the oldest files go at once

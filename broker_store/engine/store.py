@@ -4,7 +4,7 @@
                                 └── flusher ──► disk ──► checkpoint
 
 Everything here runs on the loop's thread, unless a docstring says otherwise; `open` and `close` may run in another as long
-as nothing else is called meanwhile. What is acknowledged when stands in RELIABILITY.md section 2: a put result with
+as nothing else is called meanwhile. What is acknowledged when stands in docs/durability.md section 2: a put result with
 ASYNC_FLUSH may be answered at once, with SYNC_FLUSH when `confirmed` has reached its `log_end`.
 """
 
@@ -539,7 +539,7 @@ class MessageStore:
             self._set_flag("dispatch_failed", str(error))
 
     def check_disk(self) -> None:
-        """The disk thresholds count before each new file too (RELIABILITY.md R13)."""
+        """The disk thresholds count before each new file too (docs/durability.md R13)."""
         decision = self._retention.look(self._clock())
         if decision.disk_full:
             raise DiskFullError(f"{self.root}: {decision.why}, no new file is made")
@@ -747,7 +747,7 @@ class MessageStore:
     def delete_expired(self, any_age: bool = False, most: int | None = None, why: str = "it was asked for") -> int:
         """Remove log files that are too old (or the oldest of any age), then what only pointed to them; how many.
 
-        When one goes before its time a flag says so, and `why`: its messages may be unread (RELIABILITY.md R13).
+        When one goes before its time a flag says so, and `why`: its messages may be unread (docs/durability.md R13).
         """
         removed = 0
         now_ms = self._clock()

@@ -1,4 +1,4 @@
-"""The hash index over message keys (spec/store-format.md section 5).
+"""The hash index over message keys (docs/spec/store-format.md section 5).
 
     header (40)   slots (4 bytes each)   entries (20 bytes each)
 

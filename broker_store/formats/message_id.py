@@ -1,4 +1,4 @@
-"""The two ids of a message (spec/store-format.md section 3).
+"""The two ids of a message (docs/spec/store-format.md section 3).
 
 The *offset id* names a broker's address and a place in its log: 32 hex digits (56 with IPv6). The *unique id* is made
 by the producer: address, process, loader hash, milliseconds since the month began, counter: 32 or 56 hex digits.

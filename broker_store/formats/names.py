@@ -1,4 +1,4 @@
-"""Which topic and group names are allowed (spec/store-format.md section 2.7).
+"""Which topic and group names are allowed (docs/spec/store-format.md section 2.7).
 
 A topic becomes the name of a directory, so nothing that is a path may pass: only letters, digits and `% | _ -`. The
 sentences are Apache's TopicValidator's, because clients show them.
@@ -28,7 +28,7 @@ def check_topic(name: str) -> str:
 
 
 def check_stored_topic(name: str) -> str:
-    """`name` when a record or a queue directory may hold it; else NameError_. The store's own limit (section 2.7) is wider
+    """`name` when a record or a queue directory may hold it; else NameError_. The store's own limit (docs/spec/store-format.md section 2.7) is wider
     than that of a client: version 2 of the record exists for what lies between."""
     return _check("topic", name, MAX_RETRY_TOPIC)
 

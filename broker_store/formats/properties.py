@@ -1,4 +1,4 @@
-"""The properties string of a message: `name \\x01 value \\x02`, repeated (spec/store-format.md section 2.3).
+"""The properties string of a message: `name \\x01 value \\x02`, repeated (docs/spec/store-format.md section 2.3).
 
 The order carries no meaning. Apache writes a \\x02 behind every pair; some old clients leave out the last one, so it
 is never relied upon. Reading is as lenient as Apache's: what is no pair is dropped, of two equal names the last wins.
@@ -112,7 +112,7 @@ def any_of(names: Iterable[str]) -> re.Pattern[bytes]:
 
 
 def append(encoded: bytes, more: bytes) -> bytes:
-    """`more` behind `encoded`, with a \\x02 between them when the first does not end with one (section 2.6)."""
+    """`more` behind `encoded`, with a \\x02 between them when the first does not end with one (docs/spec/store-format.md section 2.6)."""
     if encoded and more and not encoded.endswith(b"\x02"):
         return encoded + b"\x02" + more
     return encoded + more

@@ -1,6 +1,6 @@
 """A consume queue unit: 20 bytes that say where a message of one queue lies in the commit log.
 
-Unit number n lies at byte n * 20 of the queue's files (spec/store-format.md section 4):
+Unit number n lies at byte n * 20 of the queue's files (docs/spec/store-format.md section 4):
 
     log offset (8)  record size (4)  tags code (8)
 

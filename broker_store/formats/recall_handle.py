@@ -1,7 +1,7 @@
 """The handle by which a producer recalls a timer message: it is in the answer to the send.
 
 URL-safe base64 of five words joined by blanks: `v1`, topic, broker name, a time within the slot of the message (ms), unique key
-(spec/store-behaviour.md section 9).
+(docs/spec/store-behaviour.md section 9).
 """
 
 from __future__ import annotations

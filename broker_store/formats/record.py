@@ -1,4 +1,4 @@
-"""The commit log record (spec/store-format.md section 2), of both versions, with IPv4 and IPv6 hosts, and the blank.
+"""The commit log record (docs/spec/store-format.md section 2), of both versions, with IPv4 and IPv6 hosts, and the blank.
 
     total size, magic, body CRC, queue id, flag          4 bytes each
     queue offset, physical offset                        8 each
@@ -189,7 +189,7 @@ def body_crc(body) -> int:
 
 
 def record_crc_pair(record_before: bytes) -> bytes:
-    """The property that states the CRC of a record whose other bytes are `record_before` (spec/store-format.md section 2.4)."""
+    """The property that states the CRC of a record whose other bytes are `record_before` (docs/spec/store-format.md section 2.4)."""
     digits = f"{zlib.crc32(record_before) & CRC_MASK:010d}"[::-1]
     return RECORD_CRC_BEGIN + digits.encode() + b"\x02"
 

@@ -1,6 +1,6 @@
 """config/timercheck: how far timer messages were put on the wheel and delivered, as far as it is surely on the disk.
 
-Apache's are the first seven longs of the page (spec/store-format.md section 7; older files have four). The same 56 bytes answer
+Apache's are the first seven longs of the page (docs/spec/store-format.md section 7; older files have four). The same 56 bytes answer
 GET_TIMER_CHECK_POINT.
 
 Apache's flush position is older than its queue offset: what lies between is found by reading the log's end. Ours were

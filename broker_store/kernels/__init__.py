@@ -6,7 +6,7 @@ changes anything for the case it does not know, and Python takes over. Where Pyt
 `objects.py` (doors) and `describe.py` (messages).
 
 Numba's compile cache looks only at the module of the outer function, so an edit of an inlined callee elsewhere would
-leave stale machine code behind (PROTOTYPES.md Q5). The cache directory is therefore named by the hash of every source
+leave stale machine code behind (docs/durability.md section 7). The cache directory is therefore named by the hash of every source
 file here, and lies beside the installed packages, or in `BROKER_KERNEL_CACHE`, or in the user's cache.
 """
 

@@ -1,6 +1,6 @@
 """Append: a group of messages, encoded straight into the mapped commit log by one call.
 
-    Message objects ──(describe)──► rows DESCRIPTOR_DONE .. DESCRIPTOR_COUNT ──► records at LOG_AT  (spec/store-format.md section 2.1)
+    Message objects ──(describe)──► rows DESCRIPTOR_DONE .. DESCRIPTOR_COUNT ──► records at LOG_AT  (docs/spec/store-format.md section 2.1)
 
 For each row everything that can refuse it is looked at first: room in the file and below LOG_ALLOCATED, a unit in its
 queue, entries in the index. Only then is a byte written, the queue offset given and LOG_AT moved; a row is in the log
@@ -357,7 +357,7 @@ def append_on(self, arguments, count):
 
 @njit(types.void(types.int64, types.int64), cache=True)
 def write_blank(address, remaining):
-    """The end-of-file record (spec 2.5): int32 length of what remains, int32 magic."""
+    """The end-of-file record (docs/spec/store-format.md section 2.5): int32 length of what remains, int32 magic."""
     store_be32(address + 4, BLANK_MAGIC)
     store_be32(address, remaining)
 

@@ -64,7 +64,7 @@ DESCRIPTOR_DONE = 50  # out: rows appended so far
 KEY_ROOM_GRANTED = 51  # row number whose room was counted exactly by Python, -1 none
 DESCRIBED = 52  # out: rows made from message objects so far
 REFUSED_ROWS = 53  # out: rows with another status than D_OK
-GROUP_BATCH = 54  # 1: each body is a chain of messages (spec 2.6); 2: not messages, but records that waited (kernels/waited.py)
+GROUP_BATCH = 54  # 1: each body is a chain of messages (docs/spec/store-format.md section 2.6); 2: not messages, but records that waited (kernels/waited.py)
 MESSAGES = 55  # address of DESCRIPTOR_COUNT addresses of Message objects
 
 # The log's files, for readers; set whenever a file comes, goes, is mapped or unmapped.
@@ -162,7 +162,7 @@ D_BORN_HOST = 8  # IPv4: address and port as the big-endian int64; IPv6: address
 D_STORE_HOST = 9
 D_RECONSUME_TIMES = 10
 D_PREPARED_OFFSET = 11
-D_BATCH = 12  # 1: the body is a chain of messages (spec 2.6)
+D_BATCH = 12  # 1: the body is a chain of messages (docs/spec/store-format.md section 2.6)
 D_LOG_OFFSET = 13  # out, of the first record
 D_QUEUE_OFFSET = 14  # out, of the first record
 D_SIZE = 15  # out, bytes of all records

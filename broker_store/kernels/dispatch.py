@@ -1,4 +1,4 @@
-"""Dispatch: from the log to consume queue units and index entries, in log order (spec/store-behaviour.md section 3).
+"""Dispatch: from the log to consume queue units and index entries, in log order (docs/spec/store-behaviour.md section 3).
 
     log [DISPATCH_BASE + DISPATCH_AT, CONFIRMED)  ──►  a unit in the record's queue, an entry for each of its keys
 

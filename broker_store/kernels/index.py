@@ -1,4 +1,4 @@
-"""The hash index: putting keys, and linking them anew (spec/store-format.md section 5). kernels/lookup.py follows chains.
+"""The hash index: putting keys, and linking them anew (docs/spec/store-format.md section 5). kernels/lookup.py follows chains.
 
     header 40 | slots x int32 | entries x 20: int32 key hash, int64 log offset, int32 seconds, int32 previous entry
 """

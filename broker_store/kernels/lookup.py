@@ -60,7 +60,7 @@ def _walk_chain(context, file_number, hashed, begin_ms, end_ms, found, most):
     or -1: pages have to be asked about.
 
     The walk ends where Apache's does, and also when an entry number does not decrease: a chain of a damaged file may
-    loop (spec 5, Query).
+    loop (docs/spec/store-format.md section 5, Query).
     """
     lookup = get(context, c.R_LOOKUP)
     target = get(lookup, c.K_FOUND)

@@ -1,7 +1,7 @@
 """Scan: is what lies in a log file a chain of good records, and where does the chain end?
 
 Used by recovery, in slices, with the interpreter lock released, and by reads of what an earlier run wrote. A record is good only if its length (91 to S_MAX_RECORD),
-magic, own physical offset, body CRC, topic and property syntax hold, and the CRC of the whole record where it has one (RELIABILITY.md R5, R6, G5). Nothing read
+magic, own physical offset, body CRC, topic and property syntax hold, and the CRC of the whole record where it has one (docs/durability.md R5, R6, G5). Nothing read
 from the file is trusted before it is bounded by the file's end.
 """
 
@@ -170,7 +170,7 @@ def scan(context):
 def find_unit_break(address, count, log_end, expected_from, room):
     """First of `count` units at `address` that is no unit below `log_end`, or steps back; `count` when all are good.
 
-    `expected_from` is the least log offset the first unit may have. Pre-blank units (0, 0x7FFFFFFF, 0) pass (spec 4).
+    `expected_from` is the least log offset the first unit may have. Pre-blank units (0, 0x7FFFFFFF, 0) pass (docs/spec/store-format.md section 4).
     At `room` the log offset behind the last good unit is left.
     """
     least = expected_from

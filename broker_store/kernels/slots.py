@@ -1,4 +1,4 @@
-"""How full an index file is and how its chains are, counted over slices of its bytes (spec/store-format.md section 5).
+"""How full an index file is and how its chains are, counted over slices of its bytes (docs/spec/store-format.md section 5).
 
     slots x int32 (newest entry, 0: none) | entries x 20: int32 key hash, int64 log offset, int32 seconds, int32 previous
 

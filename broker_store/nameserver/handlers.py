@@ -1,4 +1,4 @@
-"""What a name server answers to each request (spec/namesrv.md 2 to 6).
+"""What a name server answers to each request (docs/spec/namesrv.md sections 2 to 6).
 
 The shell that owns the sockets calls `handle` for each request, `channel_closed` for each connection that ended, and `scan` every
 10 s. A broker in the same process calls `handle` too, with None for the channel.

@@ -1,4 +1,4 @@
-"""The tables of a name server: brokers, their topics, who is alive (spec/namesrv.md 1 to 4).
+"""The tables of a name server: brokers, their topics, who is alive (docs/spec/namesrv.md sections 1 to 4).
 
     topics    topic -> broker name -> QueueData
     brokers   broker name -> addresses by id, cluster

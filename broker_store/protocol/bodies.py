@@ -1,4 +1,4 @@
-"""The JSON bodies that clients, brokers and name servers exchange (spec/remoting.md 3 to 5, spec/namesrv.md 2 to 5).
+"""The JSON bodies that clients, brokers and name servers exchange (docs/spec/remoting.md sections 3 to 5, docs/spec/namesrv.md sections 2 to 5).
 
 Each body is a value with an `encode_` and a `decode_`, or a pair of functions where a plain dict or list says it all.
 Decoding raises FieldError with the member's name; members that are not known are ignored, optional ones have Java's

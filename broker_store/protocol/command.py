@@ -1,4 +1,4 @@
-"""A command: one request or answer of the remoting protocol, free of how it was written (spec/remoting.md 1)."""
+"""A command: one request or answer of the remoting protocol, free of how it was written (docs/spec/remoting.md section 1)."""
 
 from __future__ import annotations
 

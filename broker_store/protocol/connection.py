@@ -1,4 +1,4 @@
-"""One side of one connection, without I/O: received bytes in, commands out (spec/remoting.md 1).
+"""One side of one connection, without I/O: received bytes in, commands out (docs/spec/remoting.md section 1).
 
 The commands depend only on the bytes, never on how they were cut into pieces. The buffer grows with what has been
 received, not with what a length announces, and lengths are judged as soon as they are there: a peer that announces

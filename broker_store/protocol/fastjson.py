@@ -1,4 +1,4 @@
-"""The JSON dialect of Java's fastjson, read and written (spec/remoting.md 2).
+"""The JSON dialect of Java's fastjson, read and written (docs/spec/remoting.md section 2).
 
 Beyond JSON it has numbers without quotes as keys (`{0:"a"}`), whole objects as keys
 (`{{"brokerName":"b","queueId":0,"topic":"T"}:7}`) and references to a value that was written before

@@ -1,4 +1,4 @@
-"""Frames: bytes to commands and back, in both header serialisations (spec/remoting.md 1).
+"""Frames: bytes to commands and back, in both header serialisations (docs/spec/remoting.md section 1).
 
     | int32 length of the rest | byte serialisation, 3 bytes header length | header | body |
 

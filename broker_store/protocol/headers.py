@@ -1,4 +1,4 @@
-"""The typed fields of each request's header (spec/remoting.md 3 to 5, spec/namesrv.md).
+"""The typed fields of each request's header (docs/spec/remoting.md sections 3 to 5, docs/spec/namesrv.md).
 
 A header is declared once, as a line of the table below: wire names with their types, `!` for required. From it come a
 named tuple in snake_case, the reader and the writer:
@@ -222,7 +222,7 @@ def _read_number(name: str, text: str | None, end: int, want: str) -> int:
 class SendHeader(NamedTuple):
     """What a producer says about a message, or about a batch whose body is a chain of them.
 
-    Times are milliseconds since 1970. `properties` is the encoded string (spec/store-format.md 2.4).
+    Times are milliseconds since 1970. `properties` is the encoded string (docs/spec/store-format.md section 2.3).
     """
 
     producer_group: str

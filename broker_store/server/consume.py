@@ -1,4 +1,4 @@
-"""Pulls (11, 361) and offsets (14, 15) (spec/remoting.md section 3, spec/store-behaviour.md 6, 7, 12).
+"""Pulls (11, 361) and offsets (14, 15) (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md sections 6, 7 and 12).
 
 A pull is checked, read and answered at once when there is something to read and it is near the log's end; a cold read
 comes back later from the store's readers, and a pull that finds nothing is parked when it asked for that. An arrival
@@ -452,7 +452,7 @@ def _is_through_proxy(header: PullHeader) -> bool:
 
 
 def _code_of(status: GetStatus, asked_offset: int) -> int:
-    """The response code for a read's status (spec/remoting.md section 3, PULL_MESSAGE)."""
+    """The response code for a read's status (docs/spec/remoting.md section 3, PULL_MESSAGE)."""
     code = _CODES.get(status)
     if code is None:  # no such queue, or nothing in it
         return _NOT_FOUND if asked_offset == 0 else _OFFSET_MOVED

@@ -3,7 +3,7 @@
 64-bit numbers are strings: a JavaScript client would round them. A body is text when it is UTF-8, else base64, and
 `body_encoding` says which. Compressed bodies are inflated when they are zlib's and stay small (clients compress by
 themselves from 4 KiB on); what does not, or would burst a bound, is given as it is stored, with `body_compressed`
-true. Bounds as in RELIABILITY S10: a small compressed body must not become a large answer.
+true. Bounds as in docs/durability.md S10: a small compressed body must not become a large answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sends: 10, 310 and 320 (spec/remoting.md section 3).
+"""Sends: 10, 310 and 320 (docs/spec/remoting.md section 3).
 
 All sends of one turn of the loop, over all connections, are stored together: a handler only checks and appends to the
 `Group`, which hands everything to the store in one call when the turn is over, and writes the answers, one piece for

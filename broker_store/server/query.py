@@ -1,4 +1,4 @@
-"""Questions about what is stored: 12, 29 to 33 (spec/remoting.md section 3, spec/store-behaviour.md 6.2 and 6.3)."""
+"""Questions about what is stored: 12, 29 to 33 (docs/spec/remoting.md section 3, docs/spec/store-behaviour.md sections 6.2 and 6.3)."""
 
 from __future__ import annotations
 

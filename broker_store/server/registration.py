@@ -1,4 +1,4 @@
-"""Tells the name servers what this broker serves (spec/namesrv.md section 2): every 30 s and when a topic changes.
+"""Tells the name servers what this broker serves (docs/spec/namesrv.md section 2): every 30 s and when a topic changes.
 
 The name server in this process is told directly; each of the others over one connection of ours, which is opened again
 when it broke. A change registers only the topics that changed, never as the first registration. A name server that

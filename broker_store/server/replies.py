@@ -1,4 +1,4 @@
-"""Answers to requests: 324, 325 and the push of them to who asked, 326 (spec/remoting.md section 3).
+"""Answers to requests: 324, 325 and the push of them to who asked, 326 (docs/spec/remoting.md section 3).
 
 A producer asks by a message that carries its client id; whoever consumed it sends a reply, which goes straight to the
 connection of that producer and, for the record, into the topic of replies.

@@ -1,4 +1,4 @@
-"""A message that its consumer could not handle: 36 (spec/store-behaviour.md section 11).
+"""A message that its consumer could not handle: 36 (docs/spec/store-behaviour.md section 11).
 
 It comes again by way of the group's retry topic, after a delay level that grows with its tries, and goes to the group's
 dead letters when they are spent. What clients send to the retry topic themselves is judged by `produce`.

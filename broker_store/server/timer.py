@@ -1,4 +1,4 @@
-"""Timer messages over the wire: recall 370, and how far the wheel is, 60 and 61 (spec/store-behaviour.md section 9)."""
+"""Timer messages over the wire: recall 370, and how far the wheel is, 60 and 61 (docs/spec/store-behaviour.md section 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producer's word about a half, and the question to it: 37, 39, 323 (spec/store-behaviour.md section 10)."""
+"""The producer's word about a half, and the question to it: 37, 39, 323 (docs/spec/store-behaviour.md section 10)."""
 
 from __future__ import annotations
 

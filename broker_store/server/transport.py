@@ -5,7 +5,7 @@ arrives into commands, the handler is called for each, and what it wants written
 commands of that read were handled. Both sides may ask: `request` sends a command and gives the answer with the same
 opaque.
 
-What a peer can cost is bounded (issue section 7, RELIABILITY S7 and S14):
+What a peer can cost is bounded (docs/durability.md S7 and S14):
 
 - a frame's header is there 10 s after its first byte and the frame 60 s after it, or the connection ends;
 - 120 s without a byte in either direction end it too (clients beat every 30 s);

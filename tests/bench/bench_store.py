@@ -57,7 +57,7 @@ def message(topic: str, queue_id: int, body: bytes, key: bytes, tag: bytes, numb
 
 
 def encoded_batch(body: bytes, run: bytes, first: int, per: int) -> bytes:
-    """The chain of messages that a client's MessageDecoder.encodeMessages writes (spec/store-format.md section 2.6)."""
+    """The chain of messages that a client's MessageDecoder.encodeMessages writes (docs/spec/store-format.md section 2.6)."""
     pieces = []
     for number in range(first, first + per):
         named = properties(b"%skey%d" % (run, number), b"TagA", number)

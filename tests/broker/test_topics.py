@@ -8,7 +8,7 @@ from broker_store.broker.topics import AUTO_CREATE_TOPIC, FEW, SCHEDULE_TOPIC, T
 from broker_store.errors import DamagedStoreError, NameError_
 from broker_store.formats import config_json
 
-# What a fresh 5.3.3 broker with the default settings has (spec/store-format.md section 8): name, permission, queues.
+# What a fresh 5.3.3 broker with the default settings has (docs/spec/store-format.md section 8): name, permission, queues.
 FRESH = {
     "TBW102": (7, 8), "DefaultCluster": (7, 16), "broker-a": (7, 1), "BenchmarkTest": (6, 1024), "SELF_TEST_TOPIC": (6, 1), "OFFSET_MOVED_EVENT": (6, 1),
     "SCHEDULE_TOPIC_XXXX": (6, 18), "DefaultCluster_REPLY_TOPIC": (6, 1), "rmq_sys_REVIVE_LOG_DefaultCluster": (6, 8),

@@ -1,4 +1,4 @@
-"""Whatever a power cut leaves, the store keeps its word (RELIABILITY.md sections 2 and 3).
+"""Whatever a power cut leaves, the store keeps its word (docs/durability.md sections 2 and 3).
 
 Each run opens 20,000 states in the two flush modes, by five sets of rules of file systems (`tests/support/name_rules.py`).
 `CRASH_STATES` in the environment is another number; `python -m tests.support.explore_crashes` opens 10^6 states of random

@@ -1,4 +1,4 @@
-"""Bytes that were on disk and have changed stop the start; what a crash tore does not (DESIGN section 5)."""
+"""Bytes that were on disk and have changed stop the start; what a crash tore does not (docs/durability.md section 5)."""
 
 import random
 

@@ -1,6 +1,6 @@
 """Every store of the real broker, and every crash variant, opened by the engine and compared with what the real store said.
 
-Where the engine decides otherwise than Apache (DESIGN section 5, RELIABILITY section 1) it is written here:
+Where the engine decides otherwise than Apache (docs/durability.md sections 1 and 5) it is written here:
 
 - a bad record below the checkpoint's log stamp stops the start (`bitflip-early`); with accept_damage it is cut as Apache cuts;
 - the tail behind a cut is zeroed, Apache leaves it, so a log file that was cut is compared up to the end only;

@@ -12,7 +12,7 @@ from broker_store.protocol.command import JSON, ROCKETMQ, Command
 from broker_store.protocol.framing import decode_frame, encode_frame
 from tests.support.wire_samples import all_samples, live_samples
 
-# spec/remoting.md 1.2, made with the 5.3.3 and 5.5.0 jars.
+# docs/spec/remoting.md section 1.2, made with the 5.3.3 and 5.5.0 jars.
 BINARY_REQUEST = bytes.fromhex(
     "0000003A 01000036 001E 00 0000 00000309 00000000 00000002 6869 0000001F 0007 71756575654964 00000001 31"
     "0005 746F706963 00000006 546F70696358"

@@ -1,4 +1,4 @@
-"""Flow control at the handlers: Apache's codes and words, and each refusal counted with its numbers (spec/store-behaviour.md 15)."""
+"""Flow control at the handlers: Apache's codes and words, and each refusal counted with its numbers (docs/spec/store-behaviour.md section 15)."""
 
 import pytest
 

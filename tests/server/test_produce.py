@@ -179,7 +179,7 @@ async def test_a_unique_key_is_only_what_is_named_so():
 
 
 def inner(body: bytes, properties: bytes) -> bytes:
-    """One message of a batch (spec/store-format.md section 2.6)."""
+    """One message of a batch (docs/spec/store-format.md section 2.6)."""
     return struct.pack(">iiiii", 22 + len(body) + len(properties), 0, 0, 0, len(body)) + body + struct.pack(">h", len(properties)) + properties
 
 

@@ -2,7 +2,7 @@
 
 `Life` lets a store on a `SimulatedDisk` live through puts, syncs, rounds, cleaning, kills and cuts, and takes a
 `CrashPoint` at every call of the seam. `states` walks what each point may leave on the disk; `Judge` opens each and asks
-for what RELIABILITY.md section 3 lists: what was acknowledged as safe is at its offsets, nothing is served that was not
+for what docs/durability.md section 3 lists: what was acknowledged as safe is at its offsets, nothing is served that was not
 stored at that place, queues and index are exactly the log's, recovering again changes nothing, a new message gets a new
 offset. A violation prints a command that makes the same disk again from seed, point and choice
 (`tests/support/explore_crashes.py`).

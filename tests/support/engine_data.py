@@ -52,7 +52,7 @@ inner_messages = st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(
 
 
 def encode_batch(inner) -> bytes:
-    """The body of a batch: (flag, body, properties) each (spec/store-format.md section 2.6)."""
+    """The body of a batch: (flag, body, properties) each (docs/spec/store-format.md section 2.6)."""
     chain = b""
     for flag, body, own in inner:
         chain += struct.pack(">iiiii", 22 + len(body) + len(own), 0, 0, flag, len(body)) + body + struct.pack(">h", len(own)) + own

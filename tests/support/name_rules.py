@@ -1,4 +1,4 @@
-"""What a power cut leaves of changes of names and lengths that were not synced, by file system (RELIABILITY.md section 3).
+"""What a power cut leaves of changes of names and lengths that were not synced, by file system (docs/durability.md section 3).
 
 A `Change` is a name that was made, moved or removed, or a new file's length. Three questions decide what a cut may leave:
 which changes a sync of a file brings to the disk, which a sync of a directory, and which sets of the others may be there.

@@ -1,4 +1,4 @@
-"""Every field of a store's files as the specification has it, read with `struct` and nothing else: slow, and obvious.
+"""Every field of a store's files as docs/spec/store-format.md has it, read with `struct` and nothing else: slow, and obvious.
 
 Each function gives [(name, position, length, number or None)] of what it reads; positions count over all files of a sequence.
 """

@@ -1,4 +1,4 @@
-"""What a start has to find in a store that a crash left, by reading the files in the plainest way (spec/store-behaviour.md 4).
+"""What a start has to find in a store that a crash left, by reading the files in the plainest way (docs/spec/store-behaviour.md section 4).
 
 No engine: whole files, one record after another, Python's zlib. Slow, and obvious.
 """

@@ -1,7 +1,7 @@
 """The slow obvious store: what the engine and its kernels must equal.
 
-It reads a whole directory into lists and answers by looking at every element, straight from spec/store-format.md and
-spec/store-behaviour.md. It shares the formats with the engine and nothing else.
+It reads a whole directory into lists and answers by looking at every element, straight from docs/spec/store-format.md and
+docs/spec/store-behaviour.md. It shares the formats with the engine and nothing else.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class ReferenceStore:
         return max(self.queues[topic, queue_id], default=-1) + 1
 
     def get(self, topic: str, queue_id: int, offset: int, max_count: int, expression: str = "*") -> Read:
-        """A read by spec/store-behaviour.md section 6.1; everything counts as in memory."""
+        """A read by docs/spec/store-behaviour.md section 6.1; everything counts as in memory."""
         if (topic, queue_id) not in self.queues or self.max_offset(topic, queue_id) == 0:
             return Read("NO_MESSAGE_IN_QUEUE", 0, 0, 0, [])
         low, high = self.min_offset(topic, queue_id), self.max_offset(topic, queue_id)

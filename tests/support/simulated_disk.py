@@ -1,4 +1,4 @@
-"""A disk in memory that knows what a power cut may leave of it (RELIABILITY.md section 3).
+"""A disk in memory that knows what a power cut may leave of it (docs/durability.md section 3).
 
 It stands in for `engine.disk.Disk`. Files are byte arrays at fixed addresses, so kernels write into them as into a map.
 For every page it keeps the versions since the sync that last covered it, oldest first: the kernel may have written back
