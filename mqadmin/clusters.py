@@ -520,7 +520,7 @@ class EmbeddedCluster:
         """The first `count` topics after a name."""
         return self.topics(self._parts.topics.names.after(name, count, kind))
 
-    def topic_names(self) -> list[str]:
+    def topic_names(self) -> Sequence[str]:
         """All names of topics in order."""
         return self._parts.topics.names.all()
 
@@ -627,7 +627,7 @@ class EmbeddedCluster:
         """The first `count` groups after a name."""
         return self.groups(self._parts.groups.names.after(name, count))
 
-    def group_names(self) -> list[str]:
+    def group_names(self) -> Sequence[str]:
         """All names of groups in order."""
         return self._parts.groups.names.all()
 

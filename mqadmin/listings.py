@@ -12,7 +12,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from broker_store.server.turns import in_turns
@@ -37,7 +37,8 @@ class Listings:
         self._lags_until = 0.0
         self._lag_look: asyncio.Task | None = None
         self._largest: dict[str, int] = {}
-        self._turn: list[str] = []
+        self._turn: Sequence[str] = []  # groups whose lag is measured a few at a time, from the last to the first
+        self._turn_left = 0
         self._top: list[dict] = []
         self._top_until = 0.0
         self._top_look: asyncio.Task | None = None
@@ -183,9 +184,11 @@ class Listings:
 
     def worst_lag(self) -> dict | None:
         """The largest lag known of a group that is not the broker's own. Each call measures some groups in turn, and the largest of before again."""
-        if not self._turn:
+        if not self._turn_left:
             self._turn = self.parts.groups.names.all("normal")
-        looked = [self._turn.pop() for _ in range(min(GROUPS_A_LOOK, len(self._turn)))]
+            self._turn_left = len(self._turn)
+        end, self._turn_left = self._turn_left, max(0, self._turn_left - GROUPS_A_LOOK)
+        looked = self._turn[self._turn_left : end]
         for name in itertools.chain(looked, heapq.nlargest(TOP_TOPICS, self._largest, key=self._largest.__getitem__)):
             lag = self.lag(name)
             if lag is None:
@@ -203,7 +206,7 @@ def _top(rows: Iterable[dict | None]) -> list[dict]:
     return heapq.nlargest(TOP_TOPICS, filter(None, rows), key=lambda row: (row["in_per_s"] + row["out_per_s"], row["name"]))
 
 
-def _arranged(names: list[str], search: str, numbers: Mapping[str, float], begin: int, count: int) -> tuple[list[str], int]:
+def _arranged(names: Sequence[str], search: str, numbers: Mapping[str, float], begin: int, count: int) -> tuple[list[str], int]:
     """A slice of the names that hold `search`: those with a number by it, the largest first, then the others as they stand. For a thread."""
     found = [name for name in names if search in name.lower()] if search else names
     if not numbers:

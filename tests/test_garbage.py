@@ -62,6 +62,15 @@ def test_a_cycle_that_dies_young_goes_with_the_next_collection(long_lived):
     assert dead() is None
 
 
+@pytest.mark.parametrize("blocks, growth", [(garbage.LARGE // 10, garbage.GROWTH), (garbage.LARGE, garbage.GROWTH_OF_LARGE)])
+def test_a_large_process_collects_everything_less_often(blocks, growth, monkeypatch):
+    apart = LongLived()
+    apart._blocks = blocks
+    for factor, is_due in ((growth - 0.1, False), (growth + 0.1, True)):
+        monkeypatch.setattr(garbage.sys, "getallocatedblocks", lambda factor=factor: int(factor * blocks))
+        assert apart._has_grown() is is_due
+
+
 def test_cycles_that_died_after_they_were_set_apart_go_when_memory_has_doubled(long_lived, monkeypatch):
     node = Node()
     dead = weakref.ref(node)
