@@ -302,8 +302,8 @@ class NameServer:
 
     # Topics
 
-    def _all_topics(self, command: Command, _channel: Channel | None) -> Command:
-        return command.answer(body=bodies.encode_topic_list(self.routes.topics))
+    def _all_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
+        return command.answer(body=(yield from bodies.topic_list_in_steps(self.routes.topics)))
 
     def _delete_topic(self, command: Command, _channel: Channel | None) -> Command:
         header = read_header(command.code, command.fields)
@@ -320,7 +320,7 @@ class NameServer:
 
     def _cluster_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
         topics = yield from self.routes.topics_of_cluster(read_header(command.code, command.fields).cluster)
-        return command.answer(body=bodies.encode_topic_list(topics))
+        return command.answer(body=(yield from bodies.topic_list_in_steps(topics)))
 
     def _system_topics(self, command: Command, _channel: Channel | None) -> Command:
         names, address = self.routes.system_names()
@@ -328,15 +328,15 @@ class NameServer:
 
     def _unit_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
         topics = yield from self.routes.topics_by_flag(UNIT)
-        return command.answer(body=bodies.encode_topic_list(topics))
+        return command.answer(body=(yield from bodies.topic_list_in_steps(topics)))
 
     def _unit_sub_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
         topics = yield from self.routes.topics_by_flag(UNIT_SUB)
-        return command.answer(body=bodies.encode_topic_list(topics))
+        return command.answer(body=(yield from bodies.topic_list_in_steps(topics)))
 
     def _unit_sub_ununit_topics(self, command: Command, _channel: Channel | None) -> Generator[Any, Any, Command]:
         topics = yield from self.routes.topics_by_flag(UNIT_SUB, UNIT)
-        return command.answer(body=bodies.encode_topic_list(topics))
+        return command.answer(body=(yield from bodies.topic_list_in_steps(topics)))
 
     # The key-value table
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -395,6 +395,18 @@ def _topic_wrapper_json(version: DataVersion, topics: Iterable[TopicConfig]) -> 
 def encode_topic_list(topics: Iterable[str], broker_address: str | None = None) -> bytes:
     members: dict[str, object] = {"topicList": list(topics)}
     return fastjson.dumps(members if broker_address is None else members | {"brokerAddr": broker_address})
+
+
+NAMES_AT_ONCE = 1_024
+
+
+def topic_list_in_steps(topics: Iterable[str]) -> Generator[None, None, bytes]:
+    """Return what `encode_topic_list` returns, NAMES_AT_ONCE names in each step."""
+    names, pieces = list(topics), []
+    for begin in range(0, len(names), NAMES_AT_ONCE):
+        pieces.append(fastjson.dumps(names[begin : begin + NAMES_AT_ONCE])[1:-1])
+        yield
+    return b'{"topicList":[' + b",".join(pieces) + b"]}"
 
 
 def decode_topic_list(body: bytes) -> list[str]:

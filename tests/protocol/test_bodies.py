@@ -206,3 +206,17 @@ def test_a_piece_of_a_compressed_registration_is_bounded_before_it_is_read(monke
     with pytest.raises(FieldError, match="want a length up to 65536"):
         bodies.decode_registration(zlib.compress(struct.pack(">i", len(piece)) + piece), True)
     assert read == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 1_024, 1_025, 3_000])
+def test_a_long_list_of_topics_is_written_in_steps(count):
+    names = [f"ä-{number}" for number in range(count)]
+    steps, taken = bodies.topic_list_in_steps(iter(names)), 0
+    while True:
+        try:
+            next(steps)
+            taken += 1
+        except StopIteration as end:
+            assert end.value == bodies.encode_topic_list(names)
+            break
+    assert taken == -(-count // bodies.NAMES_AT_ONCE)
