@@ -185,8 +185,8 @@ SERVESTATIC_USE_FINDERS = not COLLECTED
 SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
 UNFOLD = {
-    "SITE_TITLE": "Broker admin",
-    "SITE_HEADER": "Broker admin",
+    "SITE_TITLE": "Headpond admin",
+    "SITE_HEADER": "Headpond admin",
     "SITE_URL": "/",
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,

@@ -1,6 +1,6 @@
 """Problem documents (RFC 9457): the one shape of an error in every REST answer, hot or not.
 
-    {"type": "urn:broker-store:problem:topic_not_found", "title": "Topic not found", "status": 404,
+    {"type": "urn:headpond:problem:topic_not_found", "title": "Topic not found", "status": 404,
      "detail": "topic Orders does not exist", "code": "topic_not_found", "hint": "create it with POST /api/v1/topics"}
 
 `code` is for programs and never changes its meaning; `detail` has the facts of this case; `hint` says what to do.
@@ -86,7 +86,7 @@ class Problem(Exception):
         """The value to be written as JSON."""
         status, title, hint = CODES[self.code]
         document = {
-            "type": f"urn:broker-store:problem:{self.code}",
+            "type": f"urn:headpond:problem:{self.code}",
             "title": title,
             "status": status,
             "detail": (self.detail or title)[:MAX_DETAIL_CHARACTERS],

@@ -65,7 +65,7 @@ class Docs(Swagger):
 
 
 api = Api(
-    title="Broker",
+    title="Headpond",
     version=__version__,
     description="Topics, groups, messages, the inside of the store, and jobs. 64-bit numbers are strings; null is not known; "
     "errors are problem documents with a code and a hint.",

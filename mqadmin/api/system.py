@@ -47,7 +47,7 @@ async def info(request: HttpRequest):
     if clusters.current().state()["state"] in READY_STATES:
         broker = clusters.current().overview()["broker"]
     return {
-        "name": "broker-store",
+        "name": "headpond",
         "version": __version__,
         "python": platform.python_version(),
         "cluster": broker.get("cluster"),
